@@ -77,10 +77,12 @@ impl<'de> Deserialize<'de> for Number {
         #[serde(deny_unknown_fields)]
         struct WithError {
             value: f64,
-            #[serde(rename = "error")]
-            _error: f64,
+            error: f64,
         }
         match Written::deserialize(deserializer)? {
+            Written::WithError(WithError { error, .. }) if !(0.0..=f64::MAX).contains(&error) => {
+                Err(serde::de::Error::custom(format!("an error is {error}; give a number from 0 on")))
+            }
             Written::Plain(value) | Written::WithError(WithError { value, .. }) => Ok(Number(value)),
         }
     }
@@ -333,6 +335,11 @@ mod tests {
         {
             let told = Number::deserialize(table(text)["a"].clone()).unwrap_err().to_string();
             assert!(told.contains("expected a number, or { value = NUMBER"), "{text}: {told}");
+        }
+        for error in ["-1", "nan", "inf"] {
+            let text = format!("a = {{ value = 1, error = {error} }}");
+            let told = Number::deserialize(table(&text)["a"].clone()).unwrap_err().to_string();
+            assert!(told.contains("give a number from 0 on"), "{told}");
         }
     }
 }

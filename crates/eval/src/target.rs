@@ -36,7 +36,7 @@ pub struct Config {
     pub instances: u64,
     /// Further options.
     pub options: TargetOptions,
-    /// The right answers of all keys. Only a target that measures the harness itself may read them.
+    /// All keys and their right answers. Only a target that measures the harness itself may read the answers.
     pub oracles: Vec<Arc<Oracle>>,
 }
 

@@ -3,7 +3,6 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use crate::support::{Client, Server, serve, ziptier};
 
@@ -43,6 +42,15 @@ fn bench(port: u16, database: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// Waits until the server holds a write back.
+fn wait_for_a_write(client: &mut Client) {
+    ziptier_testing::until("a write waits", || {
+        client.request(&[b"CLIENT", b"LIST"]);
+        client.send().unwrap();
+        String::from_utf8_lossy(&client.bulk().unwrap().unwrap()).contains("cmd=set")
+    });
+}
+
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -60,14 +68,14 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
     let (redis, ours) = (Redis::start(&[]), Server::start(&mut serve()));
     for port in [redis.port, ours.port] {
         for arguments in [
-            &["--mix", "read=50,write=30,delete=20", "--seconds", "1"][..],
+            &["--mix", "read=50,write=30,delete=20", "--operations", "60000"][..],
             &[
                 "--workload",
                 "read_only",
                 "--multi-get",
                 "16",
                 "--operations",
-                "40000",
+                "400000",
                 "--value-bytes",
                 "0..3000",
             ],
@@ -89,14 +97,32 @@ fn a_database_with_keys_is_refused_and_keeps_them() {
     let redis = Redis::start(&[]);
     let mut client = Client::connect(redis.port).unwrap();
     assert_eq!(client.ask(&[b"SET", b"order:1", b"a user's"]).unwrap(), "+OK");
-    let output = bench(redis.port, "", &["--seconds", "0.1"]).output().unwrap();
+    let output = bench(redis.port, "", &["--operations", "2000"]).output().unwrap();
     let told = said(&output);
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
-    assert!(told.contains("it has 1 keys") && told.contains(&format!(":{}/1", redis.port)), "{told}");
+    assert!(told.contains("DBSIZE 1") && told.contains(&format!(":{}/1", redis.port)), "{told}");
     assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
     // The next database is another one.
-    let output = bench(redis.port, "/1", &["--workload", "read_only", "--seconds", "0.1"]).output().unwrap();
+    let output =
+        bench(redis.port, "/1", &["--workload", "read_only", "--operations", "2000"]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
+}
+
+/// Somebody else uses the database while the benchmark runs.
+#[test]
+fn keys_of_others_stay() {
+    let redis = Redis::start(&[]);
+    let mut client = Client::connect(redis.port).unwrap();
+    assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
+    let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_a_write(&mut client);
+    assert_eq!(client.ask(&[b"CLIENT", b"UNPAUSE"]).unwrap(), "+OK");
+    assert_eq!(client.ask(&[b"SET", b"order:1", b"a user's"]).unwrap(), "+OK");
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(client.ask(&[b"DBSIZE"]).unwrap(), ":1");
     assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
 }
 
@@ -104,7 +130,7 @@ fn a_database_with_keys_is_refused_and_keeps_them() {
 fn a_password_comes_from_the_environment_and_is_never_shown() {
     let redis = Redis::start(&["--requirepass", "hunter2"]);
     let run = |password: &str| {
-        let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "0.1"]);
+        let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
         command.env("REDISCLI_AUTH", password).output().unwrap()
     };
     let output = run("hunter2");
@@ -113,18 +139,19 @@ fn a_password_comes_from_the_environment_and_is_never_shown() {
     let told = said(&output);
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.contains("it refused AUTH: ") && !told.contains("hunter"), "{told}");
-    let output = bench(redis.port, "", &["--seconds", "0.1"]).output().unwrap();
+    let output = bench(redis.port, "", &["--operations", "2000"]).output().unwrap();
     assert!(said(&output).contains("it refused DBSIZE: NOAUTH"), "{}", said(&output));
 }
 
 #[test]
 fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
     let mut redis = Redis::start(&[]);
-    let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "3"]);
-    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut client = Client::connect(redis.port).unwrap();
-    ziptier_testing::until("keys are loaded", || client.ask(&[b"DBSIZE"]).unwrap() == ":2000");
-    std::thread::sleep(Duration::from_millis(100));
+    // No write is answered, so that the benchmark cannot end before the server does.
+    assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
+    let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for_a_write(&mut client);
     redis.child.kill().unwrap();
     let output = running.wait_with_output().unwrap();
     let told = said(&output);

@@ -1,15 +1,17 @@
 //! `redis://HOST[:PORT][/DATABASE]`: a server that speaks RESP and that somebody else started, such as Redis, Valkey or
 //! `ziptier serve`.
 //!
-//! A benchmark fills and empties a whole database of the server, so that it takes none in which there are keys. Memory
-//! is the server's own figure, `used_memory`: a process that has given memory back may keep it for a while.
+//! A benchmark takes no database in which there are keys, and removes its own keys in the end, one by one: a key that
+//! somebody else has stored meanwhile stays. Memory is the server's own figure, `used_memory`: a process that has given
+//! memory back may keep it for a while.
 
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::keys::Key;
 use crate::listening::{LocalServers, address_of, host_and_port, own_processors};
+use crate::oracle::Oracle;
 use crate::resp::{Connection, Reply};
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
 
@@ -93,8 +95,19 @@ impl Database {
         })
     }
 
-    fn empty(&self) -> Result<(), TargetError> {
-        self.ask(|connection| done("FLUSHDB", connection.ask(&[b"FLUSHDB"])?))
+    /// Removes the keys of an oracle, which are those of the benchmark.
+    fn remove(&self, oracle: &Oracle) -> Result<(), TargetError> {
+        self.ask(|connection| {
+            for first in (0..oracle.len()).step_by(PIPELINE_MAX) {
+                let group = first..(first + PIPELINE_MAX as u64).min(oracle.len());
+                group.clone().for_each(|index| connection.add(&[b"DEL", &oracle.key(index)]));
+                connection.send()?;
+                for _ in group {
+                    removed(&connection.reply()?)?;
+                }
+            }
+            Ok(())
+        })
     }
 
     /// A line of INFO.
@@ -109,10 +122,12 @@ impl Database {
     }
 }
 
-/// A database that was empty when it was opened, and is emptied in the end.
+/// A database that was empty when it was opened.
 #[derive(Debug)]
 pub struct RespTarget {
     database: Database,
+    /// The keys to remove in the end.
+    oracles: Vec<Arc<Oracle>>,
     server: Option<LocalServers>,
 }
 
@@ -141,6 +156,14 @@ fn found<'a>(reply: &Reply<&'a [u8]>) -> Result<Option<&'a [u8]>, String> {
     }
 }
 
+/// Whether a DEL has removed its key.
+fn removed(reply: &Reply<&[u8]>) -> Result<bool, String> {
+    match reply {
+        Reply::Integer(removed) => Ok(*removed == 1),
+        other => Err(other.unexpected("DEL")),
+    }
+}
+
 impl Target for RespTarget {
     type Batch = Answers;
 
@@ -161,11 +184,15 @@ impl Target for RespTarget {
         let socket = address_of(&host, port)?;
         let database = Database { socket, number, idle: Mutex::default() };
         match database.len()? {
-            0 => Ok(RespTarget { database, server: LocalServers::at(&[socket]) }),
+            0 => Ok(RespTarget {
+                database,
+                oracles: config.oracles.clone(),
+                server: LocalServers::at(&[socket]),
+            }),
             keys => Err(format!(
-                "it has {keys} keys, and a benchmark fills a database and then empties it; give an empty one, such \
-                 as {SCHEME}{socket}/{}, or send FLUSHDB if nobody needs them",
-                number + 1
+                "its database is not empty (DBSIZE {keys}), and a benchmark measures its own keys alone; give an \
+                 empty one, such as {SCHEME}{socket}/{}, or send FLUSHDB if nobody needs the keys",
+                number.saturating_add(1)
             )
             .into()),
         }
@@ -213,10 +240,7 @@ impl Target for RespTarget {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        self.database.ask(|connection| match connection.ask(&[b"DEL", key])? {
-            Reply::Integer(removed) => Ok(removed == 1),
-            other => Err(other.unexpected("DEL")),
-        })
+        self.database.ask(|connection| removed(&connection.ask(&[b"DEL", key])?))
     }
 
     fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
@@ -255,8 +279,8 @@ impl Target for RespTarget {
 
 impl Drop for RespTarget {
     fn drop(&mut self) {
-        // A server that is gone has nothing to empty, and the next benchmark refuses keys that are left.
-        let _ = self.database.empty();
+        // A server that is gone has nothing to remove, and the next benchmark refuses keys that are left.
+        let _ = self.oracles.iter().try_for_each(|oracle| self.database.remove(oracle));
     }
 }
 

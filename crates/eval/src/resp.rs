@@ -12,6 +12,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 const VALUE_BYTES_MAX: usize = 512 << 20;
 /// A status, a number or an error is shorter.
 const LINE_BYTES_MAX: usize = 64 << 10;
+const CLOSED: &str = "it closed the connection";
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// Appends a request to `out`.
@@ -179,7 +180,7 @@ impl Connection {
             self.replies.resize(2 * self.replies.len(), 0);
         }
         match self.stream.read(&mut self.replies[self.unread.end..]) {
-            Ok(0) => Err("it closed the connection".into()),
+            Ok(0) => Err(CLOSED.into()),
             Ok(got) => {
                 self.unread.end += got;
                 Ok(())
@@ -192,6 +193,8 @@ impl Connection {
 
 fn failed(what: &str, error: &io::Error) -> String {
     match error.kind() {
+        // A server that ends with requests unread resets the connection.
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => CLOSED.into(),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             format!("it did not {what} for {} s", SILENCE_MAX.as_secs())
         }
@@ -277,6 +280,19 @@ mod tests {
             let _ = bytes.chunks(piece).try_for_each(|piece| stream.write_all(piece));
         });
         Connection::open(address).unwrap()
+    }
+
+    /// The server has not read the request, and so the connection is reset.
+    #[test]
+    fn a_server_that_ends_with_a_request_unread_has_closed_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut connection = Connection::open(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        connection.add(&[b"PING"]);
+        connection.send().unwrap();
+        stream.peek(&mut [0]).unwrap();
+        drop(stream);
+        assert_eq!(connection.reply().unwrap_err(), CLOSED);
     }
 
     #[test]

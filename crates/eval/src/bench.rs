@@ -1,15 +1,18 @@
 //! A whole benchmark: rounds of runs, each in a process of its own, and their outcome.
 
+pub(crate) mod plan;
+pub(crate) mod process;
+
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use crate::bench::plan::Plan;
+use crate::bench::process::Launcher;
 use crate::error::Error;
-use crate::measurement::Measurement;
-use crate::plan::Plan;
-use crate::process::Launcher;
-use crate::registry::Registry;
-use crate::results_folder::{Program, ResultsFolder};
-use crate::spec::RunSpec;
+use crate::results::folder::{Program, ResultsFolder};
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::target::registry::Registry;
 
 /// All rounds of one configuration.
 #[derive(Debug, Clone)]

@@ -25,19 +25,15 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `keys`, `values`, `oracle` | which bytes a key and its versions are, and what a read may answer while others write |
-//! | `corpus`, `generator` | where value bytes come from |
-//! | `workload`, `distribution`, `permutation` | which operation on which key comes next |
-//! | `target`, `target_options`, `targets`, `registry`, `conformance` | stores under test, the yardsticks, and what all must do |
-//! | `spec`, `worker`, `window`, `run`, `clock`, `meters`, `measurement` | one run, from the empty store to its figures |
-//! | `plan`, `bench`, `process` | sweeps and rounds of runs, each in a process of its own |
-//! | `codec_suite`, `verdict` | every codec compared, and a verdict on each |
-//! | `database_suite` | the codecs of a database on disk compared, as a published evaluation of RocksDB did |
-//! | `cassandra_suite` | the compressors of Cassandra compared, likewise |
-//! | `bypass`, `bypass_suite`, `bypass_summary`, `bypass_plot` | latency over time while other keys become hot |
-//! | `server_suite`, `server_client`, `server_process`, `resp` | CPU time and memory of servers that speak RESP, side by side |
-//! | `listening` | servers that somebody else started, found by the addresses at which they listen |
-//! | `row`, `report`, `results_folder` | columns, tables and files of results |
+//! | `data` | which bytes keys and values are, where they come from, and what a read may answer while others write |
+//! | `workload` | which operation on which key comes next, and when |
+//! | `target`, `targets` | stores under test, what all must do, and the yardsticks |
+//! | `run` | one run, from the empty store to its figures |
+//! | `meters` | what a run took of the machine |
+//! | `bench` | sweeps and rounds of runs, each in a process of its own |
+//! | `suites` | whole evaluations: every codec, RocksDB, Cassandra, servers side by side, latency while other keys become hot |
+//! | `servers` | servers in other processes: how to start, find and ask them |
+//! | `results` | columns, tables and folders of results |
 //! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
 //! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
@@ -45,88 +41,53 @@
 #![deny(missing_docs)]
 
 mod bench;
-mod bypass;
-#[cfg(feature = "plots")]
-mod bypass_plot;
-mod bypass_suite;
-mod bypass_summary;
-mod cassandra_suite;
-mod clock;
-mod codec_suite;
-mod conformance;
-mod corpus;
-mod database_scaling;
-mod database_suite;
-mod distribution;
+mod data;
 mod error;
-mod generator;
 mod inputs;
-mod keys;
-mod listening;
 pub mod mbwu;
-mod measurement;
 mod meters;
-mod models;
-mod oracle;
-mod pace;
-mod permutation;
-mod plan;
-mod process;
-mod published;
-mod registry;
-mod report;
-mod resp;
-mod results_folder;
-mod row;
+mod results;
 mod run;
-mod server_client;
-mod server_process;
-mod server_suite;
+mod servers;
 mod smoke;
-mod spec;
+mod suites;
 mod target;
-mod target_options;
 pub mod targets;
 pub mod tco;
-mod values;
-mod verdict;
-mod warm_up;
-mod window;
-mod worker;
 mod workload;
 
+pub use bench::plan::Plan;
+pub use bench::process::{Launcher, serve_child};
 pub use bench::{Configuration, Outcome, Unavailable, bench};
-pub use bypass::{BypassSeries, BypassSpec, Interval};
-pub use bypass_suite::{BypassOutcome, BypassPlan, bypass_suite};
-pub use bypass_summary::BypassSummary;
-pub use cassandra_suite::{cassandra_suite, render_compressors, write_compressors};
-pub use codec_suite::codec_suite;
-pub use conformance::check as check_conformance;
-pub use corpus::Corpus;
-pub use database_suite::{database_suite, render_databases, write_databases};
-pub use distribution::Distribution;
+pub use data::corpus::Corpus;
+pub use data::generator::Generator;
+pub use data::keys::{KEY_BYTES, Key, KeyShape};
+pub use data::oracle::{Oracle, Word};
+pub use data::values::{ValueBytes, ValueOrder, Values};
 pub use error::Error;
-pub use generator::Generator;
 pub use inputs::{Effect, Inputs, Number, deviation, effects};
-pub use keys::{KEY_BYTES, Key, KeyShape};
-pub use listening::{LocalServers, address_of, host_and_port, own_processors};
-pub use measurement::{Latency, Measurement, ServersCpu, Step};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
-pub use models::models;
-pub use oracle::{Oracle, Word};
-pub use pace::Pace;
-pub use plan::Plan;
-pub use process::{Launcher, serve_child};
-pub use registry::{CodecEngine, Registration, Registry};
-pub use report::{Format, faults, render};
-pub use results_folder::Program;
-pub use server_process::ServerProgram;
-pub use server_suite::{ServerOutcome, ServerPlan, server_suite};
+pub use results::folder::Program;
+pub use results::table::{Format, faults, render};
+pub use run::measurement::{Latency, Measurement, ServersCpu, Step};
+pub use run::spec::{RunSpec, TrainOn};
+pub use run::warm_up::{WarmUp, warm_up};
+pub use servers::listening::{LocalServers, address_of, host_and_port, own_processors};
+pub use servers::process::ServerProgram;
 pub use smoke::{CodecCheck, smoke};
-pub use spec::{RunSpec, TrainOn};
+pub use suites::bypass::{BypassSeries, BypassSpec, Interval};
+pub use suites::bypass_rounds::{BypassOutcome, BypassPlan, bypass_suite};
+pub use suites::bypass_summary::BypassSummary;
+pub use suites::cassandra::{cassandra_suite, render_compressors, write_compressors};
+pub use suites::codec::codec_suite;
+pub use suites::database::{database_suite, render_databases, write_databases};
+pub use suites::models::models;
+pub use suites::server::{ServerOutcome, ServerPlan, server_suite};
+pub use suites::verdict::{Verdict, Verdicts};
+pub use target::conformance::check as check_conformance;
+pub use target::options::{ContextCache, Huffman, Path, TargetOptions};
+pub use target::registry::{CodecEngine, Registration, Registry};
 pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
-pub use target_options::{ContextCache, Huffman, Path, TargetOptions};
-pub use values::{ValueBytes, ValueOrder, Values};
-pub use verdict::{Verdict, Verdicts};
-pub use warm_up::{WarmUp, warm_up};
+pub use workload::distribution::Distribution;
+pub use workload::pace::Pace;
 pub use workload::{LoadOrder, Mix, SCAN_RECORDS, Workload};

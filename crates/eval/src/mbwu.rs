@@ -191,7 +191,7 @@ pub fn effects_on_saving(table: &toml::Table, place: usize, resource: Resource) 
 mod tests {
     use super::*;
     use crate::inputs::deviation;
-    use crate::report::Format;
+    use crate::results::table::Format;
 
     /// The slides say 64, 58 and 74 % less money, and 40 and 46 % less energy.
     #[test]

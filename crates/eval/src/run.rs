@@ -5,27 +5,34 @@
 //! time alone, with no call that would hurry the target. The last step looks up every key, so that a workload without
 //! reads cannot hide a store that loses writes.
 
+pub(crate) mod clock;
+pub(crate) mod measurement;
+pub(crate) mod spec;
+pub(crate) mod warm_up;
+pub(crate) mod window;
+pub(crate) mod worker;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::clock::Clock;
-use crate::distribution::KeyLaw;
+use crate::data::keys::KEY_BYTES;
+use crate::data::oracle::Oracle;
+use crate::data::values::Values;
 use crate::error::{DID_NOT_OPEN, Error};
-use crate::keys::KEY_BYTES;
-use crate::measurement::{Measurement, ServersCpu};
 use crate::meters::{Growth, Memory, Meters, Usage};
-use crate::oracle::Oracle;
-use crate::pace::Pace;
-use crate::permutation::Permutation;
-use crate::spec::{RunSpec, TrainOn};
+use crate::run::clock::Clock;
+use crate::run::measurement::{Measurement, ServersCpu};
+use crate::run::spec::{RunSpec, TrainOn};
+use crate::run::window::{Arena, Window};
+use crate::run::worker::{Buffers, Mistakes, failed, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
-use crate::values::Values;
-use crate::window::{Arena, Window};
-use crate::worker::{Buffers, Mistakes, failed, wrong_answer};
 use crate::workload::LoadOrder;
+use crate::workload::distribution::KeyLaw;
+use crate::workload::pace::Pace;
+use crate::workload::permutation::Permutation;
 
 /// Idle time after the first half was loaded, if the run has none of its own.
 const TRAIN_SETTLE_SECONDS: f64 = 10.0;

@@ -1,12 +1,12 @@
 //! `--smoke` checks in under a minute that everything works on this machine, before any figure is trusted.
 
 use crate::bench::ProgressLine;
+use crate::bench::plan::Plan;
+use crate::bench::process::Launcher;
+use crate::data::generator::Generator;
 use crate::error::Error;
-use crate::generator::Generator;
-use crate::plan::Plan;
-use crate::process::Launcher;
-use crate::registry::Registry;
-use crate::spec::RunSpec;
+use crate::run::spec::RunSpec;
+use crate::target::registry::Registry;
 use crate::workload::Workload;
 
 /// A codec that can be tried on its own.

@@ -1,13 +1,17 @@
 //! The trait of a store under test.
 
+pub(crate) mod conformance;
+pub(crate) mod options;
+pub(crate) mod registry;
+
 use std::error::Error as StdError;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::Key;
-use crate::oracle::Oracle;
-use crate::target_options::TargetOptions;
+use crate::data::keys::Key;
+use crate::data::oracle::Oracle;
+use crate::target::options::TargetOptions;
 
 /// The error of a target, with its own message.
 pub type TargetError = Box<dyn StdError + Send + Sync>;

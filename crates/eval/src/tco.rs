@@ -198,7 +198,7 @@ pub fn effects_on_saving(table: &toml::Table, design: usize) -> Vec<Effect> {
 mod tests {
     use super::*;
     use crate::inputs::{Inputs, Number};
-    use crate::report::Format;
+    use crate::results::table::Format;
 
     fn sheet(text: &str) -> Sheet {
         Sheet::parse(text).unwrap().0

@@ -1,5 +1,9 @@
 //! Workloads: the shares of reads, writes, deletes and scans, and the order in which keys are loaded before.
 
+pub(crate) mod distribution;
+pub(crate) mod pace;
+pub(crate) mod permutation;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};

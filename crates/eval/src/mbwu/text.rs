@@ -2,8 +2,8 @@
 
 use super::{Comparison, Resource, effects_on_saving};
 use crate::inputs::{Saving, saving_in_words};
-use crate::report::{Format, aligned, grouped, objects, tsv, wrapped};
-use crate::row::{Cell, Row};
+use crate::results::row::{Cell, Row};
+use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 
 /// The comparisons in this format, ending with a newline. Several end with a matrix: which platform is the cheapest for
 /// which workload.

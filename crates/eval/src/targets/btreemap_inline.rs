@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::locked_map::{LockedMapTarget, keys_in_place};
-use crate::keys::Key;
+use crate::data::keys::Key;
 use crate::target::Records;
 
 type Table = BTreeMap<Key, Box<[u8]>>;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::locked_map::{LockedMapTarget, keys_in_place};
-use crate::keys::Key;
+use crate::data::keys::Key;
 use crate::target::Records;
 
 type Table = HashMap<Key, Box<[u8]>>;

@@ -4,7 +4,7 @@
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::keys::{KEY_BYTES, Key};
+use crate::data::keys::{KEY_BYTES, Key};
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
 /// The operations that the target needs of a map, in which maps differ.
@@ -101,7 +101,7 @@ impl<M: Map> Target for LockedMapTarget<M> {
 macro_rules! keys_in_place {
     ($map:ty, $scan:path) => {
         impl $crate::targets::locked_map::Map for $map {
-            type Key = $crate::keys::Key;
+            type Key = $crate::data::keys::Key;
 
             fn key(bytes: &[u8]) -> Result<&Self::Key, $crate::target::TargetError> {
                 $crate::targets::locked_map::fixed(bytes)

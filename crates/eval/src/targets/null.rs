@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::keys::{Key, KeyShape};
-use crate::oracle::Oracle;
+use crate::data::keys::{Key, KeyShape};
+use crate::data::oracle::Oracle;
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
 /// A target without a store.

@@ -9,10 +9,10 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::keys::Key;
-use crate::listening::{LocalServers, address_of, host_and_port, own_processors};
-use crate::oracle::Oracle;
-use crate::resp::{Connection, Reply};
+use crate::data::keys::Key;
+use crate::data::oracle::Oracle;
+use crate::servers::listening::{LocalServers, address_of, host_and_port, own_processors};
+use crate::servers::resp::{Connection, Reply};
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
 
 /// The name of the target in lists: any address of its scheme means it.

@@ -5,7 +5,7 @@ use std::sync::{PoisonError, RwLock};
 
 use crossbeam_skiplist::SkipMap;
 
-use crate::keys::Key;
+use crate::data::keys::Key;
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
 /// An uncompressed lock-free ordered map.

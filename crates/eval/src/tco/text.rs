@@ -2,8 +2,8 @@
 
 use super::{Bound, Cost, Sheet, costs, effects_on_saving};
 use crate::inputs::{Effect, Saving, saving_in_words};
-use crate::report::{Format, aligned, grouped, objects, tsv, wrapped};
-use crate::row::{Cell, Row};
+use crate::results::row::{Cell, Row};
+use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 
 /// Numbers that do most, of those that do anything.
 const EFFECTS_SHOWN: usize = 10;

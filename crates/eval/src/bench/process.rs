@@ -1,0 +1,190 @@
+//! A process of its own for every run, so that no run inherits another's memory, caches of the allocator or CPU time.
+//!
+//! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON
+//! from standard input. It reports its phases on standard error, and writes the figures as JSON to standard output.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::meters::Meters;
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::suites::bypass::{BypassSeries, BypassSpec};
+use crate::target::registry::Registry;
+
+/// Lines of standard error that begin with this tell the phase of the run; all others are kept for the log.
+const PHASE: &str = "phase: ";
+
+/// How to start the child of a run.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments: those that lead to [`serve_child`].
+    pub arguments: Vec<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Request {
+    Run(Box<RunSpec>),
+    Bypass(Box<BypassSpec>),
+}
+
+impl Request {
+    fn spec(&self) -> &RunSpec {
+        match self {
+            Request::Run(run) => run,
+            Request::Bypass(bypass) => &bypass.run,
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Measured(Box<Measurement>),
+    Bypassed(Box<BypassSeries>),
+    Failed { sentence: String, status: u8 },
+}
+
+/// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output.
+/// Returns the exit status.
+pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
+    let mut request = String::new();
+    let asked = std::io::stdin()
+        .read_to_string(&mut request)
+        .map_err(|error| error.to_string())
+        .and_then(|_| serde_json::from_str::<Request>(&request).map_err(|error| error.to_string()));
+    let answer = match asked {
+        Err(reason) => Answer::Failed {
+            sentence: format!("this command is started by the benchmark itself: {reason}"),
+            status: 2,
+        },
+        Ok(request) => match measure(&request, registry, meters) {
+            Ok(answer) => answer,
+            Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
+        },
+    };
+    let sent = serde_json::to_string(&answer).map_err(std::io::Error::from).and_then(|json| {
+        let mut out = std::io::stdout().lock();
+        out.write_all(json.as_bytes()).and_then(|()| out.flush())
+    });
+    u8::from(sent.is_err())
+}
+
+fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<Answer, Error> {
+    let spec = request.spec();
+    if let Some(set) = cpu_set(&spec.cpus) {
+        sched_setaffinity(Pid::from_raw(0), &set).map_err(|error| {
+            Error::invalid(
+                "--cpus",
+                format!("{:?}", spec.cpus),
+                format!("the system refuses these processors: {error}"),
+            )
+        })?;
+    }
+    let target = registry.find(&spec.target)?;
+    let progress = |phase: &str| eprintln!("{PHASE}{phase}");
+    Ok(match request {
+        Request::Run(run) => Answer::Measured(Box::new(target.run(run, meters, &progress)?)),
+        Request::Bypass(bypass) => Answer::Bypassed(Box::new(target.run_bypass(bypass, meters, &progress)?)),
+    })
+}
+
+/// The set of these processors; nothing for an empty list or a processor that cannot be.
+pub(crate) fn cpu_set(cpus: &[usize]) -> Option<CpuSet> {
+    let there = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_CONF).ok().flatten().unwrap_or(1);
+    let mut set = CpuSet::new();
+    for &cpu in cpus {
+        if cpu >= there as usize {
+            return None;
+        }
+        set.set(cpu).ok()?;
+    }
+    (!cpus.is_empty()).then_some(set)
+}
+
+impl Launcher {
+    /// Does a run in a child process. Tells its phases to `progress`; returns the figures and what else the child said.
+    pub(crate) fn run(
+        &self,
+        spec: &RunSpec,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Measurement, String), Error> {
+        match self.ask(&Request::Run(Box::new(spec.clone())), progress)? {
+            (Answer::Measured(measurement), said) => Ok((*measurement, said)),
+            (_, said) => Err(no_result(spec, "it answered something else".into(), &said)),
+        }
+    }
+
+    /// Does a bypass run in a child process, in the same way.
+    pub(crate) fn bypass(
+        &self,
+        spec: &BypassSpec,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(BypassSeries, String), Error> {
+        match self.ask(&Request::Bypass(Box::new(spec.clone())), progress)? {
+            (Answer::Bypassed(series), said) => Ok((*series, said)),
+            (_, said) => Err(no_result(&spec.run, "it answered something else".into(), &said)),
+        }
+    }
+
+    /// The child's answer, unless it is a failure, and what else it said.
+    fn ask(&self, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
+        let spec = request.spec();
+        let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
+        let mut command = Command::new(&self.program);
+        if let Some(library) = &spec.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        let mut child = command
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(start_failed)?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let request = serde_json::to_vec(request).expect("a run has no maps with strange keys");
+        if let Some(mut stdin) = stdin {
+            // A child that died already says so below, better than a broken pipe would.
+            let _ = stdin.write_all(&request);
+        }
+        let answer = std::thread::spawn(move || {
+            let mut answer = Vec::new();
+            // An incomplete output is no answer, and counts as none below.
+            let _ = stdout.map(|mut stdout| stdout.read_to_end(&mut answer));
+            answer
+        });
+        let mut said = String::new();
+        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()).map_while(Result::ok)
+        {
+            if let Some(phase) = line.strip_prefix(PHASE) {
+                progress(phase);
+            }
+            said += &line;
+            said.push('\n');
+        }
+        let status = child.wait().map_err(start_failed)?;
+        let answer = answer.join().unwrap_or_default();
+        match serde_json::from_slice(&answer) {
+            Ok(Answer::Failed { sentence, status }) => Err(Error::Run { run: spec.name(), sentence, status }),
+            Ok(answer) => Ok((answer, said)),
+            Err(_) => Err(no_result(spec, status.to_string(), &said)),
+        }
+    }
+}
+
+fn no_result(spec: &RunSpec, status: String, said: &str) -> Error {
+    let last: Vec<&str> = said.lines().filter(|line| !line.starts_with(PHASE)).collect();
+    let last_words = match last.len() {
+        0 => String::new(),
+        lines => format!(": {}", last[lines.saturating_sub(3)..].join(" / ")),
+    };
+    Error::Process { run: spec.name(), status, last_words }
+}

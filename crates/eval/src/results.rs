@@ -1,0 +1,5 @@
+//! Columns, tables and folders of results.
+
+pub(crate) mod folder;
+pub(crate) mod row;
+pub(crate) mod table;

@@ -1,0 +1,518 @@
+//! Results as a table for people, or as TSV or JSON for programs.
+
+use serde_json::{Map, Value as Json};
+
+use crate::bench::plan::Plan;
+use crate::bench::{Configuration, Outcome};
+use crate::error::Error;
+use crate::results::row::{Row, fixed, median, median_row, round_row, unavailable_row};
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::suites::verdict::Verdicts;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Columns with units, for people.
+    Table,
+    /// Tab-separated values: one row per configuration, medians over the rounds.
+    Tsv,
+    /// The same rows as JSON objects, with the rounds and latency steps inside.
+    Json,
+}
+
+impl std::str::FromStr for Format {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "table" => Ok(Format::Table),
+            "tsv" => Ok(Format::Tsv),
+            "json" => Ok(Format::Json),
+            _ => Err(Error::Unknown { what: "format", given: text.into(), known: "table, tsv, json".into() }),
+        }
+    }
+}
+
+/// The results as text that ends with a newline.
+pub fn render(plan: &Plan, outcome: &Outcome, format: Format) -> String {
+    match format {
+        Format::Table => table(plan, outcome),
+        Format::Tsv => tsv(summary_rows(outcome).into_iter()),
+        Format::Json => json(outcome),
+    }
+}
+
+/// Medians of the measured configurations, then the unavailable ones.
+pub(crate) fn summary_rows(outcome: &Outcome) -> Vec<Row> {
+    let mut rows: Vec<Row> = outcome.configurations.iter().map(median_row).collect();
+    if let Some(columns) = rows.first().cloned() {
+        rows.extend(outcome.unavailable.iter().map(|unavailable| unavailable_row(&columns, unavailable)));
+    }
+    rows
+}
+
+pub(crate) fn tsv(rows: impl Iterator<Item = Row>) -> String {
+    let mut text = String::new();
+    for row in rows {
+        if text.is_empty() {
+            text += &row.iter().map(|(name, _)| *name).collect::<Vec<_>>().join("\t");
+            text.push('\n');
+        }
+        text += &row.iter().map(|(_, cell)| cell.to_tsv()).collect::<Vec<_>>().join("\t");
+        text.push('\n');
+    }
+    text
+}
+
+/// Rows as an array of JSON objects.
+pub(crate) fn objects(rows: impl Iterator<Item = Row>) -> Json {
+    rows.map(object).map(Json::from).collect()
+}
+
+fn object(row: Row) -> Map<String, Json> {
+    row.into_iter().map(|(name, cell)| (name.to_owned(), cell.to_json())).collect()
+}
+
+fn json(outcome: &Outcome) -> String {
+    let rows: Vec<Json> = outcome
+        .configurations
+        .iter()
+        .map(|configuration| {
+            let mut row = object(median_row(configuration));
+            let rounds = (0..configuration.rounds.len())
+                .map(|round| Json::from(object(round_row(configuration, round))));
+            row.insert("round_rows".into(), rounds.collect());
+            let steps = configuration
+                .rounds
+                .iter()
+                .flat_map(|round| &round.steps)
+                .map(|step| serde_json::json!(step));
+            row.insert("latency_steps".into(), steps.collect());
+            Json::from(row)
+        })
+        .collect();
+    let measured = outcome.configurations.len();
+    let unavailable = summary_rows(outcome).into_iter().skip(measured).map(|row| Json::from(object(row)));
+    format!("{:#}\n", rows.into_iter().chain(unavailable).collect::<Json>())
+}
+
+/// Columns of the table of speed: name and unit.
+const SPEED: [(&str, &str); 9] = [
+    ("speed", ""),
+    ("ops", "k/s"),
+    ("ops", "k/CPU-s"),
+    ("ratio", ""),
+    ("spread", "%"),
+    ("read", "p50 us"),
+    ("read", "p99 us"),
+    ("write", "p50 us"),
+    ("write", "p99 us"),
+];
+/// Columns of the table of memory.
+const MEMORY: [(&str, &str); 9] = [
+    ("memory", ""),
+    ("held", "/raw"),
+    ("RSS", "/raw"),
+    ("settled", "held/raw"),
+    ("settled", "RSS/raw"),
+    ("covers", "times"),
+    ("load", "us/key"),
+    ("settle", "us/key"),
+    ("wrong", ""),
+];
+/// The width of a terminal that nobody widened.
+const COLUMNS: usize = 80;
+
+fn table(plan: &Plan, outcome: &Outcome) -> String {
+    let mut text = wrapped(&title(plan));
+    let in_group = |one: &Configuration, other: &Configuration| group(plan, one) == group(plan, other);
+    for group_of in outcome.configurations.chunk_by(in_group) {
+        let [first, ..] = group_of else { continue };
+        text += &format!("\n{}\n", group(plan, first));
+        let rows: Vec<Row> = group_of.iter().map(median_row).collect();
+        let line = |row, one| speed(row, one, &rows[0]);
+        text += &tabulated(&SPEED, rows.iter().zip(group_of).map(|(row, one)| line(row, one)).collect(), 1);
+        text +=
+            &tabulated(&MEMORY, rows.iter().zip(group_of).map(|(row, one)| memory(row, one)).collect(), 1);
+    }
+    text += &unavailable(outcome);
+    text += &footer(plan, outcome);
+    if plan.compares_codecs {
+        text += &Verdicts::of(outcome).to_text();
+    }
+    text
+}
+
+/// The unavailable configurations, grouped by reason.
+fn unavailable(outcome: &Outcome) -> String {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for unavailable in &outcome.unavailable {
+        let name = unavailable.spec.name();
+        match reasons.iter_mut().find(|(reason, _)| *reason == unavailable.reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((&unavailable.reason, vec![name])),
+        }
+    }
+    let said = |(reason, names): &(&str, Vec<String>)| {
+        format!("\n{}", wrapped(&format!("{} unavailable: {reason}", names.join(", "))))
+    };
+    reasons.iter().map(said).collect()
+}
+
+/// Headings and lines in columns, the first `names` of them names; a column that says nothing in any line is left out.
+pub(crate) fn tabulated<const N: usize>(
+    headings: &[(&str, &str); N],
+    lines: Vec<[String; N]>,
+    names: usize,
+) -> String {
+    let used = |column: &usize| lines.iter().any(|line| !line[*column].is_empty());
+    let used: Vec<usize> = (0..N).filter(used).collect();
+    let titles = headings.each_ref().map(|(name, _)| (*name).to_owned());
+    let units = headings.each_ref().map(|(_, unit)| (*unit).to_owned());
+    let lines = [titles, units].into_iter().chain(lines);
+    let kept = |line: [String; N]| used.iter().map(|&column| line[column].clone()).collect();
+    aligned(&lines.map(kept).collect::<Vec<Vec<String>>>(), names)
+}
+
+/// Breaks a text at spaces into lines that fit a terminal.
+pub(crate) fn wrapped(text: &str) -> String {
+    let mut lines = String::new();
+    for paragraph in text.lines() {
+        let mut width = 0;
+        for word in paragraph.split(' ') {
+            let space = usize::from(width > 0);
+            if width > 0 && width + space + word.len() > COLUMNS {
+                lines.push('\n');
+                width = 0;
+            } else if space > 0 {
+                lines.push(' ');
+                width += 1;
+            }
+            lines += word;
+            width += word.len();
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
+/// Lines of cells in columns; the first `names` columns are set to the left, the others to the right. If they are wider
+/// than a terminal, the longest cells of the first column stand on lines of their own.
+pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
+    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize, most: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count());
+        cells.filter(|width| *width <= most).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..columns).map(|column| width(column, usize::MAX)).collect();
+    let others: usize = widths.iter().skip(1).map(|width| width + 2).sum();
+    if let Some(first) = widths.first_mut().filter(|first| **first + others > COLUMNS) {
+        *first = width(0, COLUMNS.saturating_sub(others));
+    }
+    let mut text = String::new();
+    for line in lines {
+        let mut line = line.clone();
+        if line.first().is_some_and(|name| name.chars().count() > widths[0]) {
+            text += &line[0];
+            text.push('\n');
+            line[0].clear();
+        }
+        let mut row = String::new();
+        for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+            row += &match column < names {
+                true => format!("{cell:<width$}  "),
+                false => format!("{cell:>width$}  "),
+            };
+        }
+        text += row.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// The common settings of a group of rows, in words.
+fn group(plan: &Plan, configuration: &Configuration) -> String {
+    let spec = &configuration.spec;
+    let mut words = spec.workload.name.clone();
+    if plan.value_bytes.len() > 1 {
+        words += &format!(", values of {} B", spec.value_bytes);
+    }
+    if plan.value_orders.len() > 1 {
+        words += &format!(", {}", spec.value_order);
+    }
+    words + &format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" })
+}
+
+fn figure(row: &Row, name: &str) -> Option<f64> {
+    row.iter().find(|(column, _)| *column == name).and_then(|(_, cell)| cell.as_number())
+}
+
+fn number(row: &Row, name: &str, decimals: usize) -> String {
+    figure(row, name).map_or(String::new(), |number| grouped(number, decimals))
+}
+
+/// With three digits at least.
+fn three_digits(number: Option<f64>) -> String {
+    let Some(number) = number else { return String::new() };
+    let decimals = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    grouped(number, decimals)
+}
+
+fn thousands(row: &Row, name: &str) -> String {
+    three_digits(figure(row, name).map(|number| number / 1e3))
+}
+
+fn in_columns(spec: &RunSpec) -> String {
+    spec.name().replacen('_', " ", 1)
+}
+
+fn speed(row: &Row, configuration: &Configuration, first: &Row) -> [String; SPEED.len()] {
+    let per_cpu = |row| figure(row, "qps_per_cpu_core").filter(|rate| *rate > 0.0);
+    let ratio = per_cpu(row).zip(per_cpu(first)).map(|(own, first)| format!("{:.2}", own / first));
+    [
+        in_columns(&configuration.spec),
+        thousands(row, "qps"),
+        thousands(row, "qps_per_cpu_core"),
+        ratio.unwrap_or_default(),
+        number(row, "qps_per_cpu_core_spread_pct", 1),
+        three_digits(figure(row, "read_p50_us")),
+        three_digits(figure(row, "read_p99_us")),
+        three_digits(figure(row, "write_p50_us")),
+        three_digits(figure(row, "write_p99_us")),
+    ]
+}
+
+fn memory(row: &Row, configuration: &Configuration) -> [String; MEMORY.len()] {
+    let stores = !configuration.is_harness;
+    let raw = figure(row, "raw_bytes").filter(|raw| *raw > 0.0 && stores);
+    let over = |name: &str, base: Option<f64>, decimals| match figure(row, name).zip(base) {
+        Some((figure, base)) => grouped(figure / base, decimals),
+        None if stores => String::new(),
+        None => "-".into(),
+    };
+    let settled =
+        |name| if configuration.spec.settle_seconds > 0.0 { over(name, raw, 2) } else { String::new() };
+    let per_key = figure(row, "keys").filter(|keys| *keys > 0.0 && stores).map(|keys| keys / 1e6);
+    let settles = configuration.spec.settle_seconds > 0.0;
+    [
+        in_columns(&configuration.spec),
+        over("held_bytes", raw, 2),
+        over("rss_bytes", raw, 2),
+        settled("settled_held_bytes"),
+        settled("settled_rss_bytes"),
+        number(row, "coverage", 2),
+        over("load_cpu_sec", per_key, 2),
+        if settles { over("settle_cpu_sec", per_key, 2) } else { String::new() },
+        number(row, "mismatches", 0),
+    ]
+}
+
+/// A number with separators between thousands.
+pub(crate) fn grouped(number: f64, decimals: usize) -> String {
+    let text = fixed(number, decimals);
+    let (whole, fraction) =
+        text.split_once('.').map_or((text.as_str(), ""), |(whole, fraction)| (whole, fraction));
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let mut out = String::from(sign);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out += fraction;
+    }
+    out
+}
+
+/// The values of a list, in a sentence.
+pub(crate) fn listed<T: ToString>(list: &[T]) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+fn title(plan: &Plan) -> String {
+    let several =
+        if plan.instances > 1 { format!(" in each of {} stores", plan.instances) } else { String::new() };
+    let in_batches = |what: &str, number: usize| match number {
+        1 => String::new(),
+        number => format!(", {what} in batches of {number}"),
+    };
+    let batches = in_batches("reads", plan.multi_get) + &in_batches("writes", plan.multi_put);
+    let halves = match plan.train_on {
+        crate::run::spec::TrainOn::All => "",
+        crate::run::spec::TrainOn::FirstHalf => " (second half; the first half was loaded before)",
+    };
+    let rounds =
+        if plan.rounds == 1 { "1 round".into() } else { format!("median of {} rounds", plan.rounds) };
+    let window = plan.window_in_words();
+    format!(
+        "{} {} keys of {} B{several}, values of {} B from {}{halves} ({}), {}{batches}; {rounds} of {window}",
+        grouped(plan.keys as f64, 0),
+        plan.key_shape,
+        crate::data::keys::KEY_BYTES,
+        listed(&plan.value_bytes),
+        plan.corpus,
+        listed(&plan.value_orders),
+        plan.distribution,
+    )
+}
+
+const MEANINGS: &str = "\
+per CPU-s: by CPU time of the whole process, background threads included. ratio: that over the first row's. \
+spread: largest less smallest round. held: bytes in the allocator's active pages, less those before the store was \
+opened. RSS: likewise, resident pages. raw: bytes of live keys and values. covers: how often the values cover the \
+corpus; above 1 they overlap, which flatters whatever trains a dictionary (--value-order apart does not). load: CPU \
+time of loading.";
+
+fn footer(plan: &Plan, outcome: &Outcome) -> String {
+    let mut meanings = String::from(MEANINGS);
+    let rounds = || outcome.configurations.iter().flat_map(|one| &one.rounds);
+    if rounds().any(|round| round.loaded_held_bytes.is_some()) {
+        meanings += " For a database on disk, held: bytes of its files.";
+    }
+    if rounds().any(|round| round.servers.is_some()) {
+        meanings += " For servers, CPU time is that of their processes, until they were quiet; it is missing where \
+                     another machine has them.";
+    }
+    if plan.settle_seconds > 0.0 {
+        meanings += &format!(
+            " settled: after {} s of idling; settle: CPU time of that, work that was put off.",
+            plan.settle_seconds
+        );
+    }
+    meanings.push('\n');
+    if outcome.configurations.iter().any(|configuration| configuration.is_harness) {
+        meanings += "null stores nothing: its row is what the harness itself costs, and that cost is in \
+                     every other row, too.\n";
+    }
+    let mut text = format!("\n{}", wrapped(&meanings));
+    if let Some(limit) = plan.pace.limit_us() {
+        text += &steps(outcome, limit);
+    }
+    text += &predictions(&outcome.configurations);
+    let notes: std::collections::BTreeSet<&str> = outcome
+        .configurations
+        .iter()
+        .flat_map(|configuration| &configuration.rounds)
+        .flat_map(|round| &round.notes)
+        .filter(|note| !note.starts_with("memory:"))
+        .map(String::as_str)
+        .collect();
+    for note in notes {
+        text += &wrapped(&format!("note: {note}"));
+    }
+    text + &faults(outcome)
+}
+
+/// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.
+pub(crate) fn predictions(configurations: &[Configuration]) -> String {
+    const MEANING: &str = "modelled: software stands in for the device, and its CPU time is taken off. predicted: \
+        from what was measured, up to what threads that wait for one job at a time would do if no job were late. \
+        held leaves out what the model remembers.";
+    let lines: Vec<String> = configurations.iter().filter_map(prediction).collect();
+    if lines.is_empty() { String::new() } else { wrapped(MEANING) + &lines.concat() }
+}
+
+fn prediction(configuration: &Configuration) -> Option<String> {
+    let spec = &configuration.spec;
+    let rounds = || configuration.rounds.iter().filter(|round| round.modelled.jobs > 0);
+    let of = |figure: &dyn Fn(&Measurement) -> Option<f64>| {
+        median(&mut rounds().filter_map(figure).collect::<Vec<f64>>())
+    };
+    let per_job = |figure: f64, round: &Measurement| Some(figure / round.modelled.jobs as f64);
+    let measured = of(&|round| Some(round.qps()))?;
+    let late = of(&|round| per_job(round.modelled.late_jobs as f64 * 100.0, round))?;
+    let late_us = of(&|round| per_job(round.modelled.late_sec * 1e6, round))?;
+    let most = of(&|round| round.qps_without_lateness(spec));
+    let cpus = match spec.cpus.len() {
+        0 => String::new(),
+        cpus => format!(", {cpus} processor(s)"),
+    };
+    let range = match most {
+        Some(most) => format!("{} to {}", grouped(measured, 0), grouped(most, 0)),
+        None => format!("{} or more", grouped(measured, 0)),
+    };
+    Some(wrapped(&format!(
+        "{}, {}{cpus}: predicted {range} ops/s; {late:.0} % of jobs late, all by {late_us:.1} us on average",
+        in_columns(spec),
+        spec.workload.name
+    )))
+}
+
+/// What makes a benchmark fail that was measured to its end: a line for each configuration, and nothing if all is well.
+pub fn faults(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for configuration in &outcome.configurations {
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
+        if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
+            text += &format!("WRONG ANSWERS: {name}, {workload}; the first: {first}\n");
+        }
+        if configuration.rounds.iter().any(Measurement::has_retrained) {
+            text += &format!(
+                "NOT HELD OUT: {name}, {workload}: it took a dictionary of the second half into use\n"
+            );
+        }
+    }
+    if let Some(folder) = &outcome.folder {
+        text += &format!("written to {}\n", folder.display());
+    }
+    text
+}
+
+pub(crate) fn steps(outcome: &Outcome, limit_us: f64) -> String {
+    let mut text = format!(
+        "\noffered rates until the 99th percentile passed {limit_us} us (open loop, latency from arrival):\n"
+    );
+    for configuration in &outcome.configurations {
+        let spec = &configuration.spec;
+        for step in configuration.rounds.iter().flat_map(|round| &round.steps) {
+            text += &format!(
+                "  {} {} {} thread(s): offered {} per s, done {}, p99 {} us{}\n",
+                spec.name(),
+                spec.workload.name,
+                spec.threads,
+                grouped(step.offered_per_sec, 0),
+                grouped(step.done_per_sec, 0),
+                grouped(step.p99_us, 1),
+                if step.p99_us > limit_us { "  (too slow)" } else { "" }
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        assert_eq!(grouped(1234567.0, 0), "1,234,567");
+        assert_eq!(grouped(-1234.5, 2), "-1,234.50");
+        assert_eq!(grouped(999.0, 0), "999");
+    }
+
+    #[test]
+    fn what_rounds_to_nothing_has_no_sign() {
+        assert_eq!([grouped(-0.3, 0), fixed(-0.04, 1), fixed(-0.06, 1)], ["0", "0.0", "-0.1"]);
+    }
+
+    #[test]
+    fn tables_that_are_too_wide_have_long_names_on_lines_of_their_own() {
+        let line = |name: &str| {
+            let figures = ["1,234,567", "2,345,678", "3,456,789", "4,567,890", "5,678,901"];
+            std::iter::once(name).chain(figures).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let text = aligned(&[line("short"), line(&"long".repeat(10)), line("")], 1);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[1]), (4, "long".repeat(10).as_str()));
+        assert!(lines.iter().all(|line| line.len() <= COLUMNS), "{text}");
+        // The figures stand below each other.
+        assert_eq!([lines[0], lines[2], lines[3]].map(|line| line.find("1,234,567")), [Some(7); 3], "{text}");
+        // A table that fits keeps its names beside the figures.
+        assert_eq!(aligned(&[line("short"), line("longer")], 1).lines().count(), 2);
+    }
+}

@@ -1,0 +1,229 @@
+//! The measurement of one run.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use crate::meters::{Growth, ModelledWork, Usage};
+use crate::run::spec::RunSpec;
+use crate::target::{Counters, Work};
+use crate::workload::pace::Pace;
+
+/// Percentiles of one kind of operation over the whole timed window, in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Median.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+}
+
+impl Latency {
+    /// Nothing if nothing was recorded.
+    pub(crate) fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let us = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Latency { p50_us: us(0.5), p99_us: us(0.99), p999_us: us(0.999) })
+    }
+}
+
+/// One step of a search for the rate that a latency allows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Arrivals per second.
+    pub offered_per_sec: f64,
+    /// Operations finished per second.
+    pub done_per_sec: f64,
+    /// The larger of the read and write 99th percentiles, from arrival to answer.
+    pub p99_us: f64,
+}
+
+/// CPU seconds of the servers behind a target; `None` where they run on another machine.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ServersCpu {
+    /// From the begin of the window until the servers were quiet.
+    pub cpu_sec: Option<f64>,
+    /// The part of it after the last answer.
+    pub after_cpu_sec: Option<f64>,
+}
+
+impl ServersCpu {
+    /// Nothing if the work is done in this process.
+    pub(crate) fn between(before: Work, answered: Work, done: Work) -> Option<Self> {
+        match (before, answered, done) {
+            (Work::Servers(before), Work::Servers(answered), Work::Servers(done)) => Some(ServersCpu {
+                cpu_sec: done.zip(before).map(|(done, before)| done - before),
+                after_cpu_sec: done.zip(answered).map(|(done, answered)| done - answered),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The measurement of one run. All sums are over its instances.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Operations in the timed window; each key of a multi-get counts as one.
+    pub operations: u64,
+    /// Length of the window.
+    pub wall_sec: f64,
+    /// CPU time and context switches of the whole process in the window, background threads included.
+    pub usage: Usage,
+    /// The CPU time of servers in the window, if the target is their client.
+    #[serde(default)]
+    pub servers: Option<ServersCpu>,
+    /// The work of modelled devices in the window. Their CPU time is part of that of the process.
+    #[serde(default)]
+    pub modelled: ModelledWork,
+    /// Latency of read calls (get, multi-get, scan), if taken.
+    pub read: Option<Latency>,
+    /// Latency of write calls (put, delete), if taken.
+    pub write: Option<Latency>,
+    /// Answers that were wrong, keys that were lost and calls that failed, in the whole run.
+    pub mismatches: u64,
+    /// The first of them.
+    pub first_mismatch: Option<String>,
+    /// Live keys at the end of the window.
+    pub keys: u64,
+    /// Bytes of their keys and values.
+    pub raw_bytes: u64,
+    /// Memory at the end of the window, less what there was before.
+    pub memory: Growth,
+    /// The same after the idle time, if there was any.
+    pub settled: Option<Growth>,
+    /// CPU seconds of that idle time: work that the load and the window deferred.
+    #[serde(default)]
+    pub settle_cpu_sec: Option<f64>,
+    /// The number of times the values of the live keys cover their part of the corpus.
+    #[serde(default)]
+    pub coverage: f64,
+    /// Dictionaries that the target adopted since the loading of the measured keys began, if it counts them.
+    #[serde(default)]
+    pub adoptions: Option<u64>,
+    /// Whether the target must adopt none of them, because the run measures what it learnt before.
+    #[serde(default)]
+    pub is_held_out: bool,
+    /// Held bytes when loading was done and nothing else had begun, for a target that keeps its data in files.
+    pub loaded_held_bytes: Option<u64>,
+    /// Seconds that loading took.
+    pub load_sec: f64,
+    /// CPU seconds that loading took, without those of modelled devices; `None` for servers of another machine.
+    pub load_cpu_sec: Option<f64>,
+    /// The target's counters in the window.
+    pub counters: Counters,
+    /// The steps of `--until-p99`.
+    pub steps: Vec<Step>,
+    /// The target's descriptions of its state at the end of the window, and after the idle time.
+    pub descriptions: Vec<String>,
+    /// Notes for readers of the figures.
+    pub notes: Vec<String>,
+}
+
+impl Measurement {
+    /// Operations per second.
+    pub fn qps(&self) -> f64 {
+        self.operations as f64 / self.wall_sec
+    }
+
+    /// Operations per second if no job of a model had been late, for threads that wait for one job after the other.
+    /// `None` if jobs were late all the time. Threads with several jobs under way would gain less.
+    pub(crate) fn qps_without_lateness(&self, spec: &RunSpec) -> Option<f64> {
+        let late_sec = self.modelled.late_sec / (spec.threads * spec.instances).max(1) as f64;
+        let wall_sec = self.wall_sec - late_sec;
+        (wall_sec > 0.0).then(|| self.operations as f64 / wall_sec)
+    }
+
+    /// CPU time of the window without that of modelled devices; that of the servers if the target is their client, and
+    /// nothing if these run on another machine.
+    pub fn cpu_sec(&self) -> Option<f64> {
+        match self.servers {
+            None => Some(self.usage.cpu_sec() - self.modelled.cpu_sec),
+            Some(servers) => servers.cpu_sec,
+        }
+    }
+
+    /// Processors kept busy on average.
+    pub fn cpu_cores(&self) -> Option<f64> {
+        self.cpu_sec().map(|cpu_sec| cpu_sec / self.wall_sec)
+    }
+
+    /// Operations per CPU-second; nothing if the window was too short for the CPU clock.
+    pub fn qps_per_cpu_core(&self) -> Option<f64> {
+        self.cpu_sec().filter(|cpu_sec| *cpu_sec > 0.0).map(|cpu_sec| self.operations as f64 / cpu_sec)
+    }
+
+    /// Held bytes at the end of the window; nothing if only the servers know.
+    pub fn held_bytes(&self) -> Option<i64> {
+        self.known(self.memory).map(|memory| memory.held_bytes)
+    }
+
+    /// The same after the idle time.
+    pub fn settled_held_bytes(&self) -> Option<i64> {
+        self.known(self.settled?).map(|settled| settled.held_bytes)
+    }
+
+    /// Memory that the target takes. The allocator of a client knows nothing of its servers.
+    fn known(&self, memory: Growth) -> Option<Growth> {
+        (self.servers.is_none() || self.loaded_held_bytes.is_some()).then_some(memory)
+    }
+
+    /// The rate of an open loop, or the highest one that kept the limit of latency.
+    pub fn offered_rate(&self, pace: Pace) -> Option<f64> {
+        let Some(limit_us) = pace.limit_us() else { return pace.rate() };
+        self.steps
+            .iter()
+            .filter(|step| step.p99_us <= limit_us)
+            .map(|step| step.offered_per_sec)
+            .reduce(f64::max)
+    }
+
+    /// Whether the target learnt from data that were held out.
+    pub fn has_retrained(&self) -> bool {
+        self.is_held_out && self.adoptions.is_some_and(|adoptions| adoptions > 0)
+    }
+
+    /// Held bytes per raw byte at the end of the window.
+    pub fn held_per_raw(&self) -> Option<f64> {
+        per_raw(self.held_bytes()?, self.raw_bytes)
+    }
+
+    /// Held bytes per raw byte after the idle time.
+    pub fn settled_held_per_raw(&self) -> Option<f64> {
+        per_raw(self.settled_held_bytes()?, self.raw_bytes)
+    }
+}
+
+fn per_raw(bytes: i64, raw_bytes: u64) -> Option<f64> {
+    (raw_bytes > 0).then(|| bytes as f64 / raw_bytes as f64)
+}
+
+fn both(a: Option<u64>, b: Option<u64>, join: impl Fn(u64, u64) -> u64) -> Option<u64> {
+    Some(join(a?, b?))
+}
+
+impl Counters {
+    fn joined(&self, other: &Counters, join: impl Fn(u64, u64) -> u64 + Copy) -> Counters {
+        macro_rules! fields {
+            ($($field:ident)*) => {
+                Counters {
+                    engine: self.engine.clone(),
+                    qpl_mode: self.qpl_mode.clone(),
+                    bg_threads: self.bg_threads,
+                    files: self.files,
+                    $($field: both(self.$field, other.$field, join),)*
+                }
+            };
+        }
+        fields!(iaa_compress_calls iaa_decompress_calls engine_fallbacks engine_queue_full_retries engine_faults
+            qpl_compress_calls qpl_decompress_calls zlib_compress_calls zlib_decompress_calls bg_compactions
+            fg_compactions trainings adoptions coded_raw_bytes coded_bytes reads_raw reads_coded reads_packed)
+    }
+
+    pub(crate) fn plus(&self, other: &Counters) -> Counters {
+        self.joined(other, u64::wrapping_add)
+    }
+
+    pub(crate) fn since(&self, before: &Counters) -> Counters {
+        self.joined(before, u64::saturating_sub)
+    }
+}

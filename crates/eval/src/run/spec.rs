@@ -1,0 +1,278 @@
+//! The complete description of one run, which a child process gets.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::corpus::Corpus;
+use crate::data::keys::{KEY_BYTES, KeyShape};
+use crate::data::values::{ValueBytes, ValueOrder};
+use crate::error::Error;
+use crate::target::options::TargetOptions;
+use crate::workload::distribution::Distribution;
+use crate::workload::pace::Pace;
+use crate::workload::{LoadOrder, Mix, Workload};
+
+/// Which part of the corpus is loaded before the keys that are measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TrainOn {
+    /// None: keys are loaded and measured with values from the whole corpus.
+    All,
+    /// Its first half. The run first loads as many keys again, with values from the first half, and lets them settle.
+    /// The target can learn only from these. Then the run loads a fresh key space with values from the second half.
+    /// Operations, and memory over raw bytes, count only the fresh key space.
+    FirstHalf,
+}
+
+impl std::str::FromStr for TrainOn {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "all" => Ok(TrainOn::All),
+            "first-half" => Ok(TrainOn::FirstHalf),
+            _ => Err(Error::Unknown {
+                what: "--train-on",
+                given: text.into(),
+                known: "first-half, all".into(),
+            }),
+        }
+    }
+}
+
+impl std::fmt::Display for TrainOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            TrainOn::All => "all",
+            TrainOn::FirstHalf => "first-half",
+        })
+    }
+}
+
+/// One run of one target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// Name of the target.
+    pub target: String,
+    /// Whether the target has codecs, landings and background work to tune.
+    pub tunable: bool,
+    /// Name of the codec.
+    pub codec: String,
+    /// The operations.
+    pub workload: Workload,
+    /// Threads per instance.
+    pub threads: u64,
+    /// Keys per instance.
+    pub keys: u64,
+    /// How keys look.
+    pub key_shape: KeyShape,
+    /// Keys per read call; 1 means single gets.
+    pub multi_get: usize,
+    /// Values per write call.
+    pub multi_put: usize,
+    /// Lengths of values.
+    pub value_bytes: ValueBytes,
+    /// Which part of the corpus a key's value is.
+    pub value_order: ValueOrder,
+    /// Name of the corpus.
+    pub corpus: String,
+    /// Which part is loaded first.
+    pub train_on: TrainOn,
+    /// Which keys are asked for.
+    pub distribution: Distribution,
+    /// Length of the timed window.
+    pub seconds: f64,
+    /// Operations of the timed window, over all threads; then it ends with the last of them, however long they take.
+    pub operations: Option<u64>,
+    /// The same operations before it, not timed.
+    pub warmup_seconds: f64,
+    /// Idle time after it, before the settled memory is read; 0 leaves that out.
+    pub settle_seconds: f64,
+    /// Bytes of a leaf's write buffer; `None` for the target's own default.
+    pub landing_bytes: Option<usize>,
+    /// Whether background threads compact; `None` for the target's own default.
+    pub background: Option<bool>,
+    /// Threads for background work; `None` for the target's own default.
+    pub background_threads: Option<usize>,
+    /// Further options of the target.
+    pub options: TargetOptions,
+    /// A library that the run's process preloads.
+    pub preload: Option<String>,
+    /// Whether its row bears the names of the published evaluation's rows.
+    pub is_published: bool,
+    /// Processors the run may use; empty for all.
+    pub cpus: Vec<usize>,
+    /// Stores in parallel.
+    pub instances: u64,
+    /// How fast operations come.
+    pub pace: Pace,
+    /// The FIFO of a `perf record --control`, which then records the timed windows alone.
+    pub perf_control: Option<PathBuf>,
+    /// Whether every operation is timed.
+    pub latency: bool,
+    /// Seed of key and value choice.
+    pub seed: u64,
+}
+
+/// Keys are numbered by 32 bits times this; beyond, the oracle's memory is the limit.
+const KEYS_MAX: u64 = 2_000_000_000;
+const OPERATIONS_MAX: u64 = 1_000_000_000_000;
+
+impl RunSpec {
+    /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
+    pub fn new(target: &str, corpus: &str) -> Self {
+        RunSpec {
+            target: target.into(),
+            tunable: false,
+            codec: "none".into(),
+            workload: Workload {
+                name: "read_only".into(),
+                mix: Mix { read: 100, write: 0, delete: 0, scan: 0 },
+                load: LoadOrder::Random,
+            },
+            threads: 1,
+            keys: 50_000,
+            key_shape: KeyShape::Decimal,
+            multi_get: 1,
+            multi_put: 1,
+            value_bytes: ValueBytes { min: 128, max: 128 },
+            value_order: ValueOrder::Strangers,
+            corpus: corpus.into(),
+            train_on: TrainOn::All,
+            distribution: Distribution::Uniform,
+            seconds: 2.0,
+            operations: None,
+            warmup_seconds: 0.5,
+            settle_seconds: 0.0,
+            landing_bytes: None,
+            background: None,
+            background_threads: None,
+            options: TargetOptions::default(),
+            preload: None,
+            is_published: false,
+            cpus: Vec::new(),
+            instances: 1,
+            pace: Pace::Closed,
+            perf_control: None,
+            latency: true,
+            seed: 1,
+        }
+    }
+
+    /// The name of the configuration in the results, such as `store_auto_l1024_bg0`.
+    pub fn name(&self) -> String {
+        let mut name = self.target.clone();
+        if !self.tunable {
+            return name;
+        }
+        name += &format!("_{}", self.codec);
+        if let Some(engine) = self.options.engine_in_words() {
+            name += &format!("-{engine}");
+        }
+        if let Some(model) = &self.options.model {
+            name += &format!("-modelled-{}", model.replace('=', "").replace(',', "-"));
+        }
+        if self.preload.is_some() {
+            name += "-preloaded";
+        }
+        if let Some(bytes) = self.options.block_bytes {
+            name += &format!("_b{bytes}");
+        }
+        if let Some(bytes) = self.landing_bytes {
+            name += &format!("_l{bytes}");
+        }
+        if let Some(background) = self.background {
+            name += if background { "_bg1" } else { "_bg0" };
+        }
+        name
+    }
+
+    /// Checks the numbers against each other.
+    pub fn check(&self) -> Result<(), Error> {
+        let wrong = |what, given: String, expected: &str| Err(Error::invalid(what, given, expected));
+        if self.threads == 0 || self.threads > 1024 {
+            return wrong("--threads", self.threads.to_string(), "give 1 to 1024");
+        }
+        if self.instances == 0 || self.instances > 256 {
+            return wrong("--instances", self.instances.to_string(), "give 1 to 256");
+        }
+        if self.keys < self.threads || self.keys > KEYS_MAX {
+            return wrong(
+                "--keys",
+                self.keys.to_string(),
+                "give at least one key per thread and at most 2,000,000,000",
+            );
+        }
+        for (what, number, expected) in [
+            ("--multi-get", self.multi_get, "give 1 (single reads) to 65536 keys per call"),
+            ("--multi-put", self.multi_put, "give 1 (single writes) to 65536 values per call"),
+        ] {
+            if !(1..=65_536).contains(&number) {
+                return wrong(what, number.to_string(), expected);
+            }
+        }
+        if let Some(threads) = self.background_threads.filter(|&threads| threads > 64) {
+            return wrong("--background-threads", threads.to_string(), "give 0 to 64");
+        }
+        self.options.check()?;
+        for (what, seconds, least) in [
+            ("--seconds", self.seconds, 0.01),
+            ("--warmup", self.warmup_seconds, 0.0),
+            ("--settle", self.settle_seconds, 0.0),
+        ] {
+            if !(least..=86_400.0).contains(&seconds) {
+                return wrong(what, seconds.to_string(), "give seconds, up to 86400");
+            }
+        }
+        if let Some(operations) = self
+            .operations
+            .filter(|operations| !(self.threads * self.instances..=OPERATIONS_MAX).contains(operations))
+        {
+            return wrong(
+                "--operations",
+                operations.to_string(),
+                "give at least one operation per thread and at most 1,000,000,000,000",
+            );
+        }
+        self.pace.check(&self.workload)
+    }
+
+    /// Bytes of the keys and values that one store is loaded with, about.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        let spaces = match self.train_on {
+            TrainOn::All => 1,
+            TrainOn::FirstHalf => 2,
+        };
+        spaces * self.keys * (KEY_BYTES as u64 + (self.value_bytes.min + self.value_bytes.max) / 2)
+    }
+
+    /// Reads the corpus this run needs.
+    pub fn read_corpus(&self) -> Result<Corpus, Error> {
+        // Enough that no two keys need the same bytes, as far as memory goes.
+        const GENERATED_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 30;
+        /// A generated line has fewer.
+        const LINE_BYTES: u64 = 1024;
+        let each = match self.value_order {
+            ValueOrder::Records => LINE_BYTES,
+            _ => self.value_bytes.max,
+        };
+        let wanted = self.keys.saturating_mul(each);
+        let generated =
+            wanted.clamp(*GENERATED_BYTES.start(), *GENERATED_BYTES.end()).max(self.value_bytes.max * 2);
+        let corpus = Corpus::read(&self.corpus, generated as usize, self.value_bytes.max as usize)?;
+        let (bytes, half) = match self.train_on {
+            TrainOn::All => (corpus.bytes.len() as u64, ""),
+            TrainOn::FirstHalf => (corpus.bytes.len() as u64 / 2, " in each half"),
+        };
+        if bytes < self.value_bytes.max {
+            return Err(Error::CorpusShorterThanValue {
+                path: self.corpus.clone(),
+                corpus_bytes: bytes,
+                half,
+                value_bytes: self.value_bytes.max,
+            });
+        }
+        Ok(corpus)
+    }
+}

@@ -1,0 +1,511 @@
+//! The hot loop: one thread that operates on a target and checks every answer.
+//!
+//! Everything except the call itself is harness cost, which burdens every target alike. So the harness cost is kept
+//! small. Keys are computed, values are slices of the corpus, and answers are compared by `memcmp`. Operations are
+//! planned in groups, so that the harness's own waits for memory overlap. With latency on, the clock is read right
+//! before and right after the call. Making keys and comparing answers lie outside.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use hdrhistogram::Histogram;
+
+use crate::data::keys::Key;
+use crate::data::oracle::{Forecast, Oracle, Word};
+use crate::run::clock::{Clock, SPUN_NS_MAX};
+use crate::target::{Batch, Records, Target, TargetError, Work};
+use crate::workload::distribution::Chooser;
+use crate::workload::{Mix, Operation, SCAN_RECORDS};
+
+/// The current command for the workers of a run.
+#[derive(Debug, Default)]
+pub(crate) struct Control(AtomicU8);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    WarmUp = 0,
+    Measure = 1,
+    Stop = 2,
+}
+
+impl Control {
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.0.store(phase as u8, Ordering::Release);
+    }
+
+    #[inline]
+    fn phase(&self) -> Phase {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Phase::WarmUp,
+            1 => Phase::Measure,
+            _ => Phase::Stop,
+        }
+    }
+}
+
+/// Answers that were wrong.
+#[derive(Debug, Default)]
+pub(crate) struct Mistakes {
+    pub(crate) count: u64,
+    pub(crate) first: Option<String>,
+}
+
+impl Mistakes {
+    #[cold]
+    pub(crate) fn add(&mut self, what: impl FnOnce() -> String) {
+        self.count += 1;
+        self.first.get_or_insert_with(what);
+    }
+
+    pub(crate) fn merge(&mut self, other: Mistakes) {
+        self.count += other.count;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// The counts of one worker.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) operations: u64,
+    pub(crate) read_ns: Histogram<u64>,
+    pub(crate) write_ns: Histogram<u64>,
+    pub(crate) mistakes: Mistakes,
+}
+
+/// One minute: longer latencies are recorded as this.
+const LATENCY_NS_MAX: u64 = 60_000_000_000;
+
+impl Tally {
+    fn new() -> Self {
+        let histogram =
+            || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants in order");
+        Tally { operations: 0, read_ns: histogram(), write_ns: histogram(), mistakes: Mistakes::default() }
+    }
+
+    /// Begins the timed window: mistakes so far stay counted.
+    pub(crate) fn restart(&mut self) {
+        self.operations = 0;
+        self.read_ns.reset();
+        self.write_ns.reset();
+    }
+
+    /// Adds the operations and latencies of another worker, not its mistakes.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        self.operations += other.operations;
+        self.read_ns.add(&other.read_ns).expect("all histograms have the same bounds");
+        self.write_ns.add(&other.write_ns).expect("all histograms have the same bounds");
+    }
+}
+
+/// Operations planned ahead: enough for the waits for memory to overlap, few enough to stay in the first cache.
+const PLANNED: usize = 16;
+
+/// One thread's work on one target.
+pub(crate) struct Worker<'a, T: Target> {
+    pub(crate) target: &'a T,
+    pub(crate) oracle: &'a Oracle,
+    pub(crate) chooser: Chooser,
+    pub(crate) mix: Mix,
+    pub(crate) thread: u64,
+    pub(crate) threads: u64,
+    pub(crate) multi_get: usize,
+    pub(crate) multi_put: usize,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) interval_ns: Option<f64>,
+    /// Ends the timed window by itself after so many operations; a multi-get that has begun is finished.
+    pub(crate) quota: Option<u64>,
+    pub(crate) buffers: Buffers<T>,
+}
+
+/// Buffers that a worker reuses between operations, made before memory is first measured.
+///
+/// None of it is freed before memory is last read, so that no store is credited with the harness's own memory.
+pub(crate) struct Buffers<T: Target> {
+    pub(crate) tally: Tally,
+    value: Vec<u8>,
+    keys: Vec<Key>,
+    pending: Vec<(u64, Word)>,
+    /// When the first key of the batch came.
+    batch_arrival: Option<u64>,
+    batch: T::Batch,
+    records: Records,
+    scanned: Vec<Word>,
+}
+
+impl<T: Target> Buffers<T> {
+    pub(crate) fn new(multi_get: usize, value_bytes_max: usize) -> Self {
+        Buffers {
+            tally: Tally::new(),
+            value: Vec::with_capacity(value_bytes_max),
+            keys: Vec::with_capacity(multi_get),
+            pending: Vec::with_capacity(multi_get),
+            batch_arrival: None,
+            batch: T::Batch::default(),
+            records: Records::default(),
+            scanned: Vec::with_capacity(SCAN_RECORDS),
+        }
+    }
+}
+
+/// Writes that are announced, and go to the target together.
+#[derive(Default)]
+struct Writes<'a> {
+    indices: Vec<u64>,
+    records: Vec<(Key, &'a [u8])>,
+    /// When the first of them came.
+    arrival: Option<u64>,
+}
+
+impl<'a, T: Target> Worker<'a, T> {
+    /// Works until told to stop, or until its quota is done; the tally that comes back is that of the timed window.
+    pub(crate) fn run(mut self, control: &Control) -> Buffers<T> {
+        let mut phase = Phase::WarmUp;
+        // A batch that the last window left behind has no arrival in this one.
+        self.buffers.keys.clear();
+        self.buffers.pending.clear();
+        // Warming up has no quota.
+        let mut quota = u64::MAX;
+        let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
+        let mut forecasts: [Forecast; PLANNED] = Default::default();
+        let mut writes = Writes::default();
+        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.target.work());
+        loop {
+            for slot in &mut plan {
+                *slot = self.plan();
+            }
+            for (forecast, &(operation, index)) in forecasts.iter_mut().zip(&plan) {
+                *forecast = self.oracle.forecast(index, operation == Operation::Write);
+            }
+            for (forecast, &(operation, index)) in forecasts.iter().zip(&plan) {
+                let now = control.phase();
+                if now != phase {
+                    if now == Phase::Stop {
+                        return self.finished(&mut writes);
+                    }
+                    phase = now;
+                    quota = self.quota.unwrap_or(u64::MAX);
+                    self.buffers.tally.restart();
+                }
+                if self.buffers.tally.operations >= quota {
+                    return self.finished(&mut writes);
+                }
+                let arrival = match &mut arrivals {
+                    None => None,
+                    Some(arrivals) => Some(arrivals.wait(&mut self.chooser, control)),
+                };
+                match operation {
+                    Operation::Read if self.multi_get == 1 => self.read(index, forecast, arrival),
+                    Operation::Read => self.read_later(index, arrival),
+                    Operation::Write if self.multi_put == 1 => self.write(index, forecast, arrival),
+                    Operation::Write => self.write_later(index, forecast, arrival, &mut writes),
+                    Operation::Delete => {
+                        self.write_first(index, &mut writes);
+                        self.delete(index, arrival);
+                    }
+                    Operation::Scan => {
+                        // It meets keys that nobody observes before.
+                        self.write_all(&mut writes);
+                        self.scan(index, arrival);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads so many keys, one by one.
+    pub(crate) fn read_many(&mut self, reads: u64) {
+        let mut plan = [0u64; PLANNED];
+        let mut forecasts: [Forecast; PLANNED] = Default::default();
+        let mut left = reads;
+        while left > 0 {
+            let group = left.min(PLANNED as u64);
+            for slot in &mut plan[..group as usize] {
+                *slot = self.chooser.read();
+                self.oracle.warm(*slot);
+            }
+            for (forecast, &index) in forecasts.iter_mut().zip(&plan[..group as usize]) {
+                *forecast = self.oracle.forecast(index, false);
+            }
+            for (forecast, &index) in forecasts.iter().zip(&plan[..group as usize]) {
+                self.read(index, forecast, None);
+            }
+            left -= group;
+        }
+    }
+
+    #[inline]
+    fn plan(&mut self) -> (Operation, u64) {
+        let operation = if self.mix.read == 100 {
+            Operation::Read
+        } else {
+            let percent = self.chooser.below(100);
+            self.mix.operation(percent)
+        };
+        let index = match operation {
+            Operation::Read | Operation::Scan => self.chooser.read(),
+            Operation::Write | Operation::Delete => {
+                let index = self.chooser.write();
+                self.oracle.own(index, self.thread, self.threads)
+            }
+        };
+        self.oracle.warm(index);
+        (operation, index)
+    }
+
+    #[inline]
+    fn start(&self, arrival: Option<u64>) -> u64 {
+        arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw))
+    }
+
+    #[inline]
+    fn elapsed_ns(&self, start: u64) -> Option<u64> {
+        self.clock.as_ref().map(|clock| clock.delta_as_nanos(start, clock.raw()))
+    }
+
+    #[inline]
+    fn read(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
+        let key = self.oracle.key(index);
+        let before = self.oracle.observe(index);
+        let start = self.start(arrival);
+        let found = self.target.get(&key, &mut self.buffers.value);
+        if let Some(ns) = self.elapsed_ns(start) {
+            self.buffers.tally.read_ns.saturating_record(ns);
+        }
+        self.buffers.tally.operations += 1;
+        match found {
+            Ok(found) => {
+                let answer = found.then_some(self.buffers.value.as_slice());
+                if !self.oracle.accepts_as(index, before, answer, forecast) {
+                    self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
+                }
+            }
+            Err(error) => self.buffers.tally.mistakes.add(|| failed("get", index, &error)),
+        }
+    }
+
+    fn read_later(&mut self, index: u64, arrival: Option<u64>) {
+        if self.buffers.pending.is_empty() {
+            // The first key waits longest for the batch to fill.
+            self.buffers.batch_arrival = arrival;
+        }
+        self.buffers.keys.push(self.oracle.key(index));
+        self.buffers.pending.push((index, Word::default()));
+        if self.buffers.pending.len() < self.multi_get {
+            return;
+        }
+        let Buffers { tally, keys, pending, batch, batch_arrival, .. } = &mut self.buffers;
+        for (index, before) in pending.iter_mut() {
+            *before = self.oracle.observe(*index);
+        }
+        let start = batch_arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw));
+        let done = self.target.multi_get(keys, batch);
+        if let Some(clock) = &self.clock {
+            tally.read_ns.saturating_record(clock.delta_as_nanos(start, clock.raw()));
+        }
+        tally.operations += pending.len() as u64;
+        match done {
+            Ok(()) => {
+                for (position, &(index, before)) in pending.iter().enumerate() {
+                    let answer = batch.answer(position);
+                    if !self.oracle.accepts(index, before, answer) {
+                        tally.mistakes.add(|| wrong_answer("multi_get", index, answer.is_some()));
+                    }
+                }
+            }
+            Err(error) => tally.mistakes.add(|| failed("multi_get", index, &error)),
+        }
+        keys.clear();
+        pending.clear();
+    }
+
+    #[inline]
+    fn write(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
+        let key = self.oracle.key(index);
+        let value = self.oracle.begin_put_as(index, forecast);
+        let start = self.start(arrival);
+        let done = self.target.put(&key, value);
+        if let Some(ns) = self.elapsed_ns(start) {
+            self.buffers.tally.write_ns.saturating_record(ns);
+        }
+        self.oracle.finish(index);
+        self.buffers.tally.operations += 1;
+        if let Err(error) = done {
+            self.buffers.tally.mistakes.add(|| failed("put", index, &error));
+        }
+    }
+
+    /// Adds a write to those that go together, and makes them once they are enough.
+    fn write_later(
+        &mut self,
+        index: u64,
+        forecast: &Forecast,
+        arrival: Option<u64>,
+        writes: &mut Writes<'a>,
+    ) {
+        self.write_first(index, writes);
+        if writes.indices.is_empty() {
+            writes.arrival = arrival;
+        }
+        writes.records.push((self.oracle.key(index), self.oracle.begin_put_as(index, forecast)));
+        writes.indices.push(index);
+        if writes.indices.len() == self.multi_put {
+            self.write_all(writes);
+        }
+    }
+
+    /// Makes the gathered writes if one of them is to this key, which another write may not overtake.
+    fn write_first(&mut self, index: u64, writes: &mut Writes<'a>) {
+        if self.multi_put > 1 && self.oracle.observe(index).in_flight() {
+            self.write_all(writes);
+        }
+    }
+
+    fn write_all(&mut self, writes: &mut Writes<'a>) {
+        let (operations, ns) = self.make(writes);
+        self.buffers.tally.operations += operations;
+        if let Some(ns) = ns {
+            self.buffers.tally.write_ns.saturating_record(ns);
+        }
+    }
+
+    /// Makes the gathered writes; returns how many, and how long the call took.
+    fn make(&mut self, writes: &mut Writes<'a>) -> (u64, Option<u64>) {
+        let Some(&first) = writes.indices.first() else { return (0, None) };
+        let operations = writes.indices.len() as u64;
+        let start = self.start(writes.arrival);
+        let done = self.target.multi_put(&writes.records);
+        let ns = self.elapsed_ns(start);
+        if let Err(error) = done {
+            self.buffers.tally.mistakes.add(|| failed("multi_put", first, &error));
+        }
+        writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
+        writes.records.clear();
+        (operations, ns)
+    }
+
+    /// Makes the last writes, which no window counts.
+    fn finished(mut self, writes: &mut Writes<'a>) -> Buffers<T> {
+        self.make(writes);
+        self.buffers
+    }
+
+    fn delete(&mut self, index: u64, arrival: Option<u64>) {
+        let key = self.oracle.key(index);
+        let existed = self.oracle.begin_delete(index);
+        let start = self.start(arrival);
+        let done = self.target.delete(&key);
+        if let Some(ns) = self.elapsed_ns(start) {
+            self.buffers.tally.write_ns.saturating_record(ns);
+        }
+        self.oracle.finish(index);
+        self.buffers.tally.operations += 1;
+        match done {
+            Ok(answer) if answer == existed => {}
+            Ok(answer) => self.buffers.tally.mistakes.add(|| {
+                format!(
+                    "delete of key number {index} said {answer}, and the key {}",
+                    if existed { "existed" } else { "did not exist" }
+                )
+            }),
+            Err(error) => self.buffers.tally.mistakes.add(|| failed("delete", index, &error)),
+        }
+    }
+
+    fn scan(&mut self, index: u64, arrival: Option<u64>) {
+        let key = self.oracle.key(index);
+        self.buffers.scanned.clear();
+        // Decimal keys are in the order of their numbers: what the scan must meet is known beforehand.
+        let expected = self.oracle.expected_in_scan(index, SCAN_RECORDS as u64);
+        self.buffers.scanned.extend(expected.map(|index| self.oracle.observe(index)));
+        self.buffers.records.clear();
+        let start = self.start(arrival);
+        let done = self.target.scan(&key, SCAN_RECORDS, &mut self.buffers.records);
+        if let Some(ns) = self.elapsed_ns(start) {
+            self.buffers.tally.read_ns.saturating_record(ns);
+        }
+        self.buffers.tally.operations += 1;
+        let verdict = match done {
+            Ok(()) => self.oracle.check_scan(
+                index,
+                &self.buffers.scanned,
+                SCAN_RECORDS,
+                self.threads == 1,
+                &self.buffers.records,
+            ),
+            Err(error) => Err(failed("scan", index, &error)),
+        };
+        if let Err(what) = verdict {
+            self.buffers.tally.mistakes.add(|| what);
+        }
+    }
+}
+
+pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
+    let what = if found { "answered bytes that were not written" } else { "did not find a key that exists" };
+    format!("{call} of key number {index} {what}")
+}
+
+pub(crate) fn failed(call: &str, index: u64, error: &TargetError) -> String {
+    format!("{call} of key number {index} failed: {error}")
+}
+
+/// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a
+/// stall is charged to every operation that would have come meanwhile.
+struct Arrivals {
+    clock: Clock,
+    interval_ns: f64,
+    spun_ns_max: u64,
+    next_ns: f64,
+    start: u64,
+}
+
+impl Arrivals {
+    /// Threads that spin would take the processors from servers, which may be on this machine.
+    fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
+        let clock = clock?.clone();
+        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
+        Some(Arrivals { interval_ns: interval_ns?, spun_ns_max, next_ns: 0.0, start: clock.raw(), clock })
+    }
+
+    /// Waits for the next arrival and returns its time.
+    fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> u64 {
+        self.next_ns -= self.interval_ns * (1.0 - chooser.unit()).ln();
+        loop {
+            let now = self.clock.raw();
+            let elapsed = self.clock.delta_as_nanos(self.start, now);
+            if elapsed as f64 >= self.next_ns {
+                // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
+                let late_ns = elapsed - self.next_ns as u64;
+                let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
+                return now - (late_ns as f64 * per_ns) as u64;
+            }
+            if control.phase() == Phase::Stop {
+                return now;
+            }
+            self.clock.pause((self.next_ns - elapsed as f64) as u64, self.spun_ns_max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A thread that spins comes back from each pause at once.
+    #[test]
+    fn a_client_of_servers_sleeps_where_another_would_spin() {
+        const WAIT_NS: u64 = SPUN_NS_MAX / 2;
+        let shortest_pause_ns = |work| {
+            let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
+            let pause_ns = |_| {
+                let start = Instant::now();
+                arrivals.clock.pause(WAIT_NS, arrivals.spun_ns_max);
+                start.elapsed().as_nanos() as u64
+            };
+            (0..10).map(pause_ns).min().unwrap()
+        };
+        assert!(shortest_pause_ns(Work::Here) < WAIT_NS);
+        assert!(shortest_pause_ns(Work::Servers(None)) >= WAIT_NS);
+    }
+}

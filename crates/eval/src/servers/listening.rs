@@ -1,0 +1,227 @@
+//! Servers that somebody else started: their processes, found by the addresses at which they listen, and the CPU time
+//! of these.
+//!
+//! Servers of another machine, or of a user whose processes this one may not look into, are not found. Their CPU time
+//! is then unknown, never zero.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::servers::process::{cpu_sec_of, wait_until_quiet};
+
+/// A node of Cassandra without requests takes up to 2 % of a processor for its timers.
+const QUIET_SHARE: f64 = 0.05;
+/// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
+const WATCHED: Duration = Duration::from_millis(300);
+const QUIET_PERIODS: usize = 2;
+/// The state of a socket that listens, in `/proc/net/tcp`.
+const LISTENS: &str = "0A";
+
+/// Reads `HOST`, `HOST:PORT` or `[IPV6]:PORT`, with the usual port where none is given.
+///
+/// # Errors
+///
+/// A sentence that begins with "it".
+pub fn host_and_port(text: &str, usual_port: u16) -> Result<(String, u16), String> {
+    let bad = || format!("it has a host `{text}`; give HOST or HOST:PORT, such as 127.0.0.1:{usual_port}");
+    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        Some((host, port)) => (host, port.strip_prefix(':')),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let port = port.map_or(Ok(usual_port), |port| port.parse().map_err(|_| bad()))?;
+    if host.is_empty() { Err(bad()) } else { Ok((host.to_owned(), port)) }
+}
+
+/// The first address of a host.
+///
+/// # Errors
+///
+/// A sentence that begins with "it".
+pub fn address_of(host: &str, port: u16) -> Result<SocketAddr, String> {
+    let found = (host, port).to_socket_addrs().map_err(|error| error.to_string());
+    let first = found.and_then(|mut all| all.next().ok_or_else(|| "it has no address".into()));
+    first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
+}
+
+/// The processes of servers on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalServers {
+    pids: Vec<u32>,
+}
+
+impl LocalServers {
+    /// The processes that listen at these addresses; nothing unless all of them are found.
+    pub fn at(addresses: &[SocketAddr]) -> Option<Self> {
+        let mut pids = Vec::new();
+        for address in addresses {
+            // Only an address of this machine, and of this namespace, can be bound.
+            let inode = match UdpSocket::bind((address.ip(), 0)) {
+                Ok(_) => inode_in("self", *address, true),
+                Err(_) => other_namespaces().iter().find_map(|pid| inode_in(pid, *address, false)),
+            };
+            pids.push(owner_of(&inode?)?);
+        }
+        pids.sort_unstable();
+        pids.dedup();
+        Some(LocalServers { pids })
+    }
+
+    /// CPU seconds of all their threads so far; nothing if one of them has ended.
+    pub fn cpu_sec(&self) -> Option<f64> {
+        self.pids.iter().map(|pid| cpu_sec_of(*pid)).sum()
+    }
+
+    /// The processors that they may use, such as `0-1`; those of different servers have `and` between them.
+    pub fn processors(&self) -> Option<String> {
+        let mut all =
+            self.pids.iter().map(|pid| processors_of(&pid.to_string())).collect::<Option<Vec<_>>>()?;
+        all.dedup();
+        Some(all.join(" and "))
+    }
+
+    /// Waits until they do nothing for most of a second, or for a minute at most.
+    pub fn wait_until_quiet(&self) {
+        let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
+        let share = QUIET_SHARE * self.pids.len() as f64;
+        wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+    }
+}
+
+/// The processors that this process may use.
+pub fn own_processors() -> String {
+    processors_of("self").unwrap_or_else(|| "unknown".into())
+}
+
+fn processors_of(pid: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(list.trim().to_owned())
+}
+
+/// All processes.
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A process of each network namespace of this machine, but for that of this process.
+fn other_namespaces() -> Vec<String> {
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+    let mut known = vec![namespace("self")];
+    let is_new = |pid: &String| {
+        let found = namespace(pid);
+        let is_new = found.is_some() && !known.contains(&found);
+        if is_new {
+            known.push(found);
+        }
+        is_new
+    };
+    pids().map(|pid| pid.to_string()).filter(is_new).collect()
+}
+
+/// The inode of the socket that listens at an address, in the network namespace of a process. In a namespace whose
+/// addresses are `own` the socket may listen at its port of all addresses.
+fn inode_in(pid: &str, address: SocketAddr, own: bool) -> Option<String> {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")));
+    tables.iter().flatten().find_map(|table| inode_of(table, address, own))
+}
+
+/// The same in `/proc/PID/net/tcp` or its sibling for IPv6.
+fn inode_of(table: &str, address: SocketAddr, own: bool) -> Option<String> {
+    table.lines().skip(1).find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (ip, port) = fields.get(1)?.split_once(':')?;
+        let port = u16::from_str_radix(port, 16).ok()?;
+        let ip = ip_of(ip)?.to_canonical();
+        let is_address = ip == address.ip().to_canonical() || own && ip.is_unspecified();
+        let is_there = port == address.port() && is_address;
+        (is_there && *fields.get(3)? == LISTENS).then_some(())?;
+        Some((*fields.get(9)?).to_owned())
+    })
+}
+
+/// An address as the kernel prints it: words of 32 bits, each in the order of the machine.
+fn ip_of(hex: &str) -> Option<IpAddr> {
+    let words = hex.as_bytes().chunks(8).map(|word| {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        Some(word.to_ne_bytes())
+    });
+    let bytes = words.collect::<Option<Vec<[u8; 4]>>>()?.concat();
+    match bytes.len() {
+        4 => Some(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),
+        16 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).into()),
+        _ => None,
+    }
+}
+
+/// The process that has the socket of this inode open.
+fn owner_of(inode: &str) -> Option<u32> {
+    let socket = format!("socket:[{inode}]");
+    pids().find(|pid| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok);
+        files
+            .map(|file| fs::read_link(file.path()))
+            .any(|link| link.is_ok_and(|link| link.as_os_str() == &*socket))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_by_its_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let found = LocalServers::at(&[address]).unwrap();
+        assert_eq!(found, LocalServers { pids: vec![std::process::id()] });
+        assert!(found.cpu_sec().is_some());
+        let elsewhere = SocketAddr::new([127, 9, 9, 9].into(), address.port());
+        assert_eq!(LocalServers::at(&[address, elsewhere]), None, "nobody listens there");
+        let of_another_machine = SocketAddr::new([192, 0, 2, 1].into(), address.port());
+        assert_eq!(LocalServers::at(&[of_another_machine]), None);
+    }
+
+    #[test]
+    fn a_socket_of_all_addresses_serves_each() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(LocalServers::at(&[SocketAddr::new([127, 0, 0, 7].into(), port)]).is_some());
+    }
+
+    #[test]
+    fn a_socket_of_all_addresses_serves_those_of_its_namespace_alone() {
+        let line = "0: 00000000:2352 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 4711 1";
+        let table = |line: &str| format!("sl local_address\n{line}\n");
+        let address: SocketAddr = "127.0.0.1:9042".parse().unwrap();
+        assert_eq!(inode_of(&table(line), address, true).as_deref(), Some("4711"));
+        assert_eq!(inode_of(&table(line), address, false), None);
+        let exact = line.replacen("00000000", "0100007F", 1);
+        assert_eq!(inode_of(&table(&exact), address, false).as_deref(), Some("4711"));
+    }
+
+    #[test]
+    fn processors_are_told() {
+        let told = LocalServers { pids: vec![std::process::id(); 2] }.processors().unwrap();
+        assert_eq!(told, own_processors());
+        assert!(told.starts_with(|first: char| first.is_ascii_digit()), "{told}");
+        assert_eq!(LocalServers { pids: vec![u32::MAX] }.processors(), None);
+    }
+
+    #[test]
+    fn a_server_that_has_ended_has_no_cpu_time() {
+        assert_eq!(LocalServers { pids: vec![std::process::id(), u32::MAX] }.cpu_sec(), None);
+    }
+
+    #[test]
+    fn addresses_are_read_in_both_families() {
+        assert_eq!(ip_of("0100007F"), Some([127, 0, 0, 1].into()));
+        let mapped = ip_of("0000000000000000FFFF00000100007F").unwrap();
+        assert_eq!(mapped.to_canonical(), IpAddr::from([127, 0, 0, 1]));
+        assert_eq!(ip_of("zz"), None);
+    }
+}

@@ -1,0 +1,172 @@
+//! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their
+//! process id.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::servers::resp::{Connection, Reply};
+
+/// A program that serves RESP, and its arguments; `{port}` among them stands for the port.
+#[derive(Debug, Clone)]
+pub struct ServerProgram {
+    /// As printed in the results.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// The longest time until a server's first answer.
+const START_MAX: Duration = Duration::from_secs(60);
+/// `times` in `/proc/PID/stat` are in hundredths of a second on every Linux that Rust runs on.
+const TICKS_PER_SEC: f64 = 100.0;
+/// The share of a processor below which a server is quiet.
+const QUIET_SHARE: f64 = 0.02;
+const WATCHED: Duration = Duration::from_secs(1);
+/// A server that never rests is measured all the same, and its row says how long it was watched.
+const QUIET_MAX: Duration = Duration::from_secs(60);
+
+/// A server that runs; it ends when this is dropped.
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // One that has ended by itself is only waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Memory of a server's process.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ServerMemory {
+    pub(crate) rss_bytes: u64,
+    /// The server's own figure.
+    pub(crate) used_bytes: u64,
+}
+
+impl Server {
+    pub(crate) fn start(program: &ServerProgram, stop: &AtomicBool) -> Result<Self, Error> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let fail = |source| Error::Io { action: "start", path: program.program.clone(), source };
+        let address = free.map_err(fail)?;
+        let port = address.port().to_string();
+        let child = Command::new(&program.program)
+            .args(program.arguments.iter().map(|argument| argument.replace("{port}", &port)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(fail)?;
+        let mut server = Server { name: program.name.clone(), address, child };
+        let began = Instant::now();
+        // One that still reads what it has on disk answers with an error.
+        while server.ask(&[b"PING"]).as_deref() != Some("PONG") {
+            if let Ok(Some(status)) = server.child.try_wait() {
+                return Err(server.failed(format!("it ended at its start ({status})")));
+            }
+            if began.elapsed() > START_MAX || stop.load(Ordering::Relaxed) {
+                return Err(server.failed("it did not answer a PING with a PONG".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn failed(&self, sentence: String) -> Error {
+        Error::Run { run: self.name.clone(), sentence, status: 1 }
+    }
+
+    /// The words or the value that answer a request.
+    fn ask(&self, request: &[&[u8]]) -> Option<String> {
+        match Connection::open(self.address).ok()?.ask(request).ok()? {
+            Reply::Status(bytes) | Reply::Value(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+            _ => None,
+        }
+    }
+
+    /// CPU seconds of all its threads so far.
+    pub(crate) fn cpu_sec(&self) -> f64 {
+        cpu_sec_of(self.child.id()).unwrap_or(0.0)
+    }
+
+    pub(crate) fn memory(&self) -> ServerMemory {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let info = self.ask(&[b"INFO", b"memory"]).unwrap_or_default();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        ServerMemory {
+            rss_bytes: crate::meters::rss_of(&status),
+            used_bytes: used.and_then(|used| used.trim().parse().ok()).unwrap_or(0),
+        }
+    }
+
+    /// Waits until it has done nothing for so many seconds; returns for how long that was.
+    pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> f64 {
+        wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop)
+    }
+}
+
+/// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor in so many `periods` of
+/// length `watched`, one after the other; returns for how long that was.
+pub(crate) fn wait_until_quiet(
+    cpu_sec: impl Fn() -> f64,
+    share: f64,
+    watched: Duration,
+    periods: usize,
+    stop: &AtomicBool,
+) -> f64 {
+    let (began, mut quiet) = (Instant::now(), 0);
+    while quiet < periods && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
+        let before = cpu_sec();
+        std::thread::sleep(watched);
+        let taken = (cpu_sec() - before) / watched.as_secs_f64();
+        quiet = if taken < share { quiet + 1 } else { 0 };
+    }
+    began.elapsed().as_secs_f64()
+}
+
+/// CPU seconds of all threads of a process so far; nothing if there is no such process.
+pub(crate) fn cpu_sec_of(pid: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(cpu_sec_in(&stat))
+}
+
+/// User and system time in a line of `/proc/PID/stat`; the name of the program, in parentheses, may have spaces.
+fn cpu_sec_in(stat: &str) -> f64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let times = fields.split_whitespace().skip(11).take(2);
+    times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_behind_any_name() {
+        let stat = "77 (a b) c) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 9 9 20 0 5 0 1234 5 6";
+        assert_eq!(cpu_sec_in(stat), 2.81);
+        assert_eq!(cpu_sec_in(""), 0.0);
+        assert_eq!(cpu_sec_of(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_server_that_does_not_start_is_named() {
+        let program = |name: &str| ServerProgram {
+            name: "none".into(),
+            program: name.into(),
+            arguments: vec!["{port}".into()],
+        };
+        let said = |name| Server::start(&program(name), &AtomicBool::new(false)).err().unwrap().to_string();
+        assert!(said("/no/such/server").starts_with("cannot start /no/such/server: "));
+        assert!(said("/bin/false").contains("it ended at its start"));
+    }
+}

@@ -1,0 +1,120 @@
+//! The conformance suite of targets. The author of a target runs it, and a smoke test runs it again.
+//!
+//! The oracle is the model. First one thread creates, reads, overwrites, deletes and scans in a random order, and the
+//! suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads the keys
+//! of all.
+
+use std::sync::Arc;
+
+use crate::data::keys::KeyShape;
+use crate::data::oracle::Oracle;
+use crate::data::values::{ValueBytes, Values};
+use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
+use crate::run::{check_all, load};
+use crate::target::{Config, Target};
+use crate::workload::distribution::{Distribution, KeyLaw};
+use crate::workload::{LoadOrder, Mix};
+
+const KEYS: u64 = 2_000;
+/// About as many as are loaded.
+const RAW_BYTES: u64 = KEYS * 200;
+/// Of each thread: several at a key, so that threads meet.
+const MIXED_OPERATIONS: u64 = 2_000;
+
+/// Runs the suite with a codec. The error names the first fault.
+pub fn check<T: Target>(codec: &str) -> Result<(), String> {
+    for shape in [KeyShape::Decimal, KeyShape::Random] {
+        for bytes in [ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 }] {
+            let what = |step: &str, error: String| {
+                format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
+            };
+            let oracle = Arc::new(Oracle::new(shape, 0, KEYS, values(bytes)));
+            let config = Config {
+                codec: codec.into(),
+                raw_bytes: RAW_BYTES,
+                oracles: vec![Arc::clone(&oracle)],
+                ..Config::default()
+            };
+            let target = T::open(&config).map_err(|error| what("opening", error.to_string()))?;
+            empty_store_has_nothing(&target, &oracle).map_err(|error| what("an empty store", error))?;
+            let mut mistakes = Mistakes::default();
+            load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
+            check_all(&target, &oracle, &mut mistakes);
+            verdict(mistakes).map_err(|error| what("loading", error))?;
+            for threads in [1, 3] {
+                for at_once in [1, 16] {
+                    verdict(mixed(&target, &oracle, threads, at_once)).map_err(|error| {
+                        what(&format!("{threads} threads, {at_once} keys per call"), error)
+                    })?;
+                }
+            }
+            target.settle().map_err(|error| what("settling", error.to_string()))?;
+            let mut mistakes = Mistakes::default();
+            check_all(&target, &oracle, &mut mistakes);
+            verdict(mistakes).map_err(|error| what("after settling", error))?;
+        }
+    }
+    Ok(())
+}
+
+fn values(bytes: ValueBytes) -> Values {
+    let corpus: Arc<Vec<u8>> =
+        Arc::new((0..40_000u64).flat_map(|i| format!("{i:05} the quick brown fox; ").into_bytes()).collect());
+    let region = 0..corpus.len();
+    Values::new(corpus, region, bytes, 11).expect("the corpus is longer than a value")
+}
+
+fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(), String> {
+    let mut value = vec![1, 2, 3];
+    let mut records = crate::target::Records::default();
+    let key = oracle.key(1);
+    match (target.get(&key, &mut value), target.delete(&key), target.scan(&key, 10, &mut records)) {
+        (Ok(false), Ok(false), Ok(())) if records.is_empty() => Ok(()),
+        answers => Err(format!(
+            "get, delete and scan of a key that is not there gave {answers:?} and {} records",
+            records.len()
+        )),
+    }
+}
+
+/// Everything at once.
+fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
+    let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.len());
+    let control = Control::default();
+    control.enter(Phase::Measure);
+    let mut total = Mistakes::default();
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| {
+                let worker = Worker {
+                    target,
+                    oracle,
+                    chooser: law.chooser(100 + thread, thread, threads),
+                    mix: Mix { read: 50, write: 30, delete: 15, scan: 5 },
+                    thread,
+                    threads,
+                    multi_get: at_once,
+                    multi_put: at_once,
+                    clock: None,
+                    interval_ns: None,
+                    quota: Some(MIXED_OPERATIONS),
+                    buffers: Buffers::<T>::new(at_once, 0),
+                };
+                let control = &control;
+                scope.spawn(move || worker.run(control))
+            })
+            .collect();
+        for handle in handles {
+            let buffers = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            total.merge(buffers.tally.mistakes);
+        }
+    });
+    total
+}
+
+fn verdict(mistakes: Mistakes) -> Result<(), String> {
+    match mistakes.first {
+        None => Ok(()),
+        Some(first) => Err(format!("{} wrong answers; the first: {first}", mistakes.count)),
+    }
+}

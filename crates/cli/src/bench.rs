@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Parser};
 use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Outcome, Pace, Path as CodecPath, Plan, Registry, TargetOptions, TrainOn, ValueBytes, ValueOrder,
-    Verdicts, Workload,
+    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, TargetOptions, TrainOn, ValueBytes,
+    ValueOrder, Verdicts, Workload,
 };
 
 use crate::cql::NodeToolArgument;
@@ -271,6 +271,15 @@ pub(crate) struct Arguments {
     /// loop, in which a thread waits for its answer]
     #[arg(long, value_name = "N", conflicts_with = "until_p99", help_heading = RUNS)]
     rate: Option<f64>,
+    /// Search for the number of threads from which on there is no more throughput, up to N. The row is that of the
+    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short windows
+    /// finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
+    #[arg(long, value_name = "N", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
+    saturate: Option<u64>,
+    /// Timed windows end as soon as the throughput is steady: over half of the window it neither drifts nor jumps by
+    /// more than a tenth, whatever the noise. They end after --seconds in any case, and a sentence says so
+    #[arg(long, conflicts_with_all = ["until_p99", "operations"], help_heading = RUNS)]
+    until_steady: bool,
     /// FIFO of a `perf record --all-cpus --delay -1 --control fifo:FIFO`, which then records the timed windows alone:
     /// neither loads nor rounds that are not measured [default: none]
     #[arg(long, env = "ZIPTIER_PERF_CONTROL", value_name = "FIFO", help_heading = RUNS)]
@@ -339,7 +348,8 @@ impl Arguments {
 
     fn pace(&self) -> Pace {
         let until_p99 = self.until_p99.map(Pace::UntilP99);
-        self.rate.map(Pace::Rate).or(until_p99).unwrap_or_default()
+        let saturated = self.saturate.map(Pace::Saturated);
+        self.rate.map(Pace::Rate).or(until_p99).or(saturated).unwrap_or_default()
     }
 
     /// The requested plan. An empty list was left open.
@@ -386,6 +396,7 @@ impl Arguments {
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
             pace: self.pace(),
+            until_steady: self.until_steady,
             perf_control: self.perf_control.clone(),
             latency: self.latency,
             zlib_accel: self
@@ -412,21 +423,14 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
     let asked = arguments.plan()?;
     let targets = cql::targets(&asked.targets, &registry)?;
     let asked = Plan { targets, ..asked };
-    let program = std::env::current_exe().map_err(|source| Error::Io {
-        action: "find",
-        path: "ziptier".into(),
-        source,
-    })?;
-    let Foreign { rocksdb, cql } = &arguments.foreign;
-    let run = std::iter::once(RUN_COMMAND.into()).chain(rocksdb.to_arguments()).chain(cql.to_arguments());
-    let launcher = Launcher { program, arguments: run.collect() };
-    let bench = Bench { registry, launcher, format: arguments.format };
+    let cql = &arguments.foreign.cql;
+    let bench = Bench { registry, launcher: launcher(&arguments.foreign)?, format: arguments.format };
     let plan = usual(asked.clone())?;
     match arguments.suite {
         _ if arguments.smoke => {
             bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
         }
-        None => bench.plain(plan),
+        None => bench.measure(&with_defaults(plan)),
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Rocksdb) => {
             bench.rocksdb(Plan { keys: arguments.keys.unwrap_or(DEFAULT_KEYS_SUITES), ..asked })
@@ -445,6 +449,56 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
             interval_operations: arguments.interval_operations,
         }),
     }
+}
+
+/// Starts this program again for each run.
+pub(crate) fn launcher(foreign: &Foreign) -> Result<Launcher, Error> {
+    let program = std::env::current_exe().map_err(|source| Error::Io {
+        action: "find",
+        path: "ziptier".into(),
+        source,
+    })?;
+    let Foreign { rocksdb, cql } = foreign;
+    let run = std::iter::once(RUN_COMMAND.into()).chain(rocksdb.to_arguments()).chain(cql.to_arguments());
+    Ok(Launcher { program, arguments: run.collect() })
+}
+
+/// The run that options describe, which must be one alone.
+pub(crate) fn one_run(options: &[String], foreign: &Foreign) -> Result<RunSpec, Error> {
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Options {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let given = options.join(" ");
+    let wrong =
+        |expected: String| Error::Invalid { what: "options of a benchmark", given: given.clone(), expected };
+    let told = |error: clap::Error| {
+        let text = error.to_string();
+        let sentence = text.lines().next().unwrap_or_default();
+        wrong(sentence.strip_prefix("error: ").unwrap_or(sentence).to_owned())
+    };
+    let arguments = Options::try_parse_from(options).map_err(told)?.arguments;
+    let registry = registry(foreign);
+    let asked = arguments.plan()?;
+    let targets = cql::targets(&asked.targets, &registry)?;
+    let mut runs = with_defaults(usual(Plan { targets, ..asked })?).runs(&registry)?;
+    match (runs.pop(), runs.is_empty()) {
+        (Some(run), true) => Ok(run),
+        _ => Err(wrong("they describe several runs; name one target, one codec and one workload".into())),
+    }
+}
+
+/// The targets and threads of a benchmark without a suite.
+fn with_defaults(mut plan: Plan) -> Plan {
+    if plan.targets.is_empty() {
+        plan.targets = DEFAULT_TARGETS.map(str::to_owned).to_vec();
+    }
+    if plan.threads.is_empty() {
+        plan.threads = vec![1];
+    }
+    plan
 }
 
 /// Fills in what was left open and has one usual value.
@@ -471,16 +525,6 @@ struct Bench {
 impl Bench {
     fn smoke(&self, plan: &Plan, mut say: impl FnMut(&str)) -> Result<(), Error> {
         ziptier_eval::smoke(plan, &self.registry, &self.launcher, codec_checks::CODECS, &mut say)
-    }
-
-    fn plain(&self, mut plan: Plan) -> Result<u8, Error> {
-        if plan.targets.is_empty() {
-            plan.targets = DEFAULT_TARGETS.map(str::to_owned).to_vec();
-        }
-        if plan.threads.is_empty() {
-            plan.threads = vec![1];
-        }
-        self.measure(&plan)
     }
 
     fn codecs(&self, plan: Plan) -> Result<u8, Error> {

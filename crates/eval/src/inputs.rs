@@ -167,7 +167,7 @@ pub fn deviation(effects: &[Effect]) -> Option<f64> {
 }
 
 /// Standard deviations on either side that 95 % of a normal distribution lie within.
-const SURE_95: f64 = 1.96;
+pub(crate) const SURE_95: f64 = 1.96;
 
 /// A part that is saved, and how sure that is.
 #[derive(Debug, Clone, Copy, PartialEq)]

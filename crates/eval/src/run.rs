@@ -7,7 +7,9 @@
 
 pub(crate) mod clock;
 pub(crate) mod measurement;
+pub(crate) mod saturation;
 pub(crate) mod spec;
+pub(crate) mod steady;
 pub(crate) mod warm_up;
 pub(crate) mod window;
 pub(crate) mod worker;
@@ -22,11 +24,12 @@ use crate::data::keys::KEY_BYTES;
 use crate::data::oracle::Oracle;
 use crate::data::values::Values;
 use crate::error::{DID_NOT_OPEN, Error};
+use crate::meters::machine::Reading;
 use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::run::clock::Clock;
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spec::{RunSpec, TrainOn};
-use crate::run::window::{Arena, Window};
+use crate::run::window::{Arena, Offer, Window};
 use crate::run::worker::{Buffers, Mistakes, failed, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::workload::LoadOrder;
@@ -93,6 +96,7 @@ pub(crate) fn run<T: Target>(
     let before_load = counters();
     let work = || targets.first().map_or(Work::Here, T::work);
     let before_load_work = work();
+    let before_load_machine = Reading::now();
     let (load_start, load_usage, load_modelled) = (Instant::now(), Usage::now(), (meters.modelled)());
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
@@ -121,12 +125,30 @@ pub(crate) fn run<T: Target>(
         perf: perf.as_ref(),
     };
     let mut window = match spec.workload.is_fill() {
-        true => Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, arena.counters()),
-        false => arena.window(&mut buffers, spec.pace.rate()),
+        true => {
+            let machine = Reading::now().since(&before_load_machine);
+            Window::of_load(
+                spec,
+                load_sec,
+                load_usage,
+                load_servers,
+                load_modelled,
+                arena.counters(),
+                machine,
+            )
+        }
+        false => arena.window(&mut buffers, Offer::of(spec)),
     };
-    let mut steps = Vec::new();
-    if let Some(limit_us) = spec.pace.limit_us() {
-        (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
+    let (mut steps, mut saturation) = (Vec::new(), None);
+    match spec.pace {
+        Pace::UntilP99(limit_us) => {
+            (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
+        }
+        Pace::Saturated(threads_max) => {
+            let found = arena.saturate(&mut buffers, threads_max, progress)?;
+            (window, saturation) = (found.0, Some(found.1));
+        }
+        Pace::Closed | Pace::Rate(_) => {}
     }
 
     let (keys, raw_bytes) = live(&spaces);
@@ -168,6 +190,8 @@ pub(crate) fn run<T: Target>(
         usage: window.usage,
         servers: window.servers,
         modelled: window.modelled,
+        machine: window.machine,
+        samples: window.samples,
         read: window.read,
         write: window.write,
         mismatches: mistakes.count,
@@ -195,6 +219,8 @@ pub(crate) fn run<T: Target>(
             ..window.counters
         },
         steps,
+        saturation,
+        steadiness: window.steadiness,
         descriptions,
         notes: notes(spec, &spaces, empty, end),
     })
@@ -254,7 +280,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
 }
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
-    (0..spec.instances * spec.threads)
+    (0..spec.instances * spec.threads_max())
         .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize))
         .collect()
 }

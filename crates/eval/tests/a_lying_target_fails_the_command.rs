@@ -123,6 +123,7 @@ fn plan(target: &str) -> Plan {
         cpus: vec![],
         instances: 1,
         pace: ziptier_eval::Pace::Closed,
+        until_steady: false,
         perf_control: None,
         latency: true,
         zlib_accel: None,
@@ -185,6 +186,7 @@ fn every_second_round_goes_backwards() {
     let orders = tempfile::NamedTempFile::new().unwrap();
     let plan = Plan {
         out: Some(results.path().to_owned()),
+        until_steady: false,
         perf_control: Some(orders.path().to_owned()),
         ..plan("btreemap")
     };

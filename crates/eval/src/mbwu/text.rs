@@ -1,7 +1,7 @@
 //! A comparison as a table, as TSV or as JSON.
 
-use super::{Comparison, Resource, effects_on_saving};
 use crate::inputs::{Saving, saving_in_words};
+use crate::mbwu::comparison::{Comparison, Resource, effects_on_saving};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 

@@ -392,6 +392,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     if let Some(limit) = plan.pace.limit_us() {
         text += &steps(outcome, limit);
     }
+    text += &findings(&outcome.configurations);
     text += &predictions(&outcome.configurations);
     let notes: std::collections::BTreeSet<&str> = outcome
         .configurations
@@ -458,6 +459,23 @@ pub fn faults(outcome: &Outcome) -> String {
     }
     if let Some(folder) = &outcome.folder {
         text += &format!("written to {}\n", folder.display());
+    }
+    text
+}
+
+/// Where throughput ends to grow, and whether it was steady, for runs that looked for that.
+fn findings(configurations: &[Configuration]) -> String {
+    let mut text = String::new();
+    for (spec, round) in
+        configurations.iter().flat_map(|one| one.rounds.iter().map(|round| (&one.spec, round)))
+    {
+        let name = format!("{} {}", spec.name(), spec.workload.name);
+        if let Some(found) = &round.saturation {
+            text += &format!("\n{}", wrapped(&format!("{name}: {found}.")));
+        }
+        if let Some(verdict) = &round.steadiness {
+            text += &format!("\n{}", wrapped(&format!("{name}: {verdict}.")));
+        }
     }
     text
 }

@@ -5,7 +5,8 @@
 //! planned in groups, so that the harness's own waits for memory overlap. With latency on, the clock is read right
 //! before and right after the call. Making keys and comparing answers lie outside.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 
@@ -39,6 +40,26 @@ impl Control {
             1 => Phase::Measure,
             _ => Phase::Stop,
         }
+    }
+}
+
+/// The operations of one worker in the timed window so far, for others to read while it works. Its bytes share a cache
+/// line with nothing that others write.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Progress(Arc<OwnLine>);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
+impl Progress {
+    #[inline]
+    fn tell(&self, operations: u64) {
+        self.0.0.store(operations, Ordering::Relaxed);
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
     }
 }
 
@@ -121,6 +142,7 @@ pub(crate) struct Worker<'a, T: Target> {
 /// None of it is freed before memory is last read, so that no store is credited with the harness's own memory.
 pub(crate) struct Buffers<T: Target> {
     pub(crate) tally: Tally,
+    pub(crate) progress: Progress,
     value: Vec<u8>,
     keys: Vec<Key>,
     pending: Vec<(u64, Word)>,
@@ -135,6 +157,7 @@ impl<T: Target> Buffers<T> {
     pub(crate) fn new(multi_get: usize, value_bytes_max: usize) -> Self {
         Buffers {
             tally: Tally::new(),
+            progress: Progress::default(),
             value: Vec::with_capacity(value_bytes_max),
             keys: Vec::with_capacity(multi_get),
             pending: Vec::with_capacity(multi_get),
@@ -162,6 +185,7 @@ impl<'a, T: Target> Worker<'a, T> {
         // A batch that the last window left behind has no arrival in this one.
         self.buffers.keys.clear();
         self.buffers.pending.clear();
+        self.buffers.progress.tell(0);
         // Warming up has no quota.
         let mut quota = u64::MAX;
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
@@ -184,6 +208,9 @@ impl<'a, T: Target> Worker<'a, T> {
                     phase = now;
                     quota = self.quota.unwrap_or(u64::MAX);
                     self.buffers.tally.restart();
+                }
+                if phase == Phase::Measure {
+                    self.buffers.progress.tell(self.buffers.tally.operations);
                 }
                 if self.buffers.tally.operations >= quota {
                     return self.finished(&mut writes);

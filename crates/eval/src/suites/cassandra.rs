@@ -147,6 +147,7 @@ fn in_words(spec: &RunSpec) -> String {
     let pace = match spec.pace {
         Pace::Closed => String::new(),
         Pace::Rate(per_sec) => format!("; {} offered per second", grouped(per_sec, 0)),
+        Pace::Saturated(_) => "; as many as gave the largest throughput".into(),
         Pace::UntilP99(limit_us) => {
             format!("; the last rate with a 99th percentile of at most {limit_us} us")
         }

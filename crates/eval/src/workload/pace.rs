@@ -17,6 +17,8 @@ pub enum Pace {
     Rate(f64),
     /// The rate grows until the 99th percentile of latency exceeds so many microseconds.
     UntilP99(f64),
+    /// A closed loop, whose number of threads on each store grows up to this one until there is no more throughput.
+    Saturated(u64),
 }
 
 impl Pace {
@@ -43,6 +45,14 @@ impl Pace {
     pub(crate) fn check(self, workload: &Workload) -> Result<(), Error> {
         let (option, given, most, unit) = match self {
             Pace::Closed => return Ok(()),
+            Pace::Saturated(_) if workload.is_fill() => {
+                let expected = "loading is done once; leave one of them out";
+                return Err(Error::invalid("--saturate", workload.name.clone(), expected));
+            }
+            Pace::Saturated(0) => {
+                return Err(Error::invalid("--saturate", "0", "give the largest number of threads"));
+            }
+            Pace::Saturated(_) => return Ok(()),
             Pace::Rate(per_sec) => ("--rate", per_sec, Self::RATE_MAX, "operations per second"),
             Pace::UntilP99(limit_us) => ("--until-p99", limit_us, Self::LIMIT_US_MAX, "microseconds"),
         };

@@ -26,7 +26,7 @@ use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::power::{self, Power, Readings, Source};
-use crate::mbwu::sheets::{PlatformSheet, Sheets, Work};
+use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
 use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
 use crate::results::folder::{Program, machine};
 use crate::results::table::grouped;
@@ -100,6 +100,8 @@ pub struct Measured {
     pub shares: Shares,
     /// The mean power; nothing if no meter and no model tells.
     pub power: Option<Power>,
+    /// Processors that other programs kept busy meanwhile.
+    pub others_cores: Option<f64>,
     /// The machine.
     pub machine: Json,
 }
@@ -200,11 +202,12 @@ impl Evaluation {
     /// The run that both files describe together.
     fn asked(&self, subject: &Subject<'_>, means: &Means<'_>) -> Result<RunSpec, Error> {
         let unit = &self.sheets.unit;
-        let options = [unit.bench.list(), subject.work.bench.list()].concat();
+        let own = subject.work.bench.as_ref().map_or(Vec::new(), Words::list);
+        let options = [unit.bench.list(), own].concat();
         Ok(RunSpec {
             seconds: unit.seconds,
             until_steady: true,
-            cpus: subject.work.cpus.clone(),
+            cpus: subject.work.cpus.clone().unwrap_or_default(),
             confinement: subject.work.confinement(),
             ..(means.spec)(&options)?
         })
@@ -246,6 +249,7 @@ impl Evaluation {
             is_steady: are_rounds_steady(&throughputs),
             power: self.power(subject, &rounds, &shares)?,
             machine: read_if_there(&place.join("machine.json"))?.unwrap_or_default(),
+            others_cores: others_cores(&rounds),
             throughput,
             shares,
             rounds,
@@ -469,7 +473,7 @@ fn shares(subject: &Subject<'_>, rounds: &[Round], raw: Option<&Raw>) -> Shares 
         let all: Option<Vec<f64>> = machines().map(of).collect();
         Some(Mean::of(&all?)?.mean)
     };
-    let cpus = &subject.work.cpus;
+    let cpus = subject.work.cpus.as_deref().unwrap_or_default();
     let processors = mean(&|machine| {
         let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
         Some(machine.busy_cores(cpus)? / there.max(1) as f64)
@@ -484,9 +488,24 @@ fn shares(subject: &Subject<'_>, rounds: &[Round], raw: Option<&Raw>) -> Shares 
         };
         let [reads, writes] = [share(found[0], raw.reads), share(found[1], raw.writes)];
         // Limits of a control group are apart for reads and writes; a disk's own time is shared by them.
-        Some(if subject.work.disk.is_none() { reads + writes } else { reads.max(writes) })
+        Some(if subject.work.limits().is_none() { reads + writes } else { reads.max(writes) })
     });
     Shares { medium, processors, network }
+}
+
+/// More than this, of other programs, and figures are not those of the work.
+const OTHERS_CORES_MAX: f64 = 0.2;
+
+/// Processors that neither the run nor the servers that it asked kept busy.
+fn others_cores(rounds: &[Round]) -> Option<f64> {
+    let of = |round: &Round| {
+        let measured = &round.measurement;
+        let servers = measured.servers.map_or(Some(0.0), |servers| servers.cpu_sec)?;
+        let own = (measured.usage.cpu_sec() + servers) / measured.wall_sec;
+        Some((measured.machine.busy_cores(&[])? - own).max(0.0))
+    };
+    let all: Option<Vec<f64>> = rounds.iter().map(of).collect();
+    Some(Mean::of(&all?)?.mean)
 }
 
 impl fmt::Display for Measured {
@@ -515,6 +534,9 @@ impl fmt::Display for Measured {
                 Source::Input => "as given",
             };
             write!(f, " Power: {:.1} W, {source}.", power.watts)?;
+        }
+        if let Some(cores) = self.others_cores.filter(|cores| *cores > OTHERS_CORES_MAX) {
+            write!(f, " OTHER PROGRAMS kept {cores:.1} processors busy meanwhile.")?;
         }
         let missing = self.rounds.first().map_or(Vec::new(), |round| round.measurement.machine.missing());
         match missing.is_empty() {

@@ -67,6 +67,9 @@ pub(crate) struct UnitSheet {
     /// The largest number of threads.
     #[serde(default = "threads")]
     pub(crate) threads_max: u64,
+    /// The platform that others of its stage are compared with, by the name of its file without the ending; the first
+    /// by name where it is missing.
+    pub(crate) base: Option<String>,
     /// How the unit is constructed.
     pub(crate) work: Work,
 }
@@ -92,26 +95,25 @@ pub(crate) struct PlatformSheet {
     pub(crate) power: Option<PowerSheet>,
     /// Bytes per second that the link of the clients can carry.
     pub(crate) network_bytes_per_second: Option<Number>,
-    /// How the work is done.
+    /// How the work is done; what is missing is as for the unit.
+    #[serde(default)]
     pub(crate) work: Work,
 }
 
 /// How work is done, and on what.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Work {
     /// Options of `ziptier bench` that say who does the work.
-    pub(crate) bench: Words,
-    /// Processors that may be used; none for all.
-    #[serde(default)]
-    pub(crate) cpus: Vec<usize>,
+    pub(crate) bench: Option<Words>,
+    /// Processors that may be used; all of them where it is missing.
+    pub(crate) cpus: Option<Vec<usize>>,
     /// A folder on the medium; none if the work needs no medium of this machine.
     pub(crate) folder: Option<PathBuf>,
     /// Bytes of memory that may be used, the kernel's cache of files included.
     pub(crate) memory_bytes: Option<u64>,
     /// Limits that make a slower medium of the folder's disk.
-    #[serde(default)]
-    pub(crate) disk: DiskLimits,
+    pub(crate) disk: Option<DiskLimits>,
 }
 
 /// Options of a command: a text that is parted at white space, or a list of them.
@@ -153,15 +155,26 @@ fn threads() -> u64 {
 
 impl Work {
     pub(crate) fn confinement(&self) -> Confinement {
-        Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.disk }
+        Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
+    }
+
+    /// Limits of the disk, if there are any.
+    pub(crate) fn limits(&self) -> DiskLimits {
+        self.disk.unwrap_or_default()
+    }
+
+    /// The same, with what is missing here as `unit` has it.
+    fn or(self, unit: &Work) -> Work {
+        Work {
+            bench: self.bench.or_else(|| unit.bench.clone()),
+            cpus: self.cpus.or_else(|| unit.cpus.clone()),
+            folder: self.folder.or_else(|| unit.folder.clone()),
+            memory_bytes: self.memory_bytes.or(unit.memory_bytes),
+            disk: self.disk.or(unit.disk),
+        }
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.folder.is_none() && !self.disk.is_none() {
-            return Err(
-                "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
-            );
-        }
         match &self.folder {
             Some(folder) if !folder.is_dir() => {
                 Err(format!("work.folder is {}, which is no folder of this machine", folder.display()))
@@ -181,6 +194,11 @@ impl Inputs for UnitSheet {
         }
         within("seconds", Number(self.seconds), 1.0, 86_400.0)?;
         within("threads_max", Number(self.threads_max as f64), 1.0, 1_024.0)?;
+        if self.work.folder.is_none() && !self.work.limits().is_none() {
+            return Err(
+                "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
+            );
+        }
         self.work.check()
     }
 }
@@ -240,7 +258,8 @@ impl Sheets {
             if path.ends_with(UNIT) {
                 continue;
             }
-            let (sheet, table) = PlatformSheet::read(&path)?;
+            let (mut sheet, table) = PlatformSheet::read(&path)?;
+            sheet.work = sheet.work.or(&unit.work);
             let is_same = |(_, other, _): &&(String, PlatformSheet, Table)| {
                 other.name == sheet.name && other.stage == sheet.stage
             };
@@ -249,6 +268,13 @@ impl Sheets {
                 return Err(Error::Inputs { path, sentence });
             }
             platforms.push((stem.to_owned(), sheet, table));
+        }
+        if let Some(base) = &unit.base {
+            let Some(place) = platforms.iter().position(|(file, ..)| file == base) else {
+                let sentence = format!("base is {base}, and there is no {base}.toml");
+                return Err(Error::Inputs { path: folder.join(UNIT), sentence });
+            };
+            platforms[..=place].rotate_right(1);
         }
         match platforms.is_empty() {
             true => Err(Error::invalid(

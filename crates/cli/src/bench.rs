@@ -297,10 +297,10 @@ pub(crate) struct Arguments {
     /// Format of the results: table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT", help_heading = RESULTS)]
     format: Format,
-    /// Folder for results: the benchmark writes summary.tsv, rounds.tsv, a log for each run and manifest.json into
-    /// DIR/<timestamp>. Suite codecs adds verdicts.tsv; suite rocksdb adds databases.tsv, scaling.tsv and scaling.svg;
-    /// suite cassandra adds compressors.tsv; suite bypass writes bypass-RUN.tsv, bypass-summary.tsv and bypass.svg
-    /// instead [default: none]
+    /// Folder for results: the benchmark writes summary.tsv, rounds.tsv, rounds.json, a log for each run and
+    /// manifest.json into DIR/<timestamp>; ziptier report makes a page of them. Suite codecs adds verdicts.tsv; suite
+    /// rocksdb adds databases.tsv, scaling.tsv and scaling.svg; suite cassandra adds compressors.tsv; suite bypass
+    /// writes bypass-RUN.tsv, bypass-summary.tsv and bypass.svg instead [default: none]
     #[arg(long, value_name = "DIR", help_heading = RESULTS)]
     out: Option<PathBuf>,
     #[command(flatten)]

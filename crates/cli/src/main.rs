@@ -13,6 +13,7 @@ mod mbwu;
 mod output;
 mod pages;
 mod program;
+mod report;
 mod rocksdb;
 mod rocksdb_target;
 mod serve;
@@ -63,6 +64,8 @@ enum Command {
     /// Inspect how the files of a RocksDB database are packed, or rewrite them with ziptier's formats or without
     #[command(subcommand)]
     Rocksdb(rocksdb::Command),
+    /// Write one page of results for readers who decide: verdicts, figures with intervals, and their data
+    Report(report::Arguments),
     /// Serve a store to Redis clients
     Serve(Box<serve::Arguments>),
     /// Compare what the same work costs on servers of different designs, energy and room included
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Pages(arguments) => pages::pages(Cli::command(), &arguments),
         Command::Cassandra(command) => cassandra::run(&command),
         Command::Rocksdb(command) => rocksdb::run(&command),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Tco(arguments) => tco::tco(&arguments),
         Command::Serve(arguments) => serve::serve(*arguments, Some(heap::held_bytes)),
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use ziptier_eval::mbwu::{EXAMPLE, Evaluation, Means, Measured, init, read, render};
 use ziptier_eval::{Error, Format};
 
-use crate::{bench, output, program};
+use crate::{bench, output, program, report};
 
 /// Media-based work units.
 #[derive(Subcommand)]
@@ -18,7 +18,7 @@ pub(crate) enum Command {
         folder: PathBuf,
     },
     /// Construct the unit of a folder, measure its platforms, and compare them. What was measured before is kept, so that
-    /// a run that was interrupted goes on
+    /// a run that was interrupted goes on. Ends with a page of the results, FOLDER/report.html
     Run(MeasureArguments),
     /// Construct the unit alone: the throughput of a platform that nothing but the medium limits
     Construct(MeasureArguments),
@@ -67,7 +67,10 @@ fn text(command: &Command) -> Result<String, Error> {
         Command::Run(arguments) => {
             let evaluation = Evaluation::open(&arguments.folder)?;
             measure(arguments, &evaluation, true, true)?;
-            Ok(format!("\n{}", render(&[evaluation.comparison()?], Format::Table)))
+            let compared = render(&[evaluation.comparison()?], Format::Table);
+            let folder = &arguments.folder;
+            let page = report::write(std::slice::from_ref(folder), &folder.join("report.html"))?;
+            Ok(format!("\n{compared}\n{page}"))
         }
         Command::Construct(arguments) => {
             measure(arguments, &Evaluation::open(&arguments.folder)?, true, false)?;

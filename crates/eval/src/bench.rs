@@ -7,6 +7,8 @@ pub(crate) mod process;
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use crate::bench::plan::Plan;
 use crate::bench::process::Launcher;
 use crate::error::Error;
@@ -16,7 +18,7 @@ use crate::run::spec::RunSpec;
 use crate::target::registry::Registry;
 
 /// All rounds of one configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Configuration {
     /// The specification of the run.
     pub spec: RunSpec,
@@ -29,7 +31,7 @@ pub struct Configuration {
 }
 
 /// A configuration that this machine cannot measure.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Unavailable {
     /// The first of its runs.
     pub spec: RunSpec,

@@ -34,6 +34,7 @@
 //! | `suites` | whole evaluations: every codec, RocksDB, Cassandra, servers side by side, latency while other keys become hot |
 //! | `servers` | servers in other processes: how to start, find and ask them |
 //! | `results` | columns, tables and folders of results |
+//! | `report` | one page of results for readers who decide, in HTML, with its data as JSON and TSV |
 //! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
 //! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
@@ -47,6 +48,7 @@ mod inputs;
 pub mod mbwu;
 mod medium;
 mod meters;
+pub mod report;
 mod results;
 mod run;
 mod servers;
@@ -74,7 +76,7 @@ pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use results::folder::Program;
 pub use results::table::{Format, faults, render};
-pub use run::measurement::{Latency, Measurement, Sample, ServersCpu, Step};
+pub use run::measurement::{Latency, Measurement, Percentile, Percentiles, Sample, ServersCpu, Step};
 pub use run::saturation::{Point, Saturation};
 pub use run::spec::{RunSpec, TrainOn};
 pub use run::steady::Steadiness;

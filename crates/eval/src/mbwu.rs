@@ -26,3 +26,4 @@ pub use limit::{Limit, Shares};
 pub use power::{Power, Source};
 pub use sheets::init;
 pub use text::render;
+pub(crate) use text::verdicts;

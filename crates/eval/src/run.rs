@@ -194,6 +194,7 @@ pub(crate) fn run<T: Target>(
         samples: window.samples,
         read: window.read,
         write: window.write,
+        percentiles: window.percentiles,
         mismatches: mistakes.count,
         first_mismatch: mistakes.first,
         keys,

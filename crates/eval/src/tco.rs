@@ -18,6 +18,7 @@ use crate::inputs::{Effect, effects};
 
 pub use sheet::{Design, Item, Per, Sheet, Site, Work};
 pub use text::render;
+pub(crate) use text::{Compared, EFFECTS_SHOWN, four_digits};
 
 /// Files to begin with, by their names: servers for RocksDB with zstd and with ziptier, whose prices are examples; what
 /// "RocksDB with Intel IAA" says in its Figures 7 and 9; and the instances of "Optane persistent memory at Alibaba".

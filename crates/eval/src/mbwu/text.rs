@@ -141,14 +141,23 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         ]);
     }
     text += &aligned(&lines, 2);
+    text + &verdicts(comparison, table)
+        .iter()
+        .map(|verdict| format!("\n{}", wrapped(verdict)))
+        .collect::<String>()
+}
+
+/// What each platform saves beside the first of its stage, a sentence for each resource.
+pub(crate) fn verdicts(comparison: &Comparison, table: &toml::Table) -> Vec<String> {
+    let mut verdicts = Vec::new();
     for place in (0..comparison.platforms.len()).filter(|place| comparison.base(*place) != *place) {
         let (platform, base) = (&comparison.platforms[place], &comparison.platforms[comparison.base(place)]);
         for (resource, what) in Resource::ALL.into_iter().zip(["money", "energy", "space"]) {
             let Some(saving) = saving(comparison, table, place, resource) else { continue };
             let sentence =
                 saving_in_words(&platform.name, &base.name, &format!("the {what} for each unit"), saving);
-            text += &format!("\n{}", wrapped(&format!("{}: {sentence}", platform.stage)));
+            verdicts.push(format!("{}: {sentence}", platform.stage));
         }
     }
-    text
+    verdicts
 }

@@ -1,14 +1,16 @@
-//! Result files: `<folder>/<timestamp>/` with `summary.tsv`, `rounds.tsv`, a log per run, and `manifest.json`.
+//! Result files: `<folder>/<timestamp>/` with `summary.tsv`, `rounds.tsv`, `rounds.json`, a log per run, and
+//! `manifest.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::bench::Outcome;
 use crate::bench::confine::disk_of;
 use crate::bench::plan::Plan;
+use crate::bench::{Configuration, Outcome, Unavailable};
 use crate::data::values::ValueOrder;
 use crate::error::Error;
 use crate::results::row::round_row;
@@ -19,6 +21,18 @@ use crate::suites::verdict::Verdicts;
 
 pub(crate) struct ResultsFolder {
     path: PathBuf,
+}
+
+/// The file of all that was asked for and measured, for programs.
+pub(crate) const KEPT: &str = "rounds.json";
+
+/// What that file holds.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Kept {
+    pub(crate) configurations: Vec<Configuration>,
+    pub(crate) unavailable: Vec<Unavailable>,
+    /// Why the benchmark ended early, if it did.
+    pub(crate) failure: Option<String>,
 }
 
 /// The program that measures, for the manifest.
@@ -88,12 +102,19 @@ impl ResultsFolder {
         Ok(name)
     }
 
-    /// Writes the rows: medians per configuration, every round, and the verdicts of a comparison of codecs.
+    /// Writes the rows: medians per configuration, every round, and the verdicts of a comparison of codecs. Writes
+    /// everything that was measured for programs, too.
     pub(crate) fn summary(&self, outcome: &Outcome, compares_codecs: bool) -> Result<(), Error> {
         let all = &outcome.configurations;
         self.write("summary.tsv", &tsv(summary_rows(outcome).into_iter()))?;
         let rounds = all.iter().flat_map(|one| (0..one.rounds.len()).map(move |round| round_row(one, round)));
         self.write("rounds.tsv", &tsv(rounds))?;
+        let kept = json!({
+            "configurations": all,
+            "unavailable": outcome.unavailable,
+            "failure": outcome.failure.as_ref().map(ToString::to_string),
+        });
+        self.write(KEPT, &format!("{kept}\n"))?;
         match compares_codecs {
             true => self.write("verdicts.tsv", &Verdicts::of(outcome).to_tsv()),
             false => Ok(()),

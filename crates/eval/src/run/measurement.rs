@@ -30,6 +30,40 @@ impl Latency {
     }
 }
 
+/// Latency at one percentile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// The share of the calls that took this long or less; 1 for the slowest call.
+    pub share: f64,
+    /// Microseconds.
+    pub us: f64,
+}
+
+/// Latencies of the whole timed window at percentiles that lie ever closer together towards 1, as the percentile
+/// distribution of HdrHistogram has them; empty if nothing was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Of read calls.
+    pub read: Vec<Percentile>,
+    /// Of write calls.
+    pub write: Vec<Percentile>,
+}
+
+impl Percentiles {
+    pub(crate) fn of(read_ns: &Histogram<u64>, write_ns: &Histogram<u64>) -> Self {
+        /// Percentiles for each halving of the distance to 1.
+        const TICKS: u32 = 3;
+        let all = |histogram: &Histogram<u64>| {
+            let percentile = |at: hdrhistogram::iterators::IterationValue<u64>| Percentile {
+                share: at.quantile(),
+                us: at.value_iterated_to() as f64 / 1e3,
+            };
+            histogram.iter_quantiles(TICKS).map(percentile).collect()
+        };
+        Percentiles { read: all(read_ns), write: all(write_ns) }
+    }
+}
+
 /// One step of a search for the rate that a latency allows.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -97,6 +131,9 @@ pub struct Measurement {
     pub read: Option<Latency>,
     /// Latency of write calls (put, delete), if taken.
     pub write: Option<Latency>,
+    /// Both at many more percentiles.
+    #[serde(default)]
+    pub percentiles: Percentiles,
     /// Answers that were wrong, keys that were lost and calls that failed, in the whole run.
     pub mismatches: u64,
     /// The first of them.

@@ -14,7 +14,7 @@ use crate::meters::machine::{MachineUse, Reading};
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::Spaces;
 use crate::run::clock::Clock;
-use crate::run::measurement::{Latency, Sample, ServersCpu, Step};
+use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu, Step};
 use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
@@ -75,6 +75,7 @@ pub(crate) struct Window {
     pub(crate) operations: u64,
     pub(crate) read: Option<Latency>,
     pub(crate) write: Option<Latency>,
+    pub(crate) percentiles: Percentiles,
     pub(crate) wall_sec: f64,
     pub(crate) usage: Usage,
     pub(crate) servers: Option<ServersCpu>,
@@ -101,6 +102,7 @@ impl Window {
             operations: spec.keys * spec.instances,
             read: None,
             write: None,
+            percentiles: Percentiles::default(),
             wall_sec,
             usage,
             servers,
@@ -182,6 +184,7 @@ impl<T: Target> Arena<'_, T> {
                 operations: 0,
                 read: None,
                 write: None,
+                percentiles: Percentiles::default(),
                 wall_sec,
                 usage,
                 servers,
@@ -199,6 +202,7 @@ impl<T: Target> Arena<'_, T> {
             window.operations = first.tally.operations;
             window.read = Latency::of(&first.tally.read_ns);
             window.write = Latency::of(&first.tally.write_ns);
+            window.percentiles = Percentiles::of(&first.tally.read_ns, &first.tally.write_ns);
         }
         buffers.append(&mut used);
         window

@@ -6,20 +6,20 @@ use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 
 /// Numbers that do most, of those that do anything.
-const EFFECTS_SHOWN: usize = 10;
+pub(crate) const EFFECTS_SHOWN: usize = 10;
 
 /// A design beside the first one.
-struct Compared {
-    cost: Cost,
+pub(crate) struct Compared {
+    pub(crate) cost: Cost,
     saving: Saving,
     /// Needed cores over those of the first design.
     cores: f64,
     break_even_premium: f64,
-    effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
 }
 
 impl Compared {
-    fn all(sheet: &Sheet, table: &toml::Table) -> Vec<Compared> {
+    pub(crate) fn all(sheet: &Sheet, table: &toml::Table) -> Vec<Compared> {
         let costs = costs(sheet);
         let first = costs[0].clone();
         let compared = |(place, cost): (usize, Cost)| {
@@ -35,7 +35,7 @@ impl Compared {
         costs.into_iter().enumerate().map(compared).collect()
     }
 
-    fn verdict(&self, first: &str) -> String {
+    pub(crate) fn verdict(&self, first: &str) -> String {
         let mut words = saving_in_words(&self.cost.name, first, "the cost", self.saving);
         if (self.cores - 1.0).abs() > 1e-9 {
             words += &format!(
@@ -44,7 +44,7 @@ impl Compared {
                 (1.0 / self.cores - 1.0) * 100.0
             );
         }
-        wrapped(&words)
+        words
     }
 }
 
@@ -105,7 +105,7 @@ fn text(sheet: &Sheet, all: &[Compared]) -> String {
     text += &aligned(&lines(all, site.years > 1), 1);
     let first = &all[0].cost.name;
     for one in &all[1..] {
-        text += &format!("\n{}", one.verdict(first));
+        text += &format!("\n{}", wrapped(&one.verdict(first)));
         text += &tornado(one);
     }
     text
@@ -164,7 +164,7 @@ fn lines(all: &[Compared], has_years: bool) -> Vec<Vec<String>> {
 }
 
 /// A number with four digits that count.
-fn four_digits(number: f64) -> String {
+pub(crate) fn four_digits(number: f64) -> String {
     let magnitude = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     grouped(number, usize::try_from(3 - magnitude).unwrap_or(0))
 }

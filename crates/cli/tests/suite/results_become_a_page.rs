@@ -1,0 +1,61 @@
+//! `ziptier report` as a user meets it: the page of a benchmark, the page that `ziptier mbwu run` ends with, and a folder
+//! without results.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use crate::support::ziptier;
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    ziptier().current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn printed(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_benchmark_becomes_a_page_with_its_data_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let small =
+        "bench --target btreemap --workload read_only --keys 1000 --seconds 0.2 --warmup 0 --out results";
+    printed(folder.path(), &small.split(' ').collect::<Vec<_>>());
+    let said = printed(folder.path(), &["report", "results", "--out", "page.html"]);
+    assert_eq!(said, "written to page.html\nwritten to page.json\nwritten to page.tsv\n");
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("ziptier report results --out page.html"), "it says how to make it again");
+    assert!(page.contains("--keys 1000 --seconds 0.2"), "and how to measure again");
+    assert!(page.contains("Throughput and size"));
+}
+
+#[test]
+fn a_folder_without_results_is_told_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(folder.path(), &["report", ".", "--out", "page.html"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
+    assert!(
+        said.contains("neither unit.toml nor rounds.json; give a folder of `ziptier bench --out`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_evaluation_ends_with_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    printed(folder.path(), &["mbwu", "init", "evaluation"]);
+    let evaluation = folder.path().join("evaluation");
+    let work = "[work]\nbench = \"--target btreemap\"\n";
+    let unit = "workload = \"reads\"\nmedium = \"memory\"\nsoftware = \"x 1\"\nrounds = 1\nrounds_max = 1\n\
+                bench = \"--keys 1000\"\nseconds = 1\nthreads_max = 1\n";
+    fs::write(evaluation.join("unit.toml"), format!("{unit}{work}")).unwrap();
+    fs::write(evaluation.join("server.toml"), format!("name = \"server\"\nstage = \"one\"\n{work}")).unwrap();
+    fs::remove_file(evaluation.join("board.toml")).unwrap();
+    let said = printed(folder.path(), &["mbwu", "run", "evaluation"]);
+    assert!(said.ends_with("written to evaluation/report.tsv\n"), "{said}");
+    let page = fs::read_to_string(evaluation.join("report.html")).unwrap();
+    assert!(page.contains("What limits each side") && page.contains("server (one): "), "{page}");
+}

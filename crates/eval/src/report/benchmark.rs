@@ -1,0 +1,235 @@
+//! The section of a folder that `ziptier bench --out` wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+
+use crate::bench::Configuration;
+use crate::error::Error;
+use crate::mbwu::Limit;
+use crate::report::figure::Figure;
+use crate::report::runs::{self, Runs, are_beside};
+use crate::report::{Section, Table, facts_of, parsed, text_of, told_once};
+use crate::results::folder::{KEPT, Kept};
+use crate::results::row::fixed;
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::statistics::Mean;
+use crate::suites::database::REFERENCE;
+
+/// Tables that say nothing else than the figures.
+const TABLES_LEFT_OUT: [&str; 2] = ["summary.tsv", "rounds.tsv"];
+
+/// Reads a folder of results.
+///
+/// # Errors
+/// A file cannot be read, or is damaged.
+pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
+    let kept: Kept = parsed(&folder.join(KEPT))?;
+    let manifest: Json = parsed(&folder.join("manifest.json"))?;
+    let names = Names::of(&kept.configurations);
+    let rounds: Vec<Vec<&Measurement>> =
+        kept.configurations.iter().map(|one| one.rounds.iter().collect()).collect();
+    let all: Vec<Runs<'_>> = kept
+        .configurations
+        .iter()
+        .zip(&names.0)
+        .zip(&rounds)
+        .map(|((one, name), rounds)| Runs { name, spec: &one.spec, rounds })
+        .collect();
+    let mut unknown = told_once(all.len(), all.iter().flat_map(runs::unknown).collect());
+    unknown.extend(kept.failure.map(|failure| format!("The benchmark ended early: {failure}.")));
+    unknown.extend(kept.unavailable.iter().map(|one| format!("{} was {one}.", one.spec.name())));
+    let command = manifest["command"].as_str().unwrap_or_default().to_owned();
+    Ok(Section {
+        title: format!("Benchmark {}", manifest["started"].as_str().unwrap_or_default()),
+        about: vec![format!("Results in {}.", folder.display())],
+        verdicts: verdicts(&all),
+        unknown,
+        figures: figures(&all, &kept.configurations),
+        facts: facts_of(&manifest),
+        commands: vec![command],
+        files: Vec::new(),
+        tables: tables(folder)?,
+    })
+}
+
+/// Names that tell the configurations apart, without what all have in common.
+struct Names(Vec<String>);
+
+impl Names {
+    fn of(all: &[Configuration]) -> Self {
+        let parts: [fn(&RunSpec) -> String; 5] = [
+            |spec| spec.workload.name.clone(),
+            |spec| format!("values of {} B", spec.value_bytes),
+            |spec| spec.value_order.to_string(),
+            |spec| format!("{} thread(s)", spec.threads),
+            |spec| format!("{} processor(s)", spec.cpus.len()),
+        ];
+        let differ = |part: &fn(&RunSpec) -> String| {
+            all.windows(2).any(|pair| part(&pair[0].spec) != part(&pair[1].spec))
+        };
+        let parts: Vec<_> = parts.into_iter().filter(differ).collect();
+        let name = |one: &Configuration| {
+            let words = parts.iter().map(|part| part(&one.spec));
+            std::iter::once(one.spec.name()).chain(words).collect::<Vec<_>>().join(", ")
+        };
+        Names(all.iter().map(name).collect())
+    }
+}
+
+/// The configurations beside the first that did the same work.
+fn groups<'a>(all: &[Runs<'a>]) -> Vec<Vec<Runs<'a>>> {
+    let mut groups: Vec<Vec<Runs<'a>>> = Vec::new();
+    for runs in all {
+        match groups.iter_mut().find(|group| are_beside(group[0].spec, runs.spec)) {
+            Some(group) => group.push(*runs),
+            None => groups.push(vec![*runs]),
+        }
+    }
+    groups
+}
+
+/// The configuration that the others are compared with: RocksDB's own zstd where it is, or the first.
+fn base_of<'g, 'a>(group: &'g [Runs<'a>]) -> &'g Runs<'a> {
+    group.iter().find(|runs| runs.spec.codec == REFERENCE).unwrap_or(&group[0])
+}
+
+fn verdicts(all: &[Runs<'_>]) -> Vec<String> {
+    let mut verdicts = Vec::new();
+    for group in groups(all) {
+        let base = base_of(&group);
+        verdicts.extend(group.iter().filter(|runs| runs.name != base.name).map(|runs| beside(runs, base)));
+    }
+    verdicts.extend(all.iter().flat_map(limits));
+    verdicts
+}
+
+/// A configuration beside another, round by round, since the rounds of all take turns.
+fn beside(runs: &Runs<'_>, base: &Runs<'_>) -> String {
+    let ratio = |of: &dyn Fn(&Measurement) -> Option<f64>| {
+        let ratios: Option<Vec<f64>> =
+            runs.rounds.iter().zip(base.rounds).map(|(own, other)| Some(of(own)? / of(other)?)).collect();
+        Mean::of(&ratios?)
+    };
+    let (what, found) = match ratio(&|round| round.qps_per_cpu_core()) {
+        Some(found) => ("operations per CPU-second", Some(found)),
+        None => ("operations per second", ratio(&|round| Some(round.qps()))),
+    };
+    let Some(found) = found else { return format!("{} has no figure to compare.", runs.name) };
+    let sure = match found.reach_95() {
+        None => "; one round does not tell how sure that is".to_owned(),
+        Some(reach) => {
+            let [low, high] = [found.mean - reach, found.mean + reach].map(|end| fixed(end, 2));
+            let decided = if found.mean - reach <= 1.0 && found.mean + reach >= 1.0 {
+                ": the rounds leave it undecided"
+            } else {
+                ""
+            };
+            format!(", with 95 % something from {low} to {high}{decided}")
+        }
+    };
+    let held = ratio(&|round| round.settled_held_per_raw().or_else(|| round.held_per_raw()));
+    let held = match held {
+        Some(held) => format!("It holds {} times the bytes.", fixed(held.mean, 2)),
+        None => "The bytes that it holds are missing.".into(),
+    };
+    let kind = runs.kind().word();
+    let mean = fixed(found.mean, 2);
+    format!("{} does {mean} times the {what} of {} ({kind}){sure}. {held}", runs.name, base.name)
+}
+
+/// The part of its threads, or of the processors, that a configuration must keep busy to be limited by them.
+const BUSY: f64 = 0.8;
+
+/// What limits a configuration, as far as its meters tell.
+fn limits(runs: &Runs<'_>) -> Vec<String> {
+    let Some(last) = runs.rounds.last() else { return Vec::new() };
+    let mut said: Vec<String> = Vec::new();
+    if let Some((own, there)) = last.cpu_cores().zip(last.machine.cores.as_ref().map(Vec::len)) {
+        let threads = last.saturation.as_ref().map_or(runs.spec.threads, |found| found.peak_load);
+        let threads = threads * runs.spec.instances;
+        let limit = match own {
+            own if own >= BUSY * there as f64 => "processors".to_owned(),
+            own if own >= BUSY * threads as f64 => "its threads".to_owned(),
+            _ => Limit::Unknown.to_string(),
+        };
+        let (name, own) = (runs.name, fixed(own, 2));
+        said.push(format!(
+            "{name} was limited by {limit}: it kept {own} of {there} processors busy with {threads} thread(s)."
+        ));
+    }
+    said.extend(last.saturation.as_ref().map(|found| format!("{}: {found}.", runs.name)));
+    said.extend(last.steadiness.as_ref().map(|verdict| format!("{}: {verdict}.", runs.name)));
+    said
+}
+
+fn figures(all: &[Runs<'_>], configurations: &[Configuration]) -> Vec<Figure> {
+    let stores: Vec<Runs<'_>> =
+        all.iter().zip(configurations).filter(|(_, one)| !one.is_harness).map(|(runs, _)| *runs).collect();
+    let mut figures = vec![runs::throughput_and_size(&stores)];
+    for group in groups(all) {
+        let spec = group[0].spec;
+        let title = format!("Latency, {}, {} thread(s)", spec.workload.name, spec.threads);
+        let names: Vec<String> = group.iter().map(|runs| runs.spec.name()).collect();
+        let named: Vec<Runs<'_>> =
+            group.iter().zip(&names).map(|(runs, name)| Runs { name, ..*runs }).collect();
+        figures.extend(runs::latency(&title, &named));
+    }
+    for (title, of_work, base) in scalings(all) {
+        let named: Vec<Runs<'_>> =
+            of_work.iter().map(|(name, runs)| Runs { name: name.as_str(), ..*runs }).collect();
+        figures.extend(runs::scaling(&title, &named, &base));
+    }
+    figures.extend(runs::saturation(all));
+    figures.extend(runs::meters(all));
+    figures
+}
+
+type Scaled<'a> = (String, Vec<(String, Runs<'a>)>, String);
+
+/// Runs of the same work with other processors or threads, each with the name of its target alone.
+fn scalings<'a>(all: &[Runs<'a>]) -> Vec<Scaled<'a>> {
+    let work = |spec: &RunSpec| (spec.workload.clone(), spec.value_bytes, spec.value_order);
+    let mut scalings: Vec<Scaled<'a>> = Vec::new();
+    for runs in all {
+        let name = runs.spec.name();
+        let found = scalings.iter_mut().find(|(_, group, _)| work(group[0].1.spec) == work(runs.spec));
+        match found {
+            Some((_, group, base)) => {
+                if runs.spec.codec == REFERENCE {
+                    *base = name.clone();
+                }
+                group.push((name, *runs));
+            }
+            None => {
+                let spec = runs.spec;
+                let title = format!("Scaling, {}, values of {} B", spec.workload.name, spec.value_bytes);
+                scalings.push((title, vec![(name.clone(), *runs)], name));
+            }
+        }
+    }
+    scalings
+}
+
+/// The tables that a suite added.
+fn tables(folder: &Path) -> Result<Vec<Table>, Error> {
+    let failed = |source| Error::Io { action: "read", path: folder.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_some_and(|extension| extension == "tsv") && !TABLES_LEFT_OUT.contains(&&*name)
+        {
+            paths.push((name, path));
+        }
+    }
+    paths.sort();
+    let table = |(name, path): (String, PathBuf)| {
+        let text = text_of(&path)?;
+        let lines = text.lines().map(|line| line.split('\t').map(str::to_owned).collect());
+        Ok(Table { name, lines: lines.collect() })
+    };
+    paths.into_iter().map(table).collect()
+}

@@ -1,0 +1,299 @@
+//! The whole page, of small real runs and of the examples, read by an HTML parser that is not a browser.
+
+use std::collections::BTreeSet;
+
+use html5gum::{Token, Tokenizer};
+use serde_json::json;
+
+use super::*;
+use crate::bench::{Configuration, Outcome, Unavailable};
+use crate::mbwu::{EXAMPLE, Round, init};
+use crate::meters::Meters;
+use crate::results::folder::{Program, ResultsFolder, machine};
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::run::steady::Steadiness;
+use crate::target::registry::Registry;
+use crate::tco::EXAMPLES;
+
+/// A name that would be a program if it were not escaped.
+const HOSTILE: &str = "</td><script>alert(1)</script>&amp;\"'";
+
+fn measured(spec: &RunSpec) -> Measurement {
+    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let registry = Registry::with(vec![]);
+    registry.find(&spec.target).unwrap().run(spec, &meters, &|_| {}).unwrap()
+}
+
+fn spec(target: &str, threads: u64) -> RunSpec {
+    let run = RunSpec::new(target, "json");
+    RunSpec { keys: 1_000, seconds: 0.6, warmup_seconds: 0.0, threads, ..run }
+}
+
+/// Targets and threads.
+const ALL: [(&str, u64); 4] = [("btreemap", 1), ("hashmap", 1), ("btreemap", 2), ("hashmap", 2)];
+
+/// A folder of two rounds of each.
+fn benchmark(folder: &Path, runs: &[(&str, u64)]) -> Vec<Configuration> {
+    let configuration = |(target, threads): &(&str, u64)| {
+        let spec = spec(target, *threads);
+        let rounds = vec![measured(&spec), measured(&spec)];
+        Configuration { spec, rounds, logs: vec![], is_harness: false }
+    };
+    let mut configurations: Vec<Configuration> = runs.iter().map(configuration).collect();
+    configurations[0].rounds[0].saturation = Some(
+        serde_json::from_value(json!({
+            "points": [{ "load": 1, "throughputs": [90.0, 110.0] }, { "load": 2, "throughputs": [150.0] }],
+            "peak_load": 2, "peak": { "mean": 150.0, "error": null, "samples": 1 }, "knee": 1.5, "knee_error": null,
+            "enough_load": 2, "is_saturated": true
+        }))
+        .unwrap(),
+    );
+    write_benchmark(folder, configurations.clone());
+    configurations
+}
+
+fn write_benchmark(folder: &Path, configurations: Vec<Configuration>) {
+    fs::create_dir_all(folder).unwrap();
+    let unavailable = Unavailable { spec: spec("store", 1), reason: HOSTILE.into() };
+    let outcome = Outcome { configurations, unavailable: vec![unavailable], failure: None, folder: None };
+    let results = ResultsFolder::at(folder.to_owned());
+    results.summary(&outcome, false).unwrap();
+    let mut manifest = machine(&Program::default(), None);
+    manifest["command"] = HOSTILE.into();
+    manifest["started"] = "20260101T000000Z".into();
+    results.write("manifest.json", &manifest.to_string()).unwrap();
+    results.write("databases.tsv", &format!("name\tfigure\n{HOSTILE}\tNA\n")).unwrap();
+}
+
+/// A folder of an evaluation whose board has a hostile name and no watts.
+fn evaluation(folder: &Path) {
+    init(folder).unwrap();
+    let own = "[work]\nbench = \"--target btreemap\"\n";
+    let unit = format!(
+        "workload = \"reads\"\nmedium = \"memory\"\nsoftware = \"x 1\"\nbench = \"--keys 1000\"\nrounds = 2\n{own}"
+    );
+    let board = format!("name = '''{HOSTILE}'''\nstage = \"integrated\"\nprice = 50\n{own}");
+    let server = format!(
+        "name = \"server\"\nstage = \"integrated\"\nprice = {{ value = 500, error = 9 }}\nlitres = 9\n\
+         [power]\nidle_watts = 10\nbusy_watts = 20\n{own}"
+    );
+    for (file, text) in [("unit", unit), ("server", server), ("board", board)] {
+        fs::write(folder.join(format!("{file}.toml")), text).unwrap();
+        let results = folder.join("results").join(file);
+        fs::create_dir_all(&results).unwrap();
+        let asked = spec("btreemap", 1);
+        for number in [1, 2] {
+            let mut measurement = measured(&asked);
+            measurement.machine.joules = None;
+            let round = Round { asked: asked.clone(), measurement };
+            fs::write(results.join(format!("round-{number}.json")), json!(round).to_string()).unwrap();
+        }
+    }
+}
+
+/// The page about these inputs.
+fn page_of(inputs: &[&Path]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let inputs: Vec<PathBuf> = inputs.iter().map(|input| (*input).to_owned()).collect();
+    let [html, ..] = report(&inputs, &folder.path().join("page.html"), "ziptier report").unwrap();
+    fs::read_to_string(html).unwrap()
+}
+
+/// What a page is made of: ids, references to ids, and the texts between tags. Fails if the page is not well-formed.
+#[derive(Default)]
+struct Parsed {
+    ids: BTreeSet<String>,
+    references: Vec<String>,
+    tags: Vec<String>,
+    text: String,
+}
+
+impl Parsed {
+    fn of(page: &str) -> Self {
+        const VOID: [&str; 2] = ["meta", "br"];
+        let (mut parsed, mut open) = (Parsed::default(), Vec::new());
+        for token in Tokenizer::new(page) {
+            match token.unwrap() {
+                Token::StartTag(tag) => {
+                    let name = String::from_utf8_lossy(&tag.name).into_owned();
+                    let attributes = tag.attributes.iter().map(|(name, value)| {
+                        (
+                            String::from_utf8_lossy(name).into_owned(),
+                            String::from_utf8_lossy(value).into_owned(),
+                        )
+                    });
+                    attributes.for_each(|(attribute, value)| parsed.attribute(&name, &attribute, &value));
+                    if !tag.self_closing && !VOID.contains(&name.as_str()) {
+                        open.push(name.clone());
+                    }
+                    parsed.tags.push(name);
+                }
+                Token::EndTag(tag) => {
+                    let name = String::from_utf8_lossy(&tag.name).into_owned();
+                    assert_eq!(open.pop(), Some(name), "tags are nested");
+                }
+                Token::String(text) => parsed.text += &String::from_utf8_lossy(&text),
+                Token::Error(error) => panic!("{error:?}"),
+                Token::Comment(_) | Token::Doctype(_) => {}
+            }
+        }
+        assert_eq!(open, Vec::<String>::new(), "every tag is closed");
+        for reference in &parsed.references {
+            assert!(parsed.ids.contains(reference), "nothing has the id {reference}");
+        }
+        parsed
+    }
+
+    fn attribute(&mut self, tag: &str, name: &str, value: &str) {
+        match name {
+            "id" => assert!(self.ids.insert(value.to_owned()), "{value} is there twice"),
+            "aria-labelledby" => self.references.extend(value.split(' ').map(str::to_owned)),
+            "href" => self.references.push(value.strip_prefix('#').unwrap().to_owned()),
+            "src" | "srcset" | "data" | "onload" | "xlink:href" => panic!("{tag} has {name}={value}"),
+            _ => {
+                let used = value.split("url(#").skip(1).filter_map(|rest| rest.split(')').next());
+                self.references.extend(used.map(str::to_owned));
+            }
+        }
+        assert!(!value.contains("url(h"), "{value}");
+    }
+
+    fn count(&self, tag: &str) -> usize {
+        self.tags.iter().filter(|name| *name == tag).count()
+    }
+}
+
+#[test]
+fn a_page_of_all_inputs_is_well_formed_and_says_what_it_must() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    benchmark(&at("bench"), &ALL);
+    evaluation(&at("evaluation"));
+    fs::write(at("servers.toml"), EXAMPLES[0].1).unwrap();
+    fs::write(at("slides.toml"), EXAMPLE).unwrap();
+    let inputs = ["bench", "evaluation", "servers.toml", "slides.toml"].map(at);
+    let page = page_of(&inputs.each_ref().map(PathBuf::as_path));
+    let parsed = Parsed::of(&page);
+    assert_eq!(parsed.count("script"), 0, "everything of a file is escaped");
+    assert!(parsed.text.contains(HOSTILE), "and yet there to read");
+    for words in [
+        "Throughput and size",
+        "Latency, read_only, 2 thread(s)",
+        "Scaling, read_only",
+        "Saturation",
+        "Busy processors",
+        "Page cache",
+        "Price of a unit",
+        "Energy of a unit",
+        "What limits each side",
+        "What matters most for the money that server saves beside",
+        "Costs",
+        "saves 64.0 % of the money",
+        "power is modelled from its busy processors, not measured",
+        "power is missing",
+        "without a meter: ",
+        "The machine",
+        "Table databases.tsv",
+        "File unit.toml",
+        "ziptier mbwu run",
+    ] {
+        assert!(parsed.text.contains(words), "{words}");
+    }
+    let plots = if cfg!(feature = "plots") { parsed.count("figure") } else { 0 };
+    assert_eq!(parsed.count("svg"), plots, "every figure that has points is drawn");
+    assert_eq!((parsed.count("main"), parsed.count("h1"), parsed.count("nav")), (1, 1, 1));
+    assert!(page.len() < 2_000_000, "{}", page.len());
+}
+
+#[test]
+fn json_and_tsv_have_the_points_of_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    benchmark(folder.path(), &ALL[..2]);
+    let out = folder.path().join("page.html");
+    let [_, json, tsv] = report(&[folder.path().to_owned()], &out, "x").unwrap();
+    let json: Json = parsed(&json).unwrap();
+    let figures = json["sections"][0]["figures"].as_array().unwrap();
+    let points: usize = figures.iter().map(|figure| figure["points"].as_array().unwrap().len()).sum();
+    let tsv = fs::read_to_string(tsv).unwrap();
+    assert_eq!(tsv.lines().count(), points + 1);
+    let columns = |line: &str| line.split('\t').count();
+    assert!(tsv.lines().all(|line| columns(line) == 10), "{tsv}");
+    let latency = figures.iter().find(|figure| figure["title"] == "Latency, read_only, 1 thread(s)").unwrap();
+    let share = |point: &Json| point["x"].as_f64().unwrap();
+    let ends: Vec<f64> = latency["points"].as_array().unwrap().iter().map(share).collect();
+    assert!(ends.contains(&100.0) && ends.len() > 4 * 20, "{}", ends.len());
+}
+
+#[test]
+fn a_meter_that_is_missing_is_told_and_not_drawn_as_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..2]);
+    for round in configurations.iter_mut().flat_map(|one| &mut one.rounds) {
+        round.machine.page_cache_bytes = None;
+        round.machine.cores = None;
+        round.samples.iter_mut().for_each(|part| part.machine = round.machine.clone());
+        round.steadiness = Some(Steadiness::Unsure { change_max: None });
+    }
+    write_benchmark(folder.path(), configurations);
+    let page = Parsed::of(&page_of(&[folder.path()])).text;
+    assert!(page.contains("btreemap: without a meter: processors, page cache"), "{page}");
+    assert!(!page.contains("Page cache") && !page.contains("Busy processors"), "{page}");
+    assert!(page.contains("NOT STEADY"));
+}
+
+#[test]
+fn a_measurement_without_a_size_is_missing_in_its_plot() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..2]);
+    configurations[1].rounds.iter_mut().for_each(|round| round.raw_bytes = 0);
+    write_benchmark(folder.path(), configurations);
+    let page = Parsed::of(&page_of(&[folder.path()])).text;
+    assert!(page.contains("Missing: hashmap."), "{page}");
+}
+
+#[test]
+fn an_input_without_results_is_refused_in_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("page.html");
+    let told = |input: &Path, out: &Path| {
+        let told = report(&[input.to_owned()], out, "x").unwrap_err().to_string();
+        assert!(!told.contains('\n'), "{told}");
+        told
+    };
+    assert!(
+        told(folder.path(), &out).contains("the folder has neither unit.toml nor rounds.json; give a folder")
+    );
+    assert!(told(&folder.path().join("none"), &out).contains("cannot read"));
+    let file = folder.path().join("file.toml");
+    fs::write(&file, "a = 1").unwrap();
+    assert!(told(&file, &out).contains("neither [[design]] nor [unit]"));
+    fs::write(&file, "a = [").unwrap();
+    assert!(told(&file, &out).contains("file.toml"));
+    fs::write(folder.path().join("summary.tsv"), "").unwrap();
+    assert!(told(folder.path(), &out).contains("of an older ziptier"));
+    let damaged = folder.path().join("20260101T000000Z");
+    benchmark(&damaged, &ALL[..1]);
+    assert!(told(folder.path(), &folder.path().join("page")).contains("ends with .html"));
+    fs::write(damaged.join(KEPT), "{").unwrap();
+    let told = told(folder.path(), &out);
+    assert!(told.contains("20260101T000000Z/rounds.json: it is damaged"), "{told}");
+    assert!(!out.exists(), "nothing is written");
+}
+
+#[test]
+fn an_evaluation_that_has_only_begun_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    fs::remove_dir_all(folder.path().join("results/board")).unwrap();
+    fs::remove_dir_all(folder.path().join("results/server")).unwrap();
+    let page = Parsed::of(&page_of(&[folder.path()])).text;
+    assert!(
+        page.contains("Nothing can be compared yet") && page.contains("no platform is measured yet"),
+        "{page}"
+    );
+    fs::remove_dir_all(folder.path().join("results")).unwrap();
+    let out = folder.path().join("page.html");
+    let told = report(&[folder.path().to_owned()], &out, "x").unwrap_err().to_string();
+    assert!(told.contains("its unit is not constructed yet"), "{told}");
+}

@@ -21,3 +21,4 @@ mod serve_starts_and_stops_cleanly;
 mod suites_run_and_judge;
 mod support;
 mod the_memory_limit_bounds_the_process;
+mod units_and_platforms_are_measured;

@@ -522,11 +522,10 @@ impl fmt::Display for Measured {
             true => write!(f, "; {rounds} rounds, steady. ")?,
             false => write!(f, "; {rounds} round(s), NOT SHOWN TO BE STEADY by the rule for five rounds. ")?,
         }
-        write!(
-            f,
-            "It was {}.",
-            self.shares.verdict().replace("not an", "NOT AN").replace("not known", "NOT KNOWN")
-        )?;
+        match self.stage.is_empty() {
+            true => write!(f, "{}", self.shares.verdict())?,
+            false => write!(f, "It was {}.", self.shares)?,
+        }
         if let Some(power) = self.power {
             let source = match power.source {
                 Source::Measured => "measured",

@@ -272,8 +272,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", conflicts_with = "until_p99", help_heading = RUNS)]
     rate: Option<f64>,
     /// Search for the number of threads from which on there is no more throughput, up to N. The row is that of the
-    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short windows
-    /// finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
+    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short
+    /// windows finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
     #[arg(long, value_name = "N", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
     saturate: Option<u64>,
     /// Timed windows end as soon as the throughput is steady: over half of the window it neither drifts nor jumps by

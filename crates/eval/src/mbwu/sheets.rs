@@ -173,9 +173,11 @@ impl Work {
 
     /// The same, with what is missing here as `unit` has it.
     fn or(self, unit: &Work) -> Work {
+        let is_same_target = self.bench.is_none();
         Work {
             bench: self.bench.or_else(|| unit.bench.clone()),
-            server: self.server,
+            // Another target has no use for the unit's server.
+            server: self.server.or_else(|| unit.server.clone().filter(|_| is_same_target)),
             cpus: self.cpus.or_else(|| unit.cpus.clone()),
             folder: self.folder.or_else(|| unit.folder.clone()),
             memory_bytes: self.memory_bytes.or(unit.memory_bytes),

@@ -129,14 +129,29 @@ impl fmt::Display for Mix {
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
+    /// A point read.
     Read,
+    /// A put.
     Write,
+    /// A deletion.
     Delete,
+    /// A scan of [`SCAN_RECORDS`] records.
     Scan,
 }
 
 impl Mix {
+    /// The operations in it.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> {
+        let shares = [
+            (self.read, Operation::Read),
+            (self.write, Operation::Write),
+            (self.delete, Operation::Delete),
+            (self.scan, Operation::Scan),
+        ];
+        shares.into_iter().filter(|(share, _)| *share > 0).map(|(_, operation)| operation)
+    }
+
     /// The operation that an even number below 100 stands for.
     #[inline]
     pub(crate) fn operation(&self, percent: u64) -> Operation {

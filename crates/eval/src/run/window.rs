@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
-use std::time::Duration;
 
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::Spaces;
@@ -87,7 +86,7 @@ impl<T: Target> Arena<'_, T> {
                 })
                 .collect();
             let (recording, (counters_before, work, start, usage, modelled)) = begun.unwrap_or_else(|| {
-                thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
+                control.wait(spec.warmup_seconds);
                 begin()
             });
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
@@ -95,7 +94,7 @@ impl<T: Target> Arena<'_, T> {
             };
             match spec.operations {
                 Some(_) => buffers.extend(handles.drain(..).map(joined)),
-                None => thread::sleep(Duration::from_secs_f64(spec.seconds)),
+                None => control.wait(spec.seconds),
             }
             control.enter(Phase::Stop);
             let wall_sec = self.wall.delta_as_nanos(start, self.wall.raw()) as f64 / 1e9;
@@ -186,7 +185,7 @@ impl<T: Target> Arena<'_, T> {
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;
-        while steps.len() < STEPS_MAX {
+        while steps.len() < STEPS_MAX && buffers.iter().all(|one| one.tally.mistakes.gone.is_none()) {
             progress(&format!("offering {rate:.0} operations per second"));
             let window = self.window(buffers, Some(rate));
             let p99_us = [window.read, window.write]

@@ -122,9 +122,11 @@ pub fn line(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, String> {
     }
 }
 
-/// The first reply in `bytes` by the places of its bytes, and its whole length; nothing while it is not whole. The error
-/// is a sentence that begins with "it".
-pub fn parse(bytes: &[u8]) -> Result<Option<(Reply<Range<usize>>, usize)>, String> {
+/// A reply by the places of its bytes, and its whole length.
+pub type Found = (Reply<Range<usize>>, usize);
+
+/// The first reply in `bytes`; nothing while it is not whole. The error is a sentence that begins with "it".
+pub fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
     let Some((line, start)) = line(bytes)? else { return Ok(None) };
     let garbled =
         || format!("it answered `{}`, which is no reply", line[..line.len().min(60)].escape_ascii());

@@ -1,5 +1,5 @@
-//! `ziptier bench --target file:PATH` on files of its own. A benchmark that wrote over a file in use would lose a user's
-//! data.
+//! `ziptier bench --target file:PATH` on files of its own. A benchmark that wrote over a file in use would lose data of
+//! its user.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A filter beside the data as a data access function for `ziptier bench --target "exec:python3 filter.py --where TEXT"`:
-a scan reads all records from the medium and sends those alone whose value has the text.
+"""A filter beside the data as a data access function, for `ziptier bench --target "exec:python3 filter.py --where TEXT"`.
+A scan reads all records from the medium and sends only those whose value has the text.
 
-Without `--where`, it sends all: the difference is what the filter saves of the way between medium and reader. Records lie
-in one file, in the order of their keys."""
+Without `--where`, it sends all: the difference is what the filter saves of the way between medium and reader. Records
+lie in one file, in the order of their keys."""
 import bisect
 import os
 import sys

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """A table of SQLite as a data access function for `ziptier bench --target "exec:python3 sqlite.py"`.
 
-The database lies in a folder for temporary files while the benchmark runs, or in the file that the argument names, which
-must not exist."""
+The database lies in a folder for temporary files while the benchmark runs, or in the file that the argument names,
+which must not exist."""
 import os
 import sqlite3
 import sys
 import tempfile
+
+UPSERT = "INSERT INTO records VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+RANGE = "SELECT key, value FROM records WHERE key >= ? ORDER BY key LIMIT ?"
 
 requests, replies = sys.stdin.buffer, sys.stdout.buffer
 folder = tempfile.TemporaryDirectory()
@@ -27,14 +30,13 @@ for line in iter(requests.readline, b""):
         replies.write(b"VALUE %d\n%b" % (len(found[0]), found[0]) if found else b"NONE\n")
     elif word == b"PUT":
         value = requests.read(int(numbers[1]))
-        table.execute("INSERT INTO records VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value", (key, value))
+        table.execute(UPSERT, (key, value))
         replies.write(b"OK\n")
     elif word == b"DEL":
         deleted = table.execute("DELETE FROM records WHERE key = ?", (key,)).rowcount
         replies.write(b"OK\n" if deleted else b"NONE\n")
     elif word == b"SCAN":
-        rows = table.execute("SELECT key, value FROM records WHERE key >= ? ORDER BY key LIMIT ?", (key, int(numbers[1])))
-        for key, value in rows:
+        for key, value in table.execute(RANGE, (key, int(numbers[1]))):
             replies.write(b"RECORD %d %d\n%b%b" % (len(key), len(value), key, value))
         replies.write(b"END\n")
     else:

@@ -1,5 +1,5 @@
-//! Runs the parser of a function's replies on arbitrary bytes, whole and in pieces. Both ways must give the same replies
-//! and the same error, and what is written again as it was read must be read as the same.
+//! Runs the parser of a function's replies on arbitrary bytes, whole and in pieces. Both ways must give the same
+//! replies and the same error, and what is written again as it was read must be read as the same.
 //!
 //! The first byte chooses the size of the pieces.
 

@@ -212,8 +212,8 @@ fn wait_for(pipe: &File, ready: PollFlags, patience: Duration) -> Result<(), Str
     }
 }
 
-/// Waits until the process has ended, for a time, and kills what is left of its group. Returns its status if it ended by
-/// itself.
+/// Waits until the process has ended, for a time, and kills what is left of its group. Returns its status if it ended
+/// by itself.
 fn reap(mut child: Child, grace: Duration) -> Option<ExitStatus> {
     let began = Instant::now();
     // The process stays a zombie meanwhile, so that nobody else gets its number.
@@ -448,7 +448,8 @@ mod tests {
     #[test]
     fn threads_get_the_replies_to_their_own_requests() {
         // Answers each request by its own key, after the wrong number of bytes in a piece.
-        let script = "echo ziptier 1 GET; while read word length; do read key; echo \"VALUE ${#key}\"; printf %s \"$key\"; done";
+        let script = "echo ziptier 1 GET; \
+                      while read word length; do read key; echo \"VALUE ${#key}\"; printf %s \"$key\"; done";
         let function = started(script);
         thread::scope(|scope| {
             for thread in 0..4 {

@@ -300,8 +300,8 @@ impl Target for FileTarget {
     fn refuses(&self, operation: Operation) -> Option<String> {
         let is_random = operation == Operation::Scan && self.order() == Some(KeyShape::Random);
         is_random.then(|| {
-            "its slots are in the order of the numbers of keys, which random keys do not have; leave scan out of --mix, \
-             or give --key-shape decimal"
+            "its slots are in the order of the numbers of keys, which random keys do not have; leave scan out of \
+             --mix, or give --key-shape decimal"
                 .into()
         })
     }
@@ -350,8 +350,8 @@ mod tests {
         assert!(read("file:+overwrite").unwrap_err().contains("it names no file"));
     }
 
-    /// What another run has left is no value of this one, and a medium that loses a write, or writes to the wrong place,
-    /// is caught though its bytes are whole.
+    /// What another run has left is no value of this one, and a medium that loses a write, or writes to the wrong
+    /// place, is caught though its bytes are whole.
     #[test]
     fn slots_of_others_and_old_ones_are_noticed() {
         let folder = tempfile::tempdir().unwrap();

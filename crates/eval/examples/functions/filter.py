@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A filter beside the data as a data access function, for `ziptier bench --target "exec:python3 filter.py --where TEXT"`.
+"""A filter beside the data, as a function for `ziptier bench --target "exec:python3 filter.py --where TEXT"`.
 A scan reads all records from the medium and sends only those whose value has the text.
 
 Without `--where`, it sends all: the difference is what the filter saves of the way between medium and reader. Records

@@ -102,6 +102,9 @@ Examples:
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --target redis://127.0.0.1 --threads 16 --multi-get 16 --corpus FILE --value-order apart
+  ziptier bench --target file:/mnt/nvme/medium --value-bytes 4000 --threads 1,8,32 --workload read_only
+  ziptier bench --target 'exec:python3 function.py' --workload read_only,write_only --threads 4
+  ziptier bench --conformance --target 'exec:python3 function.py'
   ziptier bench --target cql://127.0.0.1 --nodetool nodetool --codec builtin-zstd,ziptier-deflate --threads 32
   ziptier bench --suite cassandra --target cql://127.0.0.1 --nodetool nodetool --corpus calgary --rounds 3
   ziptier bench --smoke";
@@ -121,9 +124,11 @@ pub(crate) struct Arguments {
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), redis://HOST[:PORT][/DATABASE] (an empty
     /// database of a server that speaks RESP; REDISCLI_AUTH has its password), cql://HOST[:PORT][,HOST...] (a table of
-    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters), btreemap,
-    /// btreemap-inline (keys in its nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null;
-    /// suites: store]
+    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters),
+    /// file:PATH[+fdatasync][+overwrite] (a raw medium: a new file or, with +overwrite, a file or block device whose
+    /// data nobody needs), exec:COMMAND (a data access function of any kind, which speaks a protocol of lines on its
+    /// standard input and output; a command with a comma goes into a script), btreemap, btreemap-inline (keys in its
+    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or those of
@@ -305,6 +310,10 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
     #[command(flatten)]
     foreign: Foreign,
+    /// Check that each --target answers like its model, alone and with three threads, and leave out operations that it
+    /// refuses; measure nothing. The check for a function of your own, with --target exec:COMMAND
+    #[arg(long, conflicts_with = "smoke", help_heading = RUNS)]
+    conformance: bool,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
     #[arg(long, help_heading = RUNS)]
     smoke: bool,
@@ -430,6 +439,7 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
         _ if arguments.smoke => {
             bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
         }
+        _ if arguments.conformance => bench.conformance(&plan).map(|()| 0),
         None => bench.measure(&with_defaults(plan)),
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Rocksdb) => {
@@ -525,6 +535,26 @@ struct Bench {
 impl Bench {
     fn smoke(&self, plan: &Plan, mut say: impl FnMut(&str)) -> Result<(), Error> {
         ziptier_eval::smoke(plan, &self.registry, &self.launcher, codec_checks::CODECS, &mut say)
+    }
+
+    fn conformance(&self, plan: &Plan) -> Result<(), Error> {
+        if plan.targets.is_empty() {
+            let expected = "name the targets to check, such as --target exec:./function.py".into();
+            return Err(Error::Invalid { what: "--conformance", given: "no --target".into(), expected });
+        }
+        for name in &plan.targets {
+            let target = self.registry.find(name)?;
+            let own = || target.codecs.iter().take(1).map(|codec| (*codec).to_owned()).collect();
+            let codecs = if plan.codecs.is_empty() { own() } else { plan.codecs.clone() };
+            for codec in codecs {
+                let with = if codec == "none" { String::new() } else { format!(" with codec {codec}") };
+                let check = format!("{name}{with} answers like its model, alone and with three threads");
+                let checked = target.check_conformance_of(name, &codec);
+                checked.map_err(|reason| Error::Smoke { check: check.clone(), reason })?;
+                output::print(&format!("ok: {check}\n"));
+            }
+        }
+        Ok(())
     }
 
     fn codecs(&self, plan: Plan) -> Result<u8, Error> {

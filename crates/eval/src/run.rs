@@ -30,7 +30,7 @@ use crate::run::clock::Clock;
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spec::{RunSpec, TrainOn};
 use crate::run::window::{Arena, Offer, Window};
-use crate::run::worker::{Buffers, Mistakes, failed, wrong_answer};
+use crate::run::worker::{Buffers, Mistakes, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::workload::LoadOrder;
 use crate::workload::distribution::KeyLaw;
@@ -75,6 +75,11 @@ pub(crate) fn run<T: Target>(
         .map(|(instance, spaces)| T::open(&Config { instance, ..config(spec, spaces) }))
         .collect::<Result<Vec<T>, _>>()
         .map_err(fail(DID_NOT_OPEN))?;
+    if let Some(reason) =
+        targets.iter().find_map(|target| spec.workload.mix.operations().find_map(|one| target.refuses(one)))
+    {
+        return Err(fail(DID_NOT_OPEN)(reason.into()));
+    }
 
     let mut mistakes = Mistakes::default();
     let mut before_measured = empty;
@@ -101,6 +106,7 @@ pub(crate) fn run<T: Target>(
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
     for target in &targets {
         target.loaded().map_err(fail("did not come to rest"))?;
     }
@@ -150,6 +156,7 @@ pub(crate) fn run<T: Target>(
         }
         Pace::Closed | Pace::Rate(_) => {}
     }
+    has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
 
     let (keys, raw_bytes) = live(&spaces);
     let end = meters.memory();
@@ -183,6 +190,7 @@ pub(crate) fn run<T: Target>(
     for worker in buffers {
         mistakes.merge(worker.tally.mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
 
     Ok(Measurement {
         operations: window.operations,
@@ -224,6 +232,18 @@ pub(crate) fn run<T: Target>(
         descriptions,
         notes: notes(spec, &spaces, empty, end),
     })
+}
+
+/// Ends the run if the store has ended: no figure of it would mean anything.
+pub(crate) fn has_not_ended<'a>(
+    spec: &RunSpec,
+    mistakes: impl IntoIterator<Item = &'a Mistakes> + Clone,
+) -> Result<(), Error> {
+    let Some(gone) = mistakes.clone().into_iter().find_map(|one| one.gone.clone()) else { return Ok(()) };
+    let mut first = mistakes.into_iter().filter_map(|one| one.first.clone());
+    let before = first.find(|first| !first.contains(&gone)).map(|first| format!("; before that: {first}"));
+    let reason = gone + &before.unwrap_or_default();
+    Err(Error::Target { target: spec.target.clone(), action: "has ended", reason })
 }
 
 pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
@@ -320,7 +340,7 @@ pub(crate) fn load<T: Target>(
         let mut part = Mistakes::default();
         let mut positions = (thread..oracle.len()).step_by(threads as usize).peekable();
         let (mut indices, mut records) = (Vec::new(), Vec::new());
-        while positions.peek().is_some() {
+        while positions.peek().is_some() && part.gone.is_none() {
             indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
                 LoadOrder::Random => random.at(position),
                 LoadOrder::Sequential => position,
@@ -331,7 +351,7 @@ pub(crate) fn load<T: Target>(
                 records => target.multi_put(records),
             };
             if let Err(error) = done {
-                part.add(|| failed("put", indices[0], &error));
+                part.fail("put", indices[0], &error);
             }
             indices.drain(..).for_each(|index| oracle.finish(index));
             records.clear();
@@ -360,7 +380,10 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
         match target.get(&oracle.key(index), &mut value) {
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
             Ok(found) => mistakes.add(|| wrong_answer("get", index, found)),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
+        }
+        if mistakes.gone.is_some() {
+            return;
         }
     }
 }
@@ -372,7 +395,10 @@ fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mi
         let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
         let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
         if let Err(error) = target.multi_get(&keys, &mut batch) {
-            mistakes.add(|| failed("multi_get", first, &error));
+            mistakes.fail("multi_get", first, &error);
+            if mistakes.gone.is_some() {
+                return;
+            }
             continue;
         }
         for (position, index) in group.enumerate() {
@@ -389,11 +415,14 @@ pub(crate) fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mu
     let mut value = Vec::new();
     let end = spaces.measured.len();
     for index in end..end + ABSENT_KEYS {
+        if mistakes.gone.is_some() {
+            return;
+        }
         match target.get(&spaces.measured.key(index), &mut value) {
             Ok(false) => {}
             Ok(true) => mistakes
                 .add(|| format!("get of key number {index}, which was never written, found something")),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
         }
     }
 }

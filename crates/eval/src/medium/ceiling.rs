@@ -72,7 +72,8 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or more.
+    /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or
+    /// more.
     pub fn is_reached_by(&self, operations_per_sec: f64) -> bool {
         operations_per_sec >= REACHED * self.operations_per_sec
     }

@@ -394,6 +394,7 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     }
     text += &findings(&outcome.configurations);
     text += &predictions(&outcome.configurations);
+    text += &descriptions(outcome);
     let notes: std::collections::BTreeSet<&str> = outcome
         .configurations
         .iter()
@@ -406,6 +407,17 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         text += &wrapped(&format!("note: {note}"));
     }
     text + &faults(outcome)
+}
+
+/// The words of the targets that a user named by an address: what they are, and how they were reached.
+fn descriptions(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for configuration in outcome.configurations.iter().filter(|one| one.spec.target.contains(':')) {
+        let last = configuration.rounds.last().and_then(|round| round.descriptions.last());
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
+        text += &last.map_or_else(String::new, |words| wrapped(&format!("{name}, {workload}: {words}")));
+    }
+    text
 }
 
 /// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.

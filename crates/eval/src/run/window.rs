@@ -7,18 +7,18 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::meters::machine::{MachineUse, Reading};
 use crate::meters::{Meters, ModelledWork, Usage};
-use crate::run::Spaces;
 use crate::run::clock::Clock;
 use crate::run::measurement::{Latency, Sample, ServersCpu, Step};
 use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
+use crate::run::{Spaces, has_not_ended};
 use crate::target::{Counters, Target, Work};
 use crate::workload::distribution::KeyLaw;
 
@@ -147,7 +147,7 @@ impl<T: Target> Arena<'_, T> {
                 })
                 .collect();
             let (recording, before, machine) = begun.unwrap_or_else(|| {
-                thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
+                control.wait(spec.warmup_seconds);
                 begin()
             });
             let (counters_before, work, start, usage, modelled) = before;
@@ -157,9 +157,9 @@ impl<T: Target> Arena<'_, T> {
             };
             match offer.end {
                 End::Operations(_) => used.extend(handles.drain(..).map(joined)),
-                End::Seconds(seconds) => samples = sampled(seconds, &machine, done, |_| false),
+                End::Seconds(seconds) => samples = sampled(&control, seconds, &machine, done, |_| false),
                 End::Steady(seconds_max) => {
-                    samples = sampled(seconds_max, &machine, done, |samples| {
+                    samples = sampled(&control, seconds_max, &machine, done, |samples| {
                         let verdict = Steadiness::of(&throughputs(samples));
                         steadiness = Some(verdict);
                         matches!(verdict, Steadiness::Steady { .. })
@@ -265,6 +265,7 @@ impl<T: Target> Arena<'_, T> {
         let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
             progress(&format!("measuring {threads} threads"));
             let window = self.window(buffers, Offer { threads, rate: None, end });
+            has_not_ended(self.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
             Ok(window.operations as f64 / window.wall_sec)
         })?;
         progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
@@ -295,7 +296,7 @@ impl<T: Target> Arena<'_, T> {
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;
-        while steps.len() < STEPS_MAX {
+        while steps.len() < STEPS_MAX && buffers.iter().all(|one| one.tally.mistakes.gone.is_none()) {
             progress(&format!("offering {rate:.0} operations per second"));
             let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
             let p99_us = [window.read, window.write]
@@ -335,6 +336,7 @@ fn throughputs(samples: &[Sample]) -> Vec<f64> {
 /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
 /// up to four times a second. `begin` is what the meters said at the begin.
 fn sampled(
+    control: &Control,
     seconds: f64,
     begin: &Reading,
     done: impl Fn() -> u64,
@@ -349,13 +351,13 @@ fn sampled(
         // The rest of a window that is no whole interval belongs to the last one.
         let ends = number as f64 * interval_sec;
         let is_last = ends + interval_sec > seconds;
-        let at = Duration::from_secs_f64(if is_last { seconds } else { ends });
-        thread::sleep(at.saturating_sub(start.elapsed()));
+        let at = if is_last { seconds } else { ends };
+        control.wait(at - start.elapsed().as_secs_f64());
         let (now, done_now) = (Reading::now(), done());
         let (operations, machine) = (done_now.saturating_sub(done_before), now.since(&before));
         samples.push(Sample { operations, machine });
         (before, done_before) = (now, done_now);
-        if is_last || is_enough(&samples) {
+        if is_last || control.is_stopped() || is_enough(&samples) {
             break;
         }
     }

@@ -7,19 +7,25 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
 use crate::data::keys::Key;
 use crate::data::oracle::{Forecast, Oracle, Word};
 use crate::run::clock::{Clock, SPUN_NS_MAX};
-use crate::target::{Batch, Records, Target, TargetError, Work};
+use crate::target::{Batch, Gone, Records, Target, TargetError, Work};
 use crate::workload::distribution::Chooser;
 use crate::workload::{Mix, Operation, SCAN_RECORDS};
 
-/// The current command for the workers of a run.
-#[derive(Debug, Default)]
-pub(crate) struct Control(AtomicU8);
+/// The current command for the workers of a run, which the thread gives that made it. A worker stops all if the store
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Control {
+    phase: AtomicU8,
+    commander: Thread,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -28,14 +34,43 @@ pub(crate) enum Phase {
     Stop = 2,
 }
 
+impl Default for Control {
+    fn default() -> Self {
+        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
+    }
+}
+
 impl Control {
+    /// Nothing follows after the stop.
     pub(crate) fn enter(&self, phase: Phase) {
-        self.0.store(phase as u8, Ordering::Release);
+        self.phase.fetch_max(phase as u8, Ordering::Release);
+    }
+
+    /// Lets a part of the run take its time. The thread that commands calls it, and comes back early if a worker has
+    /// stopped all.
+    pub(crate) fn wait(&self, seconds: f64) {
+        let (began, length) = (Instant::now(), Duration::from_secs_f64(seconds.max(0.0)));
+        while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+            && !self.is_stopped()
+        {
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Whether a worker has stopped all, or the window is over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase() == Phase::Stop
+    }
+
+    #[cold]
+    fn stop(&self) {
+        self.enter(Phase::Stop);
+        self.commander.unpark();
     }
 
     #[inline]
     fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measure,
             _ => Phase::Stop,
@@ -68,6 +103,8 @@ impl Progress {
 pub(crate) struct Mistakes {
     pub(crate) count: u64,
     pub(crate) first: Option<String>,
+    /// The reason why the store answers no more.
+    pub(crate) gone: Option<String>,
 }
 
 impl Mistakes {
@@ -77,9 +114,19 @@ impl Mistakes {
         self.first.get_or_insert_with(what);
     }
 
+    /// Adds a call that failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, call: &str, index: u64, error: &TargetError) {
+        self.add(|| format!("{call} of key number {index} failed: {error}"));
+        if let Some(Gone(reason)) = error.downcast_ref() {
+            self.gone.get_or_insert_with(|| reason.clone());
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Mistakes) {
         self.count += other.count;
         self.first = self.first.take().or(other.first);
+        self.gone = self.gone.take().or(other.gone);
     }
 }
 
@@ -234,6 +281,9 @@ impl<'a, T: Target> Worker<'a, T> {
                         self.scan(index, arrival);
                     }
                 }
+                if self.buffers.tally.mistakes.gone.is_some() {
+                    control.stop();
+                }
             }
         }
     }
@@ -243,7 +293,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut plan = [0u64; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut left = reads;
-        while left > 0 {
+        while left > 0 && self.buffers.tally.mistakes.gone.is_none() {
             let group = left.min(PLANNED as u64);
             for slot in &mut plan[..group as usize] {
                 *slot = self.chooser.read();
@@ -305,7 +355,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
                 }
             }
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("get", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("get", index, &error),
         }
     }
 
@@ -338,7 +388,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     }
                 }
             }
-            Err(error) => tally.mistakes.add(|| failed("multi_get", index, &error)),
+            Err(error) => tally.mistakes.fail("multi_get", index, &error),
         }
         keys.clear();
         pending.clear();
@@ -356,7 +406,7 @@ impl<'a, T: Target> Worker<'a, T> {
         self.oracle.finish(index);
         self.buffers.tally.operations += 1;
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("put", index, &error));
+            self.buffers.tally.mistakes.fail("put", index, &error);
         }
     }
 
@@ -402,7 +452,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let done = self.target.multi_put(&writes.records);
         let ns = self.elapsed_ns(start);
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("multi_put", first, &error));
+            self.buffers.tally.mistakes.fail("multi_put", first, &error);
         }
         writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
         writes.records.clear();
@@ -433,7 +483,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     if existed { "existed" } else { "did not exist" }
                 )
             }),
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("delete", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("delete", index, &error),
         }
     }
 
@@ -450,18 +500,14 @@ impl<'a, T: Target> Worker<'a, T> {
             self.buffers.tally.read_ns.saturating_record(ns);
         }
         self.buffers.tally.operations += 1;
-        let verdict = match done {
-            Ok(()) => self.oracle.check_scan(
-                index,
-                &self.buffers.scanned,
-                SCAN_RECORDS,
-                self.threads == 1,
-                &self.buffers.records,
-            ),
-            Err(error) => Err(failed("scan", index, &error)),
-        };
-        if let Err(what) = verdict {
-            self.buffers.tally.mistakes.add(|| what);
+        let Buffers { tally, scanned, records, .. } = &mut self.buffers;
+        if let Err(error) = done {
+            return tally.mistakes.fail("scan", index, &error);
+        }
+        let alone = self.threads == 1;
+        let filter = self.target.filter();
+        if let Err(what) = self.oracle.check_scan(index, scanned, SCAN_RECORDS, alone, filter, records) {
+            tally.mistakes.add(|| what);
         }
     }
 }
@@ -469,10 +515,6 @@ impl<'a, T: Target> Worker<'a, T> {
 pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
     let what = if found { "answered bytes that were not written" } else { "did not find a key that exists" };
     format!("{call} of key number {index} {what}")
-}
-
-pub(crate) fn failed(call: &str, index: u64, error: &TargetError) -> String {
-    format!("{call} of key number {index} failed: {error}")
 }
 
 /// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a

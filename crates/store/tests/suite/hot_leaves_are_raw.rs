@@ -12,7 +12,7 @@ use crate::durable::SetOnDrop;
 const KEYS: u64 = 60_000;
 /// Enough for leaves to change their form under writers.
 const FEWER_KEYS: u64 = 24_000;
-const ROUNDS: u64 = 3;
+const ROUNDS: u64 = 2;
 const HOT: std::ops::Range<u64> = 15_000..15_200;
 const CODECS: [CodecChoice; 3] = [CodecChoice::Auto, CodecChoice::Lz4, CodecChoice::Zstd];
 

@@ -58,6 +58,7 @@ fn run(codec: CodecChoice, background_threads: usize) {
         for writer in 0..WRITERS {
             let (store, versions, stop, written) = (&store, &versions, &stop, &written);
             scope.spawn(move || {
+                let _ends = SetOnDrop(stop);
                 let mut random = fastrand::Rng::with_seed(writer as u64);
                 let mut bytes = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
@@ -84,6 +85,7 @@ fn run(codec: CodecChoice, background_threads: usize) {
         for reader in 0..2 {
             let (store, versions, stop, checked) = (&store, &versions, &stop, &checked);
             scope.spawn(move || {
+                let _ends = SetOnDrop(stop);
                 let mut random = fastrand::Rng::with_seed(100 + reader);
                 let (mut bytes, mut expected) = (Vec::new(), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
@@ -118,7 +120,7 @@ fn run(codec: CodecChoice, background_threads: usize) {
             for _ in 0..count("ZIPTIER_ROUNDS", 10) {
                 let (read, put) = now();
                 until("a thousand values were read and written", || {
-                    now().0 > read + 1_000 && now().1 > put + 1_000
+                    now().0 > read + 1_000 && now().1 > put + 1_000 || stop.load(Ordering::Relaxed)
                 });
                 store.settle().unwrap();
             }

@@ -21,7 +21,7 @@ fn soaks() -> bool {
 }
 
 fn limit_bytes() -> u64 {
-    if soaks() { 64 << 20 } else { 24 << 20 }
+    if soaks() { 64 << 20 } else { 32 << 20 }
 }
 
 const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";

@@ -243,9 +243,9 @@ fn noise(key: u64, version: u64) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state as u8
+        state.to_le_bytes()
     };
-    (0..FILL_BYTES).map(|_| next()).collect()
+    (0..FILL_BYTES / 8).flat_map(|_| next()).collect()
 }
 
 /// Sets keys in pipelines, from `version` of each on, and notes what was acknowledged, until the server is gone or all

@@ -17,10 +17,10 @@ use crate::support::{Connection, RealRedis, TestServer, request};
 const CLIENTS: usize = 4;
 /// With the reads at the end, a history has 200 calls.
 const CALLS: usize = 48;
-/// Histories of each server in CI.
-const HISTORIES: u64 = 25;
+/// Histories of each of our own servers in CI.
+const HISTORIES: u64 = 50;
 /// If a server has not done its purpose after this many times the histories, the test fails.
-const PATIENCE: u64 = 100;
+const PATIENCE: u64 = 50;
 /// Neighbours of the keys of an MSET: they lengthen the time between its first record and its last.
 const NEIGHBOURS: usize = 24;
 
@@ -222,5 +222,5 @@ fn a_cache_that_evicts() {
 
 #[test]
 fn a_real_redis() {
-    check(RealRedis::start().address, Loss::Never, HISTORIES, false, |_| true);
+    check(RealRedis::start().address, Loss::Never, 40, false, |_| true);
 }

@@ -20,7 +20,7 @@ const FAR_OFF_MS: u64 = 33_177_117_420_000;
 /// Neighbours of the keys in a batch: they lengthen the time between its first append and its commit.
 const NEIGHBOURS: usize = 24;
 /// A store that has not done what it is there for after so many times the histories will not do it.
-const PATIENCE: u64 = 100;
+const PATIENCE: u64 = 50;
 /// How many histories' keys stay: more of them would fill far memory and SSD in a long run.
 const KEPT_HISTORIES: u64 = 16;
 
@@ -180,7 +180,7 @@ fn check(
     has_done: impl Fn(&Store, &Stats) -> bool,
 ) {
     let store = Store::open(options).unwrap();
-    let (histories, first) = (count("ZIPTIER_HISTORIES", 20), seed());
+    let (histories, first) = (count("ZIPTIER_HISTORIES", 40), seed());
     let done = AtomicBool::new(false);
     let mut overlapping = 0;
     std::thread::scope(|scope| {

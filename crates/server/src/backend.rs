@@ -222,8 +222,22 @@ impl ValueReader for Vec<u8> {
     }
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        Borrowed(self).read_at(offset, len, out)
+    }
+}
+
+/// A whole value in somebody else's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Borrowed<'a>(pub &'a [u8]);
+
+impl ValueReader for Borrowed<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
         let from = offset as usize;
-        let bytes = self.get(from..from + len);
+        let bytes = self.0.get(from..from + len);
         out.extend_from_slice(
             bytes.ok_or_else(|| BackendError::Refused("read beyond a value's end".into()))?,
         );
@@ -327,6 +341,19 @@ pub trait Backend: Send + Sync {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, BackendError>;
 
+    /// Calls `each` with the records between the two ends in ascending order of their keys, until it returns `false` or
+    /// there are no more. Every record that exists throughout the call is met. Writes that come meanwhile may be seen.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or that of `each`.
+    fn records(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError>;
+
     /// A random key, each about equally likely; `None` if there is none.
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
 
@@ -426,6 +453,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Files that the store may open beyond those that it has open. Clients get none of them.
+    fn files_to_come(&self) -> u64 {
+        0
+    }
+
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;
 
@@ -440,6 +472,9 @@ pub trait Backend: Send + Sync {
 
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+
+/// Receives a record of [`Backend::records`], and decides whether it wants the next one.
+pub type EachRecord<'a> = dyn FnMut(&[u8], &mut dyn ValueReader) -> Result<bool, BackendError> + 'a;
 
 /// Decides whether a [`Backend::transfer`] gets a need granted.
 pub type Grant<'a> = dyn FnMut(Need) -> bool + 'a;

@@ -12,6 +12,7 @@ mod info;
 mod introspection;
 mod keys;
 mod object;
+mod range;
 mod ranges;
 mod rename;
 mod scan;
@@ -185,7 +186,7 @@ impl Command {
             "client" if is(b"list") => Some(Length::Short),
             _ if arguments <= ARGUMENTS_INLINE_MAX && text <= APART_BYTES => None,
             // Such commands wait for each other, or change a value of any length.
-            "mset" | "msetnx" | "append" | "setrange" => Some(Length::Long),
+            "mset" | "msetnx" | "zt.batch" | "append" | "setrange" => Some(Length::Long),
             _ if arguments > ARGUMENTS_SHORT_MAX || text > SHORT_BYTES => Some(Length::Long),
             _ => Some(Length::Short),
         }
@@ -259,7 +260,7 @@ const ALWAYS: &[&str] = &["loading", "stale"];
 const ALWAYS_FAST: &[&str] = &["loading", "stale", "fast"];
 
 /// All commands, the most frequent ones first: names are compared in this order. Arity, flags and places of keys are
-/// Redis's.
+/// Redis's. Names that begin with `zt.` are not Redis's.
 pub(crate) static COMMANDS: &[Command] = &[
     command("get", 2, READ, ONE_KEY, get::get),
     command("set", -3, WRITE, ONE_KEY, set::set),
@@ -328,6 +329,8 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("bgsave", -1, BGSAVE, NO_KEYS, server::bgsave),
     command("lastsave", 1, ALWAYS_FAST, NO_KEYS, server::lastsave),
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
+    command("zt.batch", -3, WRITE, NO_KEYS, set::batch),
+    command("zt.range", -3, READ_MUCH, NO_KEYS, range::range),
 ];
 
 /// Requests with more text or more arguments run on threads of their own, and so do changes of longer values. Coding a

@@ -42,6 +42,7 @@
 //! - `reply`, `refusal`: RESP2 and RESP3 output; Redis's error words
 //! - `streaming`: replies that are made or sent in pieces
 //! - `walk`: the keys in order, as `SCAN` and `KEYS` need them
+//! - `range`: records in the order of their keys
 //! - `cursors`: where every `SCAN` stands
 //! - [`password`]: what clients must send first
 //! - `opened`: the store, and what stands in for it while it recovers
@@ -77,6 +78,7 @@ mod opened;
 mod output_limits;
 pub mod password;
 mod process;
+mod range;
 mod refusal;
 mod reply;
 pub mod request;

@@ -140,10 +140,11 @@ impl Opener {
     /// Serves from `backend` from now on. Only the first call has an effect.
     pub fn open(&self, backend: Arc<dyn Backend>) {
         let shared = &self.shared;
+        let files_to_come = backend.files_to_come();
         shared.backend.set(backend);
         // The backend has opened its files. Files of connections are counted separately.
         let connections = shared.connections_open.load(Relaxed) as u64;
-        let others = process::open_files().saturating_sub(connections) + OTHER_FILES;
+        let others = process::open_files().saturating_sub(connections) + OTHER_FILES + files_to_come;
         let free = process::raise_open_files().saturating_sub(others);
         let clients_possible = usize::try_from(free).unwrap_or(usize::MAX).max(1);
         shared.settings.set_clients_possible(clients_possible);

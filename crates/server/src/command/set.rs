@@ -1,5 +1,5 @@
 //! Writing whole values: `SET` and its options, the older forms (`SETEX` `PSETEX` `SETNX` `GETSET`), and several keys
-//! at once: `MSET` `MSETNX`.
+//! at once: `MSET` `MSETNX` `ZT.BATCH`.
 
 use super::Session;
 use super::expiry::{Clock, Time, Unit};
@@ -118,6 +118,25 @@ pub(super) fn msetnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     operations.extend(args.from(1).step_by(2).map(|key| Operation::RequireAbsent { key }));
     if let Some(written) = write(session, &operations)? {
         session.reply.integer(written.into());
+    }
+    Ok(())
+}
+
+/// `ZT.BATCH` of `SET key value` and `DEL key`, any number of each. If a key is named twice, the last one counts.
+pub(super) fn batch(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let (mut operations, mut rest) = (Vec::new(), args.from(1));
+    while let Some(verb) = rest.next() {
+        let key = rest.next().ok_or(Refusal::SYNTAX)?;
+        operations.push(if verb.eq_ignore_ascii_case(b"set") {
+            Operation::Put { key, value: rest.next().ok_or(Refusal::SYNTAX)? }
+        } else if verb.eq_ignore_ascii_case(b"del") {
+            Operation::Delete { key }
+        } else {
+            return Err(Refusal::SYNTAX);
+        });
+    }
+    if write(session, &operations)?.is_some() {
+        session.reply.ok();
     }
     Ok(())
 }

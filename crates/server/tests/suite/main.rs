@@ -22,6 +22,7 @@ mod malformed_input_never_stops_the_server;
 mod passwords_keep_strangers_out;
 mod random_commands_answer_as_redis_does;
 mod random_requests;
+mod ranges_hold_their_records;
 mod readers_of_old_values_hold_little;
 mod redis_tools_work;
 mod renames_and_copies_keep_to_the_limit;

@@ -6,6 +6,7 @@ mod a_cluster_is_measured;
 mod a_corpus_is_made_of_packages;
 mod a_full_disk_refuses_writes_and_loses_nothing;
 mod a_killed_server_loses_nothing_acknowledged;
+mod a_rocksdb_is_served;
 mod a_server_is_measured;
 mod a_stock_rocksdb_is_measured;
 mod bench_prints_and_fails_as_it_should;

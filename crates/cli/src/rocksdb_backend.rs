@@ -5,9 +5,11 @@
 //! - `locks`: changes of a key that read it first are atomic
 //! - `log`: replies wait for the write-ahead log, once for all clients of a worker
 //! - `opening`: options, the folder, memory
+//! - `databases`: databases by name, which share memory
 //!
 //! RocksDB keeps no expiries here and evicts nothing. Commands that ask for either are refused.
 
+mod databases;
 mod locks;
 mod log;
 mod opening;
@@ -20,10 +22,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, Values, WriteBatch};
 use ziptier_server::backend::{Borrowed, Change, EachRecord, EachValue, Grant};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer, Transferred,
-    Update, ValueReader,
+    Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
+    Transferred, Update, ValueReader,
 };
 
+use databases::Named;
 use locks::{Held, Locks};
 use log::Log;
 pub(crate) use opening::{Durability, Options};
@@ -49,6 +52,8 @@ pub(crate) struct RocksDbBackend {
     // Dropped first: its thread uses the database.
     log: Log,
     database: Arc<Database>,
+    /// The other databases, in the one that every client begins with.
+    named: Option<Named>,
     memory: Arc<Memory>,
     locks: Locks,
     compression: String,
@@ -121,9 +126,26 @@ impl RocksDbBackend {
         Ok(true)
     }
 
-    /// Ends the database, and tells whether everything is durable.
+    /// Calls `each` with this database, and then with the others. None of them is closed meanwhile.
+    fn for_each(&self, mut each: impl FnMut(&Self) -> Result<(), BackendError>) -> Result<(), BackendError> {
+        each(self)?;
+        self.named.as_ref().map_or(Ok(()), |named| named.for_each(each))
+    }
+
+    /// The sum of a figure over all databases.
+    fn sum(&self, figure: impl Fn(&Database) -> u64) -> u64 {
+        let mut sum = 0;
+        // Nothing fails.
+        let _ = self.for_each(|database| {
+            sum += figure(&database.database);
+            Ok(())
+        });
+        sum
+    }
+
+    /// Ends all databases, and tells whether everything is durable.
     pub(crate) fn close(self) -> Result<(), BackendError> {
-        self.log.sync()
+        self.for_each(|database| database.log.sync())
     }
 }
 
@@ -348,7 +370,10 @@ impl Backend for RocksDbBackend {
     }
 
     fn wait(&self) -> Result<(), BackendError> {
-        if self.holds_replies() { self.log.sync() } else { Ok(()) }
+        match self.holds_replies() {
+            true => self.for_each(|database| database.log.sync()),
+            false => Ok(()),
+        }
     }
 
     /// Flushes the memtables, so that the next start replays nothing.
@@ -357,7 +382,7 @@ impl Backend for RocksDbBackend {
             let words = "RocksDB flushes and compacts by itself in the background; SAVE flushes now";
             return Err(BackendError::Refused(words.into()));
         }
-        self.database.flush().map_err(refused)?;
+        self.for_each(|database| database.database.flush().map_err(refused))?;
         self.last_save_ms.store(unix_ms(), Relaxed);
         Ok(Saving::Done)
     }
@@ -367,17 +392,27 @@ impl Backend for RocksDbBackend {
     }
 
     fn persistence(&self) -> Vec<(&'static str, String)> {
-        let failure = self.log.failure().unwrap_or_default();
-        let errors = self.number(c"rocksdb.background-errors");
+        let (mut failure, mut syncs) = (String::new(), 0);
+        // Nothing fails.
+        let _ = self.for_each(|database| {
+            syncs += database.log.syncs();
+            failure.push_str(database.log.failure().unwrap_or_default());
+            Ok(())
+        });
+        let errors = self.sum(|database| database.property_number(c"rocksdb.background-errors").unwrap_or(0));
         let is_ok = failure.is_empty() && errors == 0;
         vec![
             ("rdb_last_save_time", (self.last_save_ms.load(Relaxed) / 1000).to_string()),
             ("aof_last_write_status", if is_ok { "ok" } else { "err" }.to_owned()),
             ("durability", self.log.durability().to_string()),
-            ("log_syncs", self.log.syncs().to_string()),
-            ("log_failure", failure.to_owned()),
+            ("log_syncs", syncs.to_string()),
+            ("log_failure", failure),
             ("rocksdb_background_errors", errors.to_string()),
         ]
+    }
+
+    fn databases(&self) -> Option<&dyn Databases> {
+        self.named.as_ref().map(|named| named as &dyn Databases)
     }
 
     fn set_memory_limit(&self, limit_bytes: Option<u64>) {
@@ -395,7 +430,7 @@ impl Backend for RocksDbBackend {
         MemoryUse {
             logical_bytes: 0,
             held_bytes: used,
-            held_below_bytes: self.database.sst_bytes(),
+            held_below_bytes: self.sum(Database::sst_bytes),
             limit_bytes: self.limit_bytes,
             parts: vec![
                 ("rocksdb_memtable_bytes", memtables),
@@ -414,15 +449,18 @@ impl Backend for RocksDbBackend {
     }
 
     fn counters(&self) -> Vec<(&'static str, String)> {
+        let number =
+            |name: &'static std::ffi::CStr| self.sum(|database| database.property_number(name).unwrap_or(0));
         [
-            ("rocksdb_estimated_keys", self.number(c"rocksdb.estimate-num-keys")),
-            ("rocksdb_sst_bytes", self.database.sst_bytes()),
-            ("rocksdb_sst_files", self.database.sst_files()),
-            ("rocksdb_live_bytes", self.number(c"rocksdb.estimate-live-data-size")),
-            ("rocksdb_running_flushes", self.number(c"rocksdb.num-running-flushes")),
-            ("rocksdb_running_compactions", self.number(c"rocksdb.num-running-compactions")),
-            ("rocksdb_pending_compaction_bytes", self.number(c"rocksdb.estimate-pending-compaction-bytes")),
-            ("rocksdb_write_stopped", self.number(c"rocksdb.is-write-stopped")),
+            ("rocksdb_databases", self.sum(|_| 1)),
+            ("rocksdb_estimated_keys", number(c"rocksdb.estimate-num-keys")),
+            ("rocksdb_sst_bytes", self.sum(Database::sst_bytes)),
+            ("rocksdb_sst_files", self.sum(Database::sst_files)),
+            ("rocksdb_live_bytes", number(c"rocksdb.estimate-live-data-size")),
+            ("rocksdb_running_flushes", number(c"rocksdb.num-running-flushes")),
+            ("rocksdb_running_compactions", number(c"rocksdb.num-running-compactions")),
+            ("rocksdb_pending_compaction_bytes", number(c"rocksdb.estimate-pending-compaction-bytes")),
+            ("rocksdb_writes_stopped", number(c"rocksdb.is-write-stopped")),
         ]
         .map(|(name, number)| (name, number.to_string()))
         .into()

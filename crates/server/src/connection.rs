@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mio::net::TcpStream;
 
+use crate::backend::Chosen;
 use crate::command::{self, Client, Session};
 use crate::jobs::{Done, Job, Length};
 use crate::refusal::Refusal;
@@ -102,6 +103,8 @@ pub(crate) struct Connection {
     client: Client,
     place: Place,
     resp3: bool,
+    /// The database that the client uses.
+    database: Chosen,
     /// Bytes that no request was made of yet.
     input: Vec<u8>,
     /// The parser's state in `input`.
@@ -136,6 +139,7 @@ impl Connection {
             client: Client::new(info, trusted),
             place,
             resp3: false,
+            database: None,
             input: Vec::new(),
             parser: None,
             discard: None,
@@ -165,7 +169,15 @@ impl Connection {
         self.job_bytes = None;
         self.resp3 = done.resp3;
         self.client.take_over(done.client);
+        self.choose();
         self.output.append(done.output);
+    }
+
+    /// Takes the database that the last command chose.
+    fn choose(&mut self) {
+        if let Some(chosen) = self.client.chosen.take() {
+            self.database = chosen;
+        }
     }
 
     /// Notes the readiness that an event reports.
@@ -301,7 +313,8 @@ impl Connection {
     /// Adds the next piece of a long reply.
     fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
-        let more = streaming.next(shared, counters, &mut space.reply, &mut space.value);
+        let backend = shared.backend_of(&self.database);
+        let more = streaming.next(backend, shared, counters, &mut space.reply, &mut space.value);
         let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
         self.turn_bytes += STREAM_STEP_BYTES;
         if !more {
@@ -415,8 +428,8 @@ impl Connection {
         let request = Arc::new(request);
         self.job_bytes = Some(request.held_bytes());
         let Place { worker, key } = self.place;
-        let (client, resp3) = (self.client.twin(), self.resp3);
-        shared.jobs.push(Job { worker, key, client, resp3, request, length });
+        let (client, resp3, database) = (self.client.twin(), self.resp3, self.database.clone());
+        shared.jobs.push(Job { worker, key, client, resp3, database, request, length });
     }
 
     /// Drops the received part of the arriving request; the rest will be dropped as it arrives. `false` if no request
@@ -500,7 +513,7 @@ impl Connection {
             let is_stranger = self.client.must_authenticate(shared);
             parser.restrict(is_stranger);
             if announced == 0 && !is_stranger {
-                announced = command::announce(&parser, input, shared).max(1);
+                announced = command::announce(&parser, input, shared.backend_of(&self.database)).max(1);
             }
             announced = usize::saturating_sub(announced, 1);
             let args = match parser.next(input) {
@@ -515,6 +528,7 @@ impl Connection {
             };
             let mut session = Session {
                 shared,
+                backend: shared.backend_of(&self.database),
                 counters,
                 client: &mut self.client,
                 reply: &mut space.reply,
@@ -523,6 +537,7 @@ impl Connection {
             };
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
+            self.choose();
             self.turn_bytes += space.reply.output.unsent().len() - unsent;
             if let Some(length) = self.client.deferred.take() {
                 self.deferred = Some((parser.take(), length));

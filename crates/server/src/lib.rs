@@ -92,8 +92,8 @@ mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
-    Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Chosen, DatabaseName, Databases, FarUse, ListedDatabase, MemoryUse, Meta,
+    Need, Old, Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 pub use config::{Config, ExpectedStore, ServeError};
 pub use output_limits::OutputLimits;

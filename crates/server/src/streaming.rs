@@ -179,15 +179,15 @@ impl Streaming {
     /// If a value whose length was announced cannot be read further. The caller can then only close the connection.
     pub(crate) fn next(
         &mut self,
+        backend: &dyn Backend,
         shared: &Shared,
         counters: &Counters,
         reply: &mut Reply,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BackendError> {
         if self.walk.is_some() {
-            return Ok(self.walk_on(shared, counters, reply));
+            return Ok(self.walk_on(backend, shared, counters, reply));
         }
-        let backend = &*shared.backend;
         let mut written = 0;
         while written < PIECE_BYTES {
             if let Some(value) = &mut self.value {
@@ -228,10 +228,16 @@ impl Streaming {
     }
 
     /// Makes a step of the walk. The reply begins after the last one, because it begins with a number.
-    fn walk_on(&mut self, shared: &Shared, counters: &Counters, reply: &mut Reply) -> bool {
+    fn walk_on(
+        &mut self,
+        backend: &dyn Backend,
+        shared: &Shared,
+        counters: &Counters,
+        reply: &mut Reply,
+    ) -> bool {
         let Some((walk, found)) = &mut self.walk else { return false };
         let bytes_max = found.len() + PIECE_BYTES;
-        match walk.advance(&*shared.backend, shared, bytes_max, found) {
+        match walk.advance(backend, shared, bytes_max, found) {
             Ok(true) => true,
             Ok(false) => {
                 reply.array(walk.found());

@@ -12,6 +12,7 @@ mod a_stock_rocksdb_is_measured;
 mod bench_prints_and_fails_as_it_should;
 mod bench_server_compares_with_redis;
 mod costs_are_compared;
+mod databases_have_names;
 mod doctor_explains_what_it_found;
 mod figures_fail_when_a_row_fails;
 mod folders_are_checked_dumped_and_restored;

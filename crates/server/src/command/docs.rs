@@ -86,6 +86,10 @@ static DOCS: &[Doc] = &[
     doc("unwatch", "2.2.0", "transactions", "Do nothing: no key is watched"),
     doc("watch", "2.2.0", "transactions", "Refuse, because there are no transactions"),
     doc("zt.batch", "", "string", "Set and delete several keys at once"),
+    doc("zt.db.close", "", "server", "Close a database"),
+    doc("zt.db.list", "", "server", "List the databases"),
+    doc("zt.db.open", "", "server", "Open a database, or make it"),
+    doc("zt.db.use", "", "connection", "Choose the database"),
     doc("zt.range", "", "string", "Read the records of a range of keys, in order"),
 ];
 

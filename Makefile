@@ -341,6 +341,6 @@ setup-nextest: setup
 
 setup-test: setup-nextest setup-java
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
-	  lz4:lz4 zstd:zstd node:nodejs npm:npm
+	  openssl:openssl lz4:lz4 zstd:zstd node:nodejs npm:npm
 	@scripts/setup-python $(PYTHON_ENV)
 	@scripts/setup-node $(NODE_MODULES)

@@ -3,6 +3,7 @@
 mod access;
 mod durable;
 mod rocksdb;
+mod tls;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use crate::store_target::engine_name;
 use access::AccessArguments;
 use durable::{DurableArguments, Progress};
 use rocksdb::BackendArguments;
+use tls::TlsArguments;
 
 /// The options of `ziptier serve`. The environment may set each of them instead.
 #[derive(Debug, Args)]
@@ -121,6 +123,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     access: AccessArguments,
 
+    #[command(flatten)]
+    tls: TlsArguments,
+
     /// Refusal of addresses that other machines can reach while there is no password: yes or no
     #[arg(
         long,
@@ -180,7 +185,7 @@ fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(),
         before: format!(
             "ziptier {} listens on {} with {limit}, {}",
             env!("CARGO_PKG_VERSION"),
-            server.address(),
+            addresses(&server),
             plan.name()
         ),
         after: format!(", {threads} threads"),
@@ -191,6 +196,16 @@ fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(),
     let served = serve_until_told(server, plan, greeting)?;
     // The server is gone, so this is the last share.
     served.map_or(Ok(()), Served::close)
+}
+
+/// The addresses at which the server listens.
+fn addresses(server: &Server) -> String {
+    let plain = server.address();
+    match server.tls_address() {
+        None => plain.to_string(),
+        Some(tls) if tls == plain => format!("{tls} (TLS)"),
+        Some(tls) => format!("{plain} and {tls} (TLS)"),
+    }
 }
 
 /// Runs the server while a thread opens its store. Returns the store, or nothing if the server was told to stop before
@@ -259,6 +274,7 @@ impl Arguments {
         // `CONFIG SET maxmemory` may bring a limit.
         config.release_memory = Some(heap::release);
         self.access.apply(&mut config)?;
+        self.tls.apply(&mut config)?;
         config.memory_limit_bytes = self.limit_bytes();
         Ok(config)
     }

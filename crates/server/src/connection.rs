@@ -133,9 +133,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A client that is `trusted` need not send a password.
-    pub(crate) fn new(stream: TcpStream, info: Arc<ClientInfo>, place: Place, trusted: bool) -> Self {
+    pub(crate) fn new(socket: Socket, info: Arc<ClientInfo>, place: Place, trusted: bool) -> Self {
         Self {
-            socket: Socket::new(stream),
+            socket,
             client: Client::new(info, trusted),
             place,
             resp3: false,
@@ -259,7 +259,7 @@ impl Connection {
             self.flush(space, shared, counters)?;
             let unsent = space.reply.output.unsent().len();
             if self.client.streaming.is_some() {
-                if unsent > 0 {
+                if unsent > 0 || self.socket.is_pending() {
                     return Ok(Next::Wait);
                 }
                 if self.turn_bytes > TURN_BYTES {
@@ -269,7 +269,7 @@ impl Connection {
                 continue;
             }
             if self.client.closing {
-                if unsent > 0 {
+                if unsent > 0 || self.socket.is_pending() {
                     return Ok(Next::Wait);
                 }
                 self.socket.end(&mut space.input);
@@ -337,7 +337,7 @@ impl Connection {
     ) -> Result<(), Gone> {
         let left = self.input.len();
         space.input[..left].copy_from_slice(&self.input);
-        let Ok(count) = self.socket.read(&mut space.input[left..]) else {
+        let Ok(count) = self.socket.read(&mut space.input[left..], counters) else {
             // Half-closed clients still read, so unsent replies must leave first.
             self.client.closing = true;
             return Ok(());
@@ -345,7 +345,6 @@ impl Connection {
         if count == 0 {
             return Ok(());
         }
-        counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         let input = mem::take(&mut space.input);
         let (commands_before, writes_before) = (counters.commands.get(), counters.writes.get());
@@ -399,11 +398,10 @@ impl Connection {
             }
             return Ok(());
         }
-        let Ok(count) = self.socket.read_more(&mut self.input, limit) else {
+        let Ok(count) = self.socket.read_more(&mut self.input, limit, counters) else {
             self.client.closing = true;
             return Ok(());
         };
-        counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         self.run_own(space, shared, counters)
     }
@@ -588,6 +586,7 @@ impl Connection {
     pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
         self.release(durable);
         let _ = self.socket.flush(&mut self.output, counters);
+        self.socket.say_end();
         let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
     }
 

@@ -1,4 +1,5 @@
-//! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP in front of a key-value store.
+//! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP, with TLS or without, in front of a key-value
+//! store.
 //!
 //! Every Redis client works with it unchanged. The store is anything that implements [`Backend`]. The server brings
 //! connections, request parsing, the commands and their error words. It knows nothing about leaves or codecs.
@@ -48,6 +49,7 @@
 //! - `opened`: the store, and what stands in for it while it recovers
 //! - `settings`: what `CONFIG SET` changes
 //! - `socket`, `connection`, `worker`, [`server`]: sockets, event loops, start and stop
+//! - `tls`: certificates and keys, and connections that encrypt
 //! - `jobs`: threads for requests that take long
 //! - `budget`: what all clients together may make the server hold
 //! - `store_backend`: the ziptier store as a [`Backend`]
@@ -88,6 +90,7 @@ mod shared;
 mod socket;
 mod store_backend;
 mod streaming;
+mod tls;
 mod walk;
 mod worker;
 
@@ -101,3 +104,4 @@ pub use password::{Password, PasswordError};
 pub use process::raise_open_files;
 pub use server::{Opener, Server, Stopper};
 pub use store_backend::StoreBackend;
+pub use tls::{AuthClients, Tls, TlsError, TlsFiles};

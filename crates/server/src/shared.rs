@@ -400,8 +400,8 @@ impl Counter {
 
 /// A message to a worker.
 pub(crate) enum Message {
-    /// A new client.
-    Connection(TcpStream),
+    /// A new client, and whether it speaks TLS.
+    Connection(TcpStream, bool),
     /// The result of a request that ran on another thread.
     Done(Box<Done>),
 }

@@ -31,4 +31,5 @@ mod settings_change_while_it_runs;
 mod slow_readers_hold_little;
 mod stopping_ends_every_thread;
 mod the_page_for_operators_holds;
+mod tls_keeps_words_secret;
 mod transactions_run_nothing;

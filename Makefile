@@ -101,9 +101,9 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
 
-test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
-  minutes of two cores
-	cargo build --locked --package ziptier-jni
+test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
+  the server, and a node of Cassandra 6: six minutes of two cores
+	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-jvm
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \

@@ -101,9 +101,9 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
 
-test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
-  minutes of two cores
-	cargo build --locked --package ziptier-jni
+test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
+  the server, and a node of Cassandra 6: six minutes of two cores
+	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-jvm
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
@@ -348,6 +348,6 @@ setup-nextest: setup
 
 setup-test: setup-nextest setup-java
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
-	  lz4:lz4 zstd:zstd node:nodejs npm:npm
+	  openssl:openssl lz4:lz4 zstd:zstd node:nodejs npm:npm
 	@scripts/setup-python $(PYTHON_ENV)
 	@scripts/setup-node $(NODE_MODULES)

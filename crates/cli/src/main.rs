@@ -14,6 +14,7 @@ mod output;
 mod pages;
 mod program;
 mod rocksdb;
+mod rocksdb_backend;
 mod rocksdb_target;
 mod serve;
 mod store_target;

@@ -210,7 +210,8 @@ fn the_table_of_commands_is_that_of_redis(server: &TestServer) {
     let (mut theirs, mut ours) = (Connection::to(redis.address), server.connect());
     let names = elements(ours.text("COMMAND LIST").as_bytes()).unwrap();
     assert!(names.len() > 50);
-    for name in names {
+    // Redis knows nothing of those.
+    for name in names.into_iter().filter(|name| !name.starts_with(b"zt.")) {
         let name = String::from_utf8(name).unwrap();
         let ask = format!("COMMAND INFO {name}");
         let (theirs, ours) = (theirs.text(&ask), ours.text(&ask));

@@ -251,6 +251,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
         ("value_order", Cell::Text(spec.value_order.to_string())),
         ("after_cpu_sec", Cell::number(measured.servers.and_then(|servers| servers.after_cpu_sec), 3)),
+        ("processors", own(Cell::Count(spec.processors() as i64))),
         ("status", Cell::Text("measured".into())),
     ]
 }

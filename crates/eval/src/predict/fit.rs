@@ -6,8 +6,8 @@
 //!    that no negative unknown has.
 //! 2. Throughput: threads wait for `wait_sec` away from the cores, and further contention (`blocking`) makes them wait
 //!    without CPU time. A search without derivatives (Hooke and Jeeves, 1961) finds the two with the least squares of
-//!    the logarithms. On a machine that others share, the part of the throughput that they left takes the place of
-//!    blocking, one part for each number of cores: the two cannot be told apart by these figures.
+//!    the logarithms. On a machine that others share, the part of the busy cores that they left takes the place of
+//!    blocking, one part for each number of busy cores: the two cannot be told apart by these figures.
 
 use super::measured::{Point, Series};
 use super::network::{Speed, Station, closed_throughput};
@@ -25,8 +25,8 @@ pub struct Demands {
     pub blocking: f64,
     /// Seconds of an operation away from the cores.
     pub wait_sec: f64,
-    /// The part of the throughput that other processes left, for each number of cores that was measured; empty unless
-    /// the machine was shared.
+    /// The part of the throughput that other processes left, for each number of busy cores that was measured; empty
+    /// unless the machine was shared.
     pub left: Vec<(usize, f64)>,
 }
 
@@ -56,9 +56,10 @@ impl Demands {
         closed_throughput(&self.stations(cores as f64), threads)
     }
 
-    /// The part of the throughput that others left of so many cores: their mean where nothing was measured.
-    pub(super) fn left_of(&self, cores: usize) -> f64 {
-        let measured = self.left.iter().find(|(of, _)| *of == cores);
+    /// The part of the throughput that others left of so many busy cores: the mean of all where these were not
+    /// measured, and everything unless the machine was shared.
+    pub(super) fn left_of(&self, busy: usize) -> f64 {
+        let measured = self.left.iter().find(|(of, _)| *of == busy);
         let mean = || self.left.iter().map(|(_, left)| left).sum::<f64>() / self.left.len() as f64;
         match self.left.is_empty() {
             true => 1.0,
@@ -74,10 +75,8 @@ impl Demands {
 /// A sentence: there is no point, or no CPU time.
 pub(super) fn fit(series: &Series, is_shared: bool) -> Result<Demands, String> {
     let points = &series.points;
-    let cpu: Vec<(f64, f64)> = points
-        .iter()
-        .filter_map(|point| Some((point.threads.min(point.cores) as f64, point.cpu_sec()?)))
-        .collect();
+    let cpu: Vec<(f64, f64)> =
+        points.iter().filter_map(|point| Some((point.busy() as f64, point.cpu_sec()?))).collect();
     let [cpu_sec, contention, coherency] = cpu_law(&cpu)
         .ok_or_else(|| format!("{} has no CPU time: nothing can be predicted from it", series.name))?;
     // Both unknowns are searched on scales where 0 is none of either.
@@ -91,30 +90,31 @@ pub(super) fn fit(series: &Series, is_shared: bool) -> Result<Demands, String> {
     };
     let errors = |demands: &Demands| {
         let of = |point: &Point| (point.throughput() / demands.throughput(point.threads, point.cores)).ln();
-        points.iter().map(|point| (point.cores, of(point))).collect::<Vec<_>>()
+        points.iter().map(|point| (point.busy(), of(point))).collect::<Vec<_>>()
     };
     let shares = |errors: &[(usize, f64)]| if is_shared { left(errors) } else { Vec::new() };
     let error = |unknowns| {
         let errors = errors(&with(unknowns));
         let shares = shares(&errors);
-        let share = |cores| {
-            shares.iter().find(|(of, _)| *of == cores).map_or(0.0, |(_, left): &(usize, f64)| left.ln())
+        let share = |busy| {
+            shares.iter().find(|(of, _)| *of == busy).map_or(0.0, |(_, left): &(usize, f64)| left.ln())
         };
-        errors.iter().map(|(cores, error)| (error - share(*cores)).powi(2)).sum::<f64>()
+        errors.iter().map(|(busy, error)| (error - share(*busy)).powi(2)).sum::<f64>()
     };
     let demands = with(search(&error));
     Ok(Demands { left: shares(&errors(&demands)), ..demands })
 }
 
-/// The part of the throughput that was left for each number of cores: the mean of the logarithms, and 1 at most.
+/// The part of the throughput that was left for each number of busy cores: the mean of the logarithms, and 1 at most.
 fn left(errors: &[(usize, f64)]) -> Vec<(usize, f64)> {
-    let mut cores: Vec<usize> = errors.iter().map(|(cores, _)| *cores).collect();
-    cores.dedup();
-    let of = |cores: usize| {
-        let of: Vec<f64> = errors.iter().filter(|(of, _)| *of == cores).map(|(_, error)| *error).collect();
+    let mut busy: Vec<usize> = errors.iter().map(|(busy, _)| *busy).collect();
+    busy.sort_unstable();
+    busy.dedup();
+    let of = |busy: usize| {
+        let of: Vec<f64> = errors.iter().filter(|(of, _)| *of == busy).map(|(_, error)| *error).collect();
         (of.iter().sum::<f64>() / of.len() as f64).min(0.0).exp()
     };
-    cores.into_iter().map(|cores| (cores, of(cores))).collect()
+    busy.into_iter().map(|busy| (busy, of(busy))).collect()
 }
 
 /// CPU-seconds of an operation, contention and coherency, from pairs of busy cores and CPU-seconds. Nothing if there is

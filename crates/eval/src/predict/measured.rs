@@ -53,6 +53,11 @@ pub struct Point {
 }
 
 impl Point {
+    /// Cores that the threads can keep busy.
+    pub(super) fn busy(&self) -> usize {
+        self.threads.min(self.cores)
+    }
+
     /// The median of the rounds' throughput.
     pub fn throughput(&self) -> f64 {
         let mut all: Vec<f64> = self.rounds.iter().map(|round| round.throughput).collect();
@@ -87,8 +92,8 @@ impl Series {
     }
 }
 
-/// Reads all series of these files and folders. A folder is one of `ziptier bench --out`, or holds such folders. `cores`
-/// stands for rows that do not say how many cores the work could use, as those of servers.
+/// Reads all series of these files and folders. A folder is one of `ziptier bench --out`, or holds such folders.
+/// `cores` stands for rows that do not say how many cores the work could use, as those of servers.
 ///
 /// # Errors
 ///

@@ -37,7 +37,7 @@ pub struct Memory {
     #[serde(default)]
     pub write_share: Number,
     /// Requests after which placement by hotness starts anew.
-    #[serde(default = "hundred_thousand")]
+    #[serde(default = "million")]
     pub replace_every: u64,
     /// Seed of requests and addresses.
     #[serde(default)]
@@ -77,8 +77,8 @@ fn five_million() -> u32 {
     5_000_000
 }
 
-fn hundred_thousand() -> u64 {
-    100_000
+fn million() -> u64 {
+    1_000_000
 }
 
 fn line() -> u64 {

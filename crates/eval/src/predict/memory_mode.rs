@@ -10,8 +10,8 @@
 //!   places for ever.
 //!
 //! The simulation counts what each request touches, after a first quarter of the requests. The times follow from the
-//! counts: one latency of the slowest memory that the request waits for, and its bytes at the bandwidth of each. Nothing
-//! here knows of processor caches, of banks or of queues.
+//! counts: one latency of the slowest memory that the request waits for, and its bytes at the bandwidth of each.
+//! Nothing here knows of processor caches, of banks or of queues.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Ways in which clients choose the shard of a key.
 //!
-//! - A *ring* of virtual nodes, as `ketama` (Jones, 2007) and the client libraries of memcached and Redis have it, after
-//!   Karger and others, "Consistent Hashing and Random Trees" (STOC 1997). Its hash here is not MD5, so it is no
+//! - A *ring* of virtual nodes, as `ketama` (Jones, 2007) and the client libraries of memcached and Redis have it,
+//!   after Karger and others, "Consistent Hashing and Random Trees" (STOC 1997). Its hash here is not MD5, so it is no
 //!   ketama to the byte.
 //! - *Jump* consistent hashing: Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm" (2014). It has
 //!   no table, and shards can be added and removed at the end alone.
@@ -95,8 +95,8 @@ fn jump(mut hash: u64, buckets: u32) -> u32 {
     bucket
 }
 
-/// The shard of each slot, after shards were added one by one to a first one. A new shard takes one slot after the other
-/// from the shard with the most, until it has its even part.
+/// The shard of each slot, after shards were added one by one to a first one. A new shard takes one slot after the
+/// other from the shard with the most, until it has its even part.
 fn slots(shards: u32) -> Vec<u32> {
     let mut owned: Vec<Vec<usize>> = vec![(0..SLOTS).collect()];
     for new in 1..shards as usize {

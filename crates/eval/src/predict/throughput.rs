@@ -55,13 +55,15 @@ pub struct Predicted {
     pub demands: Demands,
     /// One by one.
     pub predictions: Vec<Prediction>,
+    /// Cases of the file that this work cannot do, and a sentence that says why.
+    pub impossible: Vec<(String, String)>,
 }
 
 /// Predicts every series.
 ///
 /// # Errors
 ///
-/// A series has no CPU time, or a case is impossible.
+/// A series has no CPU time.
 pub fn predict(all: &[Series], question: &Question) -> Result<Vec<Predicted>, Error> {
     all.iter().map(|series| predict_one(series, question)).collect()
 }
@@ -75,23 +77,31 @@ fn predict_one(series: &Series, question: &Question) -> Result<Predicted, Error>
     let mut predictions = Vec::new();
     for (threads, cores) in asked(series, question) {
         let case = Case::plain(threads, cores);
-        // On a machine of its own, unless it is compared with what was measured on a shared one.
         let found = series.points.iter().find(|point| (point.threads, point.cores) == (threads, cores));
         let mut prediction = fits.case(&case, None).map_err(impossible)?;
         prediction.case = None;
         prediction.measured = found.map(Point::throughput);
         predictions.push(prediction);
     }
+    let mut impossible_cases = Vec::new();
     if let Some((what_if, table)) = &question.what_if {
-        for place in 0..what_if.cases.len() {
-            predictions.push(fits.case(&what_if.cases[place], Some((table, place))).map_err(impossible)?);
+        for (place, case) in what_if.cases.iter().enumerate() {
+            match fits.case(case, Some((table, place))) {
+                Ok(prediction) => predictions.push(prediction),
+                Err(sentence) => impossible_cases.push((case.name.clone(), sentence)),
+            }
         }
     }
     for prediction in &mut predictions {
         prediction.is_beyond = prediction.cores > most_cores as f64;
         prediction.is_modelled |= series.model.is_some();
     }
-    Ok(Predicted { series: series.name.clone(), demands: fits.all, predictions })
+    Ok(Predicted {
+        series: series.name.clone(),
+        demands: fits.all,
+        predictions,
+        impossible: impossible_cases,
+    })
 }
 
 /// Pairs of threads and cores: those that were measured, unless others are asked for.
@@ -273,12 +283,12 @@ fn every_second(series: &Series) -> Vec<usize> {
 }
 
 fn held_out(series: &Series, point: &Point, demands: Option<&Demands>) -> HeldOut {
-    let busy = point.threads.min(point.cores) as f64;
+    let busy = point.busy() as f64;
     HeldOut {
         series: series.name.clone(),
         point: point.clone(),
         throughput: demands
-            .map(|demands| demands.throughput(point.threads, point.cores) * demands.left_of(point.cores)),
+            .map(|demands| demands.throughput(point.threads, point.cores) * demands.left_of(point.busy())),
         cpu_sec: demands.map(|demands| demands.cpu_sec_at(busy)),
         is_modelled: series.model.is_some(),
     }
@@ -317,7 +327,10 @@ mod tests {
         let what_if = WhatIf::parse(&format!("[[case]]\nname = 'asked'\n{text}"))?;
         let question = Question { what_if: Some(what_if), ..Question::default() };
         let all = predict(&[even()], &question).map_err(|error| error.to_string())?;
-        Ok(all[0].predictions[0].clone())
+        match all[0].impossible.first() {
+            None => Ok(all[0].predictions[0].clone()),
+            Some((_, sentence)) => Err(sentence.clone()),
+        }
     }
 
     #[test]
@@ -366,7 +379,7 @@ mod tests {
         // M/M/1: the 9.9 us of an operation over the idle part of the core.
         assert!((rate.solution.latency_sec * 1e6 / (9.901 / (1.0 - 0.7921)) - 1.0).abs() < 1e-2, "{rate:?}");
         for (text, expected) in [
-            ("rate = 500_000\ncores = 4", "even: cores cannot keep up with 500000 operations per second"),
+            ("rate = 500_000\ncores = 4", "cores cannot keep up with 500000 operations per second"),
             ("cores = 4", "the case asked needs threads or rate, and not both"),
             ("threads = 4\ncores = 0", "cores of the case asked is 0; give a number from 0.1 to 100000"),
             (
@@ -411,11 +424,17 @@ mod tests {
     }
 
     #[test]
-    fn examples_are_understood_whole() {
-        let of = |name: &str| super::super::EXAMPLES.iter().find(|(known, _)| *known == name).unwrap().1;
-        let what_if = Some(WhatIf::parse(of("what-if")).unwrap());
-        let all = predict(&[even()], &Question { what_if, ..Question::default() });
+    fn a_case_that_the_work_cannot_do_says_so_beside_the_others() {
+        let (_, example) = super::super::EXAMPLES[0];
         // The work of this test is slower than the example's rate.
-        assert!(all.unwrap_err().to_string().contains("cores cannot keep up with 500000"));
+        let what_if = Some(WhatIf::parse(example).unwrap());
+        let all = predict(&[even()], &Question { what_if, ..Question::default() }).unwrap();
+        assert_eq!((all[0].predictions.len(), all[0].impossible.len()), (4, 1));
+        let words = render_predicted(&all, Format::Table).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("500,000 a second: cores cannot keep up with 500000 operations"), "{words}");
+        let rows = render_predicted(&all, Format::Tsv);
+        let last = rows.lines().last().unwrap();
+        assert!(last.contains("\timpossible: cores cannot keep up") && last.contains("\tNA\t"), "{rows}");
+        assert_eq!(last.split('\t').count(), rows.lines().next().unwrap().split('\t').count());
     }
 }

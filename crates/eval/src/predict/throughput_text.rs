@@ -12,8 +12,7 @@ fn status(is_modelled: bool) -> String {
 
 /// The predictions in this format, ending with a newline.
 pub fn render_predicted(all: &[Predicted], format: Format) -> String {
-    let rows =
-        || all.iter().flat_map(|one| one.predictions.iter().map(move |prediction| row(one, prediction)));
+    let rows = || all.iter().flat_map(rows);
     match format {
         Format::Tsv => tsv(rows()),
         Format::Json => format!("{:#}\n", objects(rows())),
@@ -21,45 +20,52 @@ pub fn render_predicted(all: &[Predicted], format: Format) -> String {
     }
 }
 
-fn row(one: &Predicted, prediction: &Prediction) -> Row {
+fn rows(one: &Predicted) -> impl Iterator<Item = Row> {
+    let predicted = one.predictions.iter().map(|prediction| {
+        let status = status(prediction.is_modelled);
+        row(one, status, prediction.case.as_deref(), Some(prediction))
+    });
+    let impossible = one
+        .impossible
+        .iter()
+        .map(|(case, sentence)| row(one, format!("impossible: {sentence}"), Some(case.as_str()), None));
+    predicted.chain(impossible)
+}
+
+fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&Prediction>) -> Row {
     let Predicted { series, demands, .. } = one;
-    let Prediction { solution, .. } = prediction;
-    let number = |value: f64, decimals| Cell::number(Some(value), decimals);
-    let cores = one.cores_of(prediction);
+    let number = |of: &dyn Fn(&Prediction) -> f64, decimals| Cell::number(prediction.map(of), decimals);
+    let fitted = |value: f64, decimals| Cell::number(Some(value), decimals);
+    let beyond = prediction.map(|prediction| if prediction.is_beyond { "yes" } else { "no" });
     vec![
         ("series", Cell::text(Some(series))),
-        ("status", Cell::Text(status(prediction.is_modelled))),
-        ("case", Cell::text(prediction.case.as_deref())),
-        ("threads", Cell::number(prediction.threads, 0)),
-        ("cores", number(prediction.cores, 3)),
-        ("qps", number(solution.throughput, 0)),
-        ("latency_us_mean", number(solution.latency_sec * 1e6, 3)),
-        ("deviation_pct", Cell::number(prediction.deviation_pct(), 2)),
-        ("cpu_us", number(prediction.cpu_sec * 1e6, 4)),
-        ("busy_cores", number(cores, 3)),
-        ("bound", Cell::text(Some(&prediction.bound))),
-        ("beyond_measured_cores", Cell::Text(if prediction.is_beyond { "yes" } else { "no" }.into())),
-        ("measured_qps", Cell::number(prediction.measured, 0)),
-        ("fitted_cpu_us", number(demands.cpu_sec * 1e6, 4)),
-        ("fitted_contention", number(demands.contention, 6)),
-        ("fitted_coherency", number(demands.coherency, 6)),
-        ("fitted_blocking", number(demands.blocking, 6)),
-        ("fitted_wait_us", number(demands.wait_sec * 1e6, 4)),
-        (
-            "measured_share_left",
-            Cell::number(prediction.measured.map(|_| demands.left_of(prediction.cores as usize)), 4),
-        ),
+        ("status", Cell::Text(status)),
+        ("case", Cell::text(case)),
+        ("threads", Cell::number(prediction.and_then(|prediction| prediction.threads), 0)),
+        ("cores", number(&|prediction| prediction.cores, 3)),
+        ("qps", number(&|prediction| prediction.solution.throughput, 0)),
+        ("latency_us_mean", number(&|prediction| prediction.solution.latency_sec * 1e6, 3)),
+        ("deviation_pct", Cell::number(prediction.and_then(Prediction::deviation_pct), 2)),
+        ("cpu_us", number(&|prediction| prediction.cpu_sec * 1e6, 4)),
+        ("busy_cores", number(&Prediction::busy_cores, 3)),
+        ("bound", Cell::text(prediction.map(|prediction| prediction.bound.as_str()))),
+        ("beyond_measured_cores", Cell::text(beyond)),
+        ("measured_qps", Cell::number(prediction.and_then(|prediction| prediction.measured), 0)),
+        ("fitted_cpu_us", fitted(demands.cpu_sec * 1e6, 4)),
+        ("fitted_contention", fitted(demands.contention, 6)),
+        ("fitted_coherency", fitted(demands.coherency, 6)),
+        ("fitted_blocking", fitted(demands.blocking, 6)),
+        ("fitted_wait_us", fitted(demands.wait_sec * 1e6, 4)),
+        ("fitted_share_left_by_others", fitted(demands.left_of(usize::MAX), 4)),
     ]
 }
 
-impl Predicted {
-    fn cores_of(&self, prediction: &Prediction) -> f64 {
-        // The second station of every network.
-        prediction.solution.stations[1].busy
-    }
-}
-
 impl Prediction {
+    fn busy_cores(&self) -> f64 {
+        // The second station of every network.
+        self.solution.stations[1].busy
+    }
+
     /// One standard deviation in per cent of the uncertain figure: throughput, or at a rate latency.
     fn deviation_pct(&self) -> Option<f64> {
         let figure =
@@ -69,8 +75,41 @@ impl Prediction {
 }
 
 fn predicted_text(one: &Predicted) -> String {
+    const HEADINGS: [&str; 10] = [
+        "predicted",
+        "threads",
+        "cores",
+        "ops/s",
+        "+-95 %",
+        "mean us",
+        "CPU us",
+        "busy",
+        "bound by",
+        "measured",
+    ];
+    let mut text = wrapped(&fitted(one));
+    if !one.predictions.is_empty() {
+        let lines = one.predictions.iter().map(line);
+        text += &aligned(
+            &std::iter::once(HEADINGS.map(str::to_owned).to_vec()).chain(lines).collect::<Vec<_>>(),
+            1,
+        );
+    }
+    for (case, sentence) in &one.impossible {
+        text += &wrapped(&format!("{case}: {sentence}"));
+    }
+    if one.predictions.iter().any(|prediction| prediction.is_beyond) {
+        text += &wrapped(
+            "* more cores than were measured: contention that shows only there is not in the prediction",
+        );
+    }
+    text
+}
+
+/// The fitted demands in words.
+fn fitted(one: &Predicted) -> String {
     let demands = &one.demands;
-    let mut fitted = format!(
+    let begin = format!(
         "{}. Fitted: {:.3} us of CPU time for an operation, contention {:.4}, coherency {:.5}, {:.3} us away from the \
          cores",
         one.series,
@@ -79,59 +118,39 @@ fn predicted_text(one: &Predicted) -> String {
         demands.coherency,
         demands.wait_sec * 1e6
     );
-    fitted += &match demands.left.as_slice() {
-        [] => format!(", contention without CPU time {:.4}", demands.blocking),
+    match demands.left.as_slice() {
+        [] => format!("{begin}, contention without CPU time {:.4}", demands.blocking),
         left => {
-            let each = left.iter().map(|(cores, left)| format!("{:.0} % with {cores}", left * 100.0));
+            let each = left.iter().map(|(busy, left)| format!("{:.0} % of {busy}", left * 100.0));
             let each = each.collect::<Vec<_>>().join(", ");
-            format!(". Others left part of the throughput ({each} cores); the predictions are for all of it")
+            format!(
+                "{begin}. Others left part of the busy cores ({each}); the predictions are for all of them"
+            )
         }
-    };
-    let mut lines = vec![
-        [
-            "predicted",
-            "threads",
-            "cores",
-            "ops/s",
-            "+-95 %",
-            "mean us",
-            "CPU us",
-            "busy",
-            "bound by",
-            "measured",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
-    lines.extend(one.predictions.iter().map(|prediction| {
-        let own = &prediction.solution;
-        let name = match (&prediction.case, prediction.is_modelled) {
-            (None, false) => String::new(),
-            (None, true) => "modelled".into(),
-            (Some(case), false) => case.clone(),
-            (Some(case), true) => format!("{case} (modelled)"),
-        };
-        vec![
-            name,
-            prediction.threads.map_or_else(|| "rate".into(), |threads| grouped(threads, 0)),
-            grouped(prediction.cores, usize::from(prediction.cores.fract() > 0.0))
-                + if prediction.is_beyond { "*" } else { "" },
-            grouped(own.throughput, 0),
-            prediction.deviation_pct().map_or_else(String::new, |pct| format!("{:.1} %", pct * SURE_95)),
-            grouped(own.latency_sec * 1e6, 2),
-            grouped(prediction.cpu_sec * 1e6, 2),
-            grouped(one.cores_of(prediction), 1),
-            prediction.bound.clone(),
-            prediction.measured.map_or_else(String::new, |measured| grouped(measured, 0)),
-        ]
-    }));
-    let mut text = wrapped(&fitted) + &aligned(&lines, 1);
-    if one.predictions.iter().any(|prediction| prediction.is_beyond) {
-        text += &wrapped(
-            "* more cores than were measured: contention that shows only there is not in the prediction",
-        );
     }
-    text
+}
+
+fn line(prediction: &Prediction) -> Vec<String> {
+    let own = &prediction.solution;
+    let name = match (&prediction.case, prediction.is_modelled) {
+        (None, false) => String::new(),
+        (None, true) => "modelled".into(),
+        (Some(case), false) => case.clone(),
+        (Some(case), true) => format!("{case} (modelled)"),
+    };
+    let star = if prediction.is_beyond { "*" } else { "" };
+    vec![
+        name,
+        prediction.threads.map_or_else(|| "rate".into(), |threads| grouped(threads, 0)),
+        grouped(prediction.cores, usize::from(prediction.cores.fract() > 0.0)) + star,
+        grouped(own.throughput, 0),
+        prediction.deviation_pct().map_or_else(String::new, |pct| format!("{:.1} %", pct * SURE_95)),
+        grouped(own.latency_sec * 1e6, 2),
+        grouped(prediction.cpu_sec * 1e6, 2),
+        grouped(prediction.busy_cores(), 1),
+        prediction.bound.clone(),
+        prediction.measured.map_or_else(String::new, |measured| grouped(measured, 0)),
+    ]
 }
 
 /// The checks in this format, ending with a newline.

@@ -36,6 +36,7 @@
 //! | `servers` | servers and functions in other processes: how to start, find and ask them |
 //! | `results` | columns, tables and folders of results |
 //! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
+//! | `predict` | what this machine cannot measure: other cores, devices, shards and memory |
 //! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -48,6 +49,7 @@ mod inputs;
 pub mod mbwu;
 mod medium;
 mod meters;
+pub mod predict;
 mod results;
 mod run;
 mod servers;

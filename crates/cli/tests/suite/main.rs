@@ -20,6 +20,7 @@ mod figures_fail_when_a_row_fails;
 mod folders_are_checked_dumped_and_restored;
 mod libz_is_linked_dynamically;
 mod pages_describe_every_command;
+mod predictions_follow_from_measured_runs;
 mod serve_keeps_a_folder;
 mod serve_starts_and_stops_cleanly;
 mod suites_run_and_judge;

@@ -127,6 +127,14 @@ const KEYS_MAX: u64 = 2_000_000_000;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000;
 
 impl RunSpec {
+    /// The number of processors that the run may use.
+    pub(crate) fn processors(&self) -> usize {
+        match self.cpus.len() {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            some => some,
+        }
+    }
+
     /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
     pub fn new(target: &str, corpus: &str) -> Self {
         RunSpec {

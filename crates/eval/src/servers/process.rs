@@ -210,10 +210,14 @@ mod tests {
         let mut one = [0];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut one).unwrap();
         let (all_sec, rss_bytes) = work_of_tree(child.id()).unwrap();
-        let own_sec = cpu_sec_of(child.id()).unwrap();
-        assert!(all_sec > own_sec + 0.02 && rss_bytes > 100_000, "{all_sec} {own_sec} {rss_bytes}");
-        let sleeping = pids().filter(|pid| parent_in(&stat(*pid)) == Some(child.id())).collect::<Vec<_>>();
-        for pid in sleeping.into_iter().chain([child.id()]) {
+        let own = stat(child.id());
+        let running: Vec<u32> = pids().filter(|pid| parent_in(&stat(*pid)) == Some(child.id())).collect();
+        let running_sec: f64 = running.iter().filter_map(|pid| cpu_sec_of(*pid)).sum();
+        let ended_sec = ended_cpu_sec_in(&own);
+        assert!(running_sec > 0.02 && ended_sec > 0.02 && rss_bytes > 100_000, "{running_sec} {ended_sec}");
+        let parts_sec = cpu_sec_in(&own) + running_sec + ended_sec;
+        assert!((all_sec - parts_sec).abs() < 0.02, "{all_sec} {parts_sec}");
+        for pid in running.into_iter().chain([child.id()]) {
             let _ = nix::sys::signal::kill(
                 nix::unistd::Pid::from_raw(pid as i32),
                 nix::sys::signal::Signal::SIGKILL,

@@ -315,7 +315,7 @@ impl Target for FileTarget {
             "slots of {} bytes, {}, {}; {} bytes read and {} written in all",
             self.slot_bytes,
             self.medium.way(),
-            if self.is_durable { "fdatasync after each write" } else { "durable by nobody's word" },
+            if self.is_durable { "fdatasync after each write" } else { "without fdatasync" },
             self.read_bytes.load(Ordering::Relaxed),
             self.written_bytes.load(Ordering::Relaxed)
         )

@@ -5,10 +5,10 @@
 //! saving of its own. Their mean has an interval by Student's t for so few rounds.
 
 use super::measured::Series;
-use super::throughput::standard_error;
 use crate::error::Error;
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
+use crate::statistics::Mean;
 
 /// The number of cores that reach a throughput, on straight lines between pairs of cores and throughput, beginning at
 /// zero. `None` if none of them reaches it.
@@ -95,8 +95,9 @@ fn saved(base: &Series, series: &Series, (base_cores, throughput): (f64, f64)) -
     };
     let rounds: Option<Vec<f64>> = (0..).map_while(of_round).collect();
     let rounds = rounds.filter(|rounds| !rounds.is_empty());
-    let cores = rounds.as_ref().map(|rounds| rounds.iter().sum::<f64>() / rounds.len() as f64);
-    let deviation = rounds.as_deref().and_then(standard_error).map(|deviation| deviation / base_cores);
+    let mean = rounds.as_deref().and_then(Mean::of);
+    let cores = mean.map(|mean| mean.mean);
+    let in_cores = |width: Option<f64>| width.map(|width| width / base_cores);
     Saved {
         base: base.name.clone(),
         series: series.name.clone(),
@@ -105,21 +106,9 @@ fn saved(base: &Series, series: &Series, (base_cores, throughput): (f64, f64)) -
         throughput,
         cores,
         saving: cores.map(|cores| 1.0 - cores / base_cores),
-        deviation,
-        reach: deviation.zip(rounds).map(|(deviation, rounds)| deviation * student_95(rounds.len() - 1)),
+        deviation: in_cores(mean.and_then(|mean| mean.error)),
+        reach: in_cores(mean.and_then(|mean| mean.reach_95())),
     }
-}
-
-/// The quantile of Student's t that 95 % lie within, for so many degrees of freedom.
-fn student_95(freedom: usize) -> f64 {
-    const QUANTILES: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    // Beyond, by the first terms of the expansion of Cornish and Fisher.
-    let z = 1.959_964_f64;
-    let freedom_f = freedom as f64;
-    let beyond = z
-        + (z.powi(3) + z) / (4.0 * freedom_f)
-        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * freedom_f.powi(2));
-    QUANTILES.get(freedom.wrapping_sub(1)).copied().unwrap_or(beyond)
 }
 
 /// The savings in this format, ending with a newline.
@@ -223,11 +212,5 @@ mod tests {
         assert!(told(&[one("a"), one("b")], Some("c")).contains("unknown series `c`; known: a; b"));
         assert!(told(&[one("a1"), one("a2")], Some("a")).contains("unknown series `a`"));
         assert!(told(&[one("a")], None).contains("there is one series alone"));
-    }
-
-    #[test]
-    fn few_rounds_have_wide_intervals() {
-        assert_eq!([student_95(1), student_95(10)], [12.706, 2.228]);
-        assert!((student_95(11) - 2.201).abs() < 3e-3 && (student_95(1_000) - 1.962).abs() < 1e-3);
     }
 }

@@ -7,6 +7,7 @@ use super::what_if::{Case, WhatIf};
 use crate::error::Error;
 use crate::inputs::{deviation, effects};
 use crate::results::row::median;
+use crate::statistics::Mean;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -185,7 +186,7 @@ impl Fits {
             threads: case.threads.map(|threads| threads.0.round()),
             cores: case.cores.0,
             cpu_sec: slowed,
-            deviation: squares(standard_error(&by_round), by_file),
+            deviation: squares(Mean::of(&by_round).and_then(|mean| mean.error), by_file),
             bound: solution.bottleneck().map_or_else(String::new, |place| stations[place].name.clone()),
             is_modelled: case.stations.iter().any(|station| station.is_modelled),
             is_beyond: false,
@@ -193,14 +194,6 @@ impl Fits {
             solution,
         })
     }
-}
-
-/// The standard error of a mean; none for one number.
-pub(crate) fn standard_error(all: &[f64]) -> Option<f64> {
-    let count = all.len() as f64;
-    let mean = all.iter().sum::<f64>() / count;
-    let squares: f64 = all.iter().map(|one| (one - mean).powi(2)).sum();
-    (all.len() > 1).then(|| (squares / (count - 1.0) / count).sqrt())
 }
 
 /// Which points are left out of the fit, to be predicted by it.

@@ -69,7 +69,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm
+  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -100,6 +100,9 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
   fifteen minutes of two cores
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
+
+test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
+	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told
 
 test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
   the server, and a node of Cassandra 6: six minutes of two cores

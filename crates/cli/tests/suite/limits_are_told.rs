@@ -135,8 +135,8 @@ fn a_link() {
         network_bytes_per_second = 2_000_000
         [work]
         bench = "--target redis://10.231.7.2:6399"
-        server = ["ip", "netns", "exec", "{NAMESPACE}", "redis-server", "--port", "6399", "--bind", "10.231.7.2", "--protected-mode", "no",
-                  "--save", "", "--dir", "{{folder}}"]
+        server = ["ip", "netns", "exec", "{NAMESPACE}", "redis-server", "--port", "6399", "--bind", "10.231.7.2",
+                  "--protected-mode", "no", "--save", "", "--dir", "{{folder}}"]
         folder = "FOLDER"
     "#
     );

@@ -89,5 +89,7 @@ pub use target::options::{ContextCache, Huffman, Path, TargetOptions};
 pub use target::registry::{CodecEngine, Registration, Registry};
 pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
 pub use workload::distribution::Distribution;
+pub use workload::mix::Mix;
 pub use workload::pace::Pace;
-pub use workload::{LoadOrder, Mix, SCAN_RECORDS, Workload};
+pub use workload::scan::ScanLength;
+pub use workload::{LoadOrder, Settings, Workload};

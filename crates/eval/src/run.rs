@@ -55,7 +55,7 @@ pub(crate) fn run<T: Target>(
     progress("reading the corpus");
     let spaces = spaces(spec)?;
     let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
-    let law = KeyLaw::new(spec.distribution, spec.keys);
+    let law = KeyLaw::with_inserts(spec.distribution, spec.keys, spec.inserts_expected());
     let mut buffers = worker_buffers::<T>(spec);
     let perf = perf_control(spec)?;
     let empty = meters.memory();
@@ -120,13 +120,15 @@ pub(crate) fn run<T: Target>(
         spaces: &spaces,
         perf: perf.as_ref(),
     };
-    let mut window = match spec.workload.is_fill() {
-        true => Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, arena.counters()),
-        false => arena.window(&mut buffers, spec.pace.rate()),
+    let (window, steps) = match spec.workload.is_fill() {
+        true => {
+            let counters = arena.counters();
+            (Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, counters), Vec::new())
+        }
+        false => arena.windows(&mut buffers, progress),
     };
-    let mut steps = Vec::new();
-    if let Some(limit_us) = spec.pace.limit_us() {
-        (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
+    if buffers.iter().any(Buffers::lacks_room) {
+        return Err(spec.lacks_room());
     }
 
     let (keys, raw_bytes) = live(&spaces);
@@ -196,7 +198,7 @@ pub(crate) fn run<T: Target>(
         },
         steps,
         descriptions,
-        notes: notes(spec, &spaces, empty, end),
+        notes: notes(spec, &spaces, keys, [empty, end]),
     })
 }
 
@@ -228,14 +230,19 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
             Ok(match spec.train_on {
                 TrainOn::All => Spaces {
                     train: None,
-                    measured: Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len)?)),
+                    measured: Arc::new(Oracle::with_room(
+                        spec.key_shape,
+                        0,
+                        [spec.keys, spec.inserts_max()],
+                        values(0..len)?,
+                    )),
                 },
                 TrainOn::FirstHalf => Spaces {
                     train: Some(Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len / 2)?))),
-                    measured: Arc::new(Oracle::new(
+                    measured: Arc::new(Oracle::with_room(
                         spec.key_shape,
                         spec.keys,
-                        spec.keys,
+                        [spec.keys, spec.inserts_max()],
                         values(len / 2..len)?,
                     )),
                 },
@@ -255,7 +262,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
     (0..spec.instances * spec.threads)
-        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize))
+        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize, spec.workload.scan.max as usize))
         .collect()
 }
 
@@ -288,11 +295,11 @@ pub(crate) fn load<T: Target>(
     order: LoadOrder,
     mistakes: &mut Mistakes,
 ) {
-    let random = Permutation::new(oracle.len(), 0x10ad);
+    let random = Permutation::new(oracle.loaded(), 0x10ad);
     let threads = if order == LoadOrder::Sequential { 1 } else { threads };
     let part = |thread: u64| {
         let mut part = Mistakes::default();
-        let mut positions = (thread..oracle.len()).step_by(threads as usize).peekable();
+        let mut positions = (thread..oracle.loaded()).step_by(threads as usize).peekable();
         let (mut indices, mut records) = (Vec::new(), Vec::new());
         while positions.peek().is_some() {
             indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
@@ -323,13 +330,13 @@ pub(crate) fn load<T: Target>(
     });
 }
 
-/// Reads every key and checks it.
+/// Reads every key that was ever written and checks it.
 pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     if T::CHECKED_AT_ONCE > 1 {
         return check_all_in_groups(target, oracle, mistakes);
     }
     let mut value = Vec::new();
-    for index in 0..oracle.len() {
+    for index in 0..oracle.used() {
         let before = oracle.observe(index);
         match target.get(&oracle.key(index), &mut value) {
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
@@ -341,8 +348,9 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
 
 fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     let mut batch = T::Batch::default();
-    for first in (0..oracle.len()).step_by(T::CHECKED_AT_ONCE) {
-        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(oracle.len());
+    let end = oracle.used();
+    for first in (0..end).step_by(T::CHECKED_AT_ONCE) {
+        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(end);
         let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
         let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
         if let Err(error) = target.multi_get(&keys, &mut batch) {
@@ -386,7 +394,7 @@ fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
     (raw_bytes - keys * KEY_BYTES as u64) as f64 / source.max(1) as f64
 }
 
-fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<String> {
+fn notes(spec: &RunSpec, spaces: &[Spaces], keys: u64, [empty, end]: [Memory; 2]) -> Vec<String> {
     let mut notes = vec![format!(
         "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
         empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
@@ -399,10 +407,10 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<S
                 .into(),
         );
     }
-    if slices < spec.keys {
+    let keys = keys.div_ceil(spec.instances).max(spec.keys);
+    if slices < keys {
         notes.push(format!(
-            "the corpus has {slices} different values for {} keys: some keys have equal values",
-            spec.keys
+            "the corpus has {slices} different values for {keys} keys: some keys have equal values"
         ));
     }
     notes

@@ -1,8 +1,8 @@
 //! The conformance suite of targets. The author of a target runs it, and a smoke test runs it again.
 //!
-//! The oracle is the model. First one thread creates, reads, overwrites, deletes and scans in a random order, and the
-//! suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads the keys
-//! of all.
+//! The oracle is the model. First one thread creates, reads, overwrites, deletes, scans and inserts in a random order,
+//! and the suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads
+//! the keys of all.
 
 use std::sync::Arc;
 
@@ -12,10 +12,14 @@ use crate::data::values::{ValueBytes, Values};
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
 use crate::run::{check_all, load};
 use crate::target::{Config, Target};
+use crate::workload::LoadOrder;
 use crate::workload::distribution::{Distribution, KeyLaw};
-use crate::workload::{LoadOrder, Mix};
+use crate::workload::mix::Mix;
+use crate::workload::scan::{ScanLength, ScanLengths};
 
 const KEYS: u64 = 2_000;
+/// Three times as many as are expected of three threads.
+const INSERTS_MAX: u64 = 2_000;
 /// About as many as are loaded.
 const RAW_BYTES: u64 = KEYS * 200;
 /// Of each thread: several at a key, so that threads meet.
@@ -28,7 +32,7 @@ pub fn check<T: Target>(codec: &str) -> Result<(), String> {
             let what = |step: &str, error: String| {
                 format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
             };
-            let oracle = Arc::new(Oracle::new(shape, 0, KEYS, values(bytes)));
+            let oracle = Arc::new(Oracle::with_room(shape, 0, [KEYS, INSERTS_MAX], values(bytes)));
             let config = Config {
                 codec: codec.into(),
                 raw_bytes: RAW_BYTES,
@@ -79,7 +83,7 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
 
 /// Everything at once.
 fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
-    let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.len());
+    let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.loaded());
     let control = Control::default();
     control.enter(Phase::Measure);
     let mut total = Mistakes::default();
@@ -90,7 +94,8 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     target,
                     oracle,
                     chooser: law.chooser(100 + thread, thread, threads),
-                    mix: Mix { read: 50, write: 30, delete: 15, scan: 5 },
+                    mix: Mix::weighted([45.0, 20.0, 15.0, 5.0, 10.0, 5.0]).expect("these are weights"),
+                    scan_lengths: ScanLengths::new(ScanLength::default()),
                     thread,
                     threads,
                     multi_get: at_once,
@@ -98,7 +103,7 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     clock: None,
                     interval_ns: None,
                     quota: Some(MIXED_OPERATIONS),
-                    buffers: Buffers::<T>::new(at_once, 0),
+                    buffers: Buffers::<T>::new(at_once, 0, 0),
                 };
                 let control = &control;
                 scope.spawn(move || worker.run(control))

@@ -98,8 +98,9 @@ impl Database {
     /// Removes the keys of an oracle, which are those of the benchmark.
     fn remove(&self, oracle: &Oracle) -> Result<(), TargetError> {
         self.ask(|connection| {
-            for first in (0..oracle.len()).step_by(PIPELINE_MAX) {
-                let group = first..(first + PIPELINE_MAX as u64).min(oracle.len());
+            let end = oracle.used();
+            for first in (0..end).step_by(PIPELINE_MAX) {
+                let group = first..(first + PIPELINE_MAX as u64).min(end);
                 group.clone().for_each(|index| connection.add(&[b"DEL", &oracle.key(index)]));
                 connection.send()?;
                 for _ in group {

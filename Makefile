@@ -101,8 +101,8 @@ test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's c
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-cassandra
 
-test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
-  minutes of two cores
+test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, a node of Cassandra 6, and the \
+  keys of the benchmark against YCSB: six minutes of two cores
 	cargo build --locked --package ziptier-jni
 	@scripts/test-jvm
 

@@ -131,8 +131,9 @@ pub(crate) struct Arguments {
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; those of db_bench,
     /// which load in order of keys: fillseq (measures the load itself), readrandom, readrandomwriterandom (80:20);
-    /// ycsb-a to ycsb-f, with YCSB's distribution and 1,000 bytes in a value; mbwu-slides, with 4,096. --list-workloads
-    /// prints them all [default: the first five]
+    /// ycsb-a to ycsb-f, with YCSB's distribution and 1,000 bytes in a value; mbwu-slides, with 4,096; twitter-cluster1
+    /// to twitter-cluster54, like clusters of caches at Twitter. --list-workloads prints them all [default: the first
+    /// five]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     workload: Vec<String>,
     /// Property files of YCSB, each a workload. A record is one value with the bytes of all its fields. Options of the

@@ -399,6 +399,7 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], keys: u64, [empty, end]: [Memory; 2]
         "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
         empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
     )];
+    notes.extend(spec.workload.notes.iter().cloned());
     let slices = spaces.first().map_or(0, |spaces| spaces.measured.values().slice_count());
     if spec.train_on == TrainOn::FirstHalf {
         notes.push(

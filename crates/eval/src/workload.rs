@@ -5,6 +5,7 @@ pub(crate) mod mix;
 pub(crate) mod pace;
 pub(crate) mod permutation;
 pub(crate) mod scan;
+pub(crate) mod twitter;
 pub(crate) mod ycsb;
 pub(crate) mod zipf;
 
@@ -41,6 +42,8 @@ pub struct Workload {
     pub scan: ScanLength,
     /// What it asks of the run besides.
     pub settings: Settings,
+    /// What readers of its figures must know.
+    pub notes: Vec<String>,
 }
 
 /// Settings of a run that a workload brings with it. `None` leaves a setting to the run.
@@ -89,6 +92,7 @@ impl Workload {
             load: LoadOrder::Random,
             scan: ScanLength::default(),
             settings: Settings::default(),
+            notes: Vec::new(),
         }
     }
 
@@ -97,22 +101,30 @@ impl Workload {
         if let Some(&(_, read, write, load)) = NAMED.iter().find(|(known, ..)| *known == name) {
             return Ok(Workload { load, ..Workload::of(name, Mix::percent(read, write)) });
         }
-        ycsb::preset(name).ok_or_else(|| Error::Unknown {
+        ycsb::preset(name).or_else(|| twitter::named(name)).ok_or_else(|| Error::Unknown {
             what: "workload",
             given: name.into(),
-            known: Self::names().join(", "),
+            known: format!(
+                "{}, twitter-cluster1 to twitter-cluster54 without 5",
+                Self::short_names().join(", ")
+            ),
         })
     }
 
-    /// The names of all named workloads.
-    fn names() -> Vec<&'static str> {
+    /// The names of all named workloads but those of clusters.
+    fn short_names() -> Vec<&'static str> {
         NAMED.iter().map(|(name, ..)| *name).chain(ycsb::presets()).collect()
+    }
+
+    /// The names of all named workloads.
+    fn names() -> impl Iterator<Item = String> {
+        Self::short_names().into_iter().map(str::to_owned).chain(twitter::names())
     }
 
     /// Every named workload, one in a line: name, shares in per cent, and what it brings with it.
     pub fn list() -> String {
         let mut text = String::from("workload                 operations, and what else belongs to it\n");
-        for workload in Self::names().into_iter().filter_map(|name| Self::named(name).ok()) {
+        for workload in Self::names().filter_map(|name| Self::named(&name).ok()) {
             text += &format!("{:<24} {}\n", workload.name, workload.in_words());
         }
         text
@@ -164,7 +176,7 @@ mod tests {
     #[test]
     fn the_list_has_a_line_for_each_workload() {
         let list = Workload::list();
-        assert_eq!(list.lines().count(), 1 + Workload::names().len());
+        assert_eq!(list.lines().count(), 1 + Workload::names().count());
         assert!(
             list.contains("\nycsb-e                   95 % scan, 5 % insert, random keys, values of 1000 B"),
             "{list}"

@@ -305,8 +305,17 @@ fn several_rates_are_steps_of_one_row() {
 #[test]
 fn named_workloads_are_listed() {
     let listed = text(&bench(&["--list-workloads"]).stdout);
-    for name in ["read_only", "fillseq", "ycsb-a", "ycsb-f", "mbwu-slides"] {
+    for name in ["read_only", "fillseq", "ycsb-a", "ycsb-f", "mbwu-slides", "twitter-cluster17"] {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{name}: {listed}");
+    }
+    let output = quick(&["--workload", "twitter-cluster17,twitter-cluster14", "--target", "store"]);
+    let printed = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(output.status.success(), "{printed}");
+    for words in [
+        "twitter-cluster17, zipfian:2.1106, values of 212 B, 1 thread",
+        "keys have 16 B; the cluster's had 96",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}");
     }
 }
 

@@ -206,6 +206,7 @@ impl Properties {
                 threads: self.number("threadcount", 1)?,
                 pace: target.map(|rate| Pace::Rate(rate as f64)),
             },
+            notes: Vec::new(),
         })
     }
 

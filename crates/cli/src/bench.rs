@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Parser};
 use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Outcome, Pace, Path as CodecPath, Plan, Registry, Settings, TargetOptions, TrainOn, ValueBytes,
+    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, Settings, TargetOptions, TrainOn, ValueBytes,
     ValueOrder, Verdicts, Workload,
 };
 
@@ -105,6 +105,9 @@ Examples:
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --target redis://127.0.0.1 --threads 16 --multi-get 16 --corpus FILE --value-order apart
+  ziptier bench --target file:/mnt/nvme/medium --value-bytes 4000 --threads 1,8,32 --workload read_only
+  ziptier bench --target 'exec:python3 function.py' --workload read_only,write_only --threads 4
+  ziptier bench --conformance --target 'exec:python3 function.py'
   ziptier bench --target cql://127.0.0.1 --nodetool nodetool --codec builtin-zstd,ziptier-deflate --threads 32
   ziptier bench --suite cassandra --target cql://127.0.0.1 --nodetool nodetool --corpus calgary --rounds 3
   ziptier bench --smoke";
@@ -124,9 +127,11 @@ pub(crate) struct Arguments {
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), redis://HOST[:PORT][/DATABASE] (an empty
     /// database of a server that speaks RESP; REDISCLI_AUTH has its password), cql://HOST[:PORT][,HOST...] (a table of
-    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters), btreemap,
-    /// btreemap-inline (keys in its nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null;
-    /// suites: store]
+    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters),
+    /// file:PATH[+fdatasync][+overwrite] (a raw medium: a new file or, with +overwrite, a file or block device whose
+    /// data nobody needs), exec:COMMAND (a data access function of any kind, which speaks a protocol of lines on its
+    /// standard input and output; a command with a comma goes into a script), btreemap, btreemap-inline (keys in its
+    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; those of db_bench,
@@ -286,6 +291,15 @@ pub(crate) struct Arguments {
     /// the last [default: the closed loop, in which a thread waits for its answer]
     #[arg(long, value_name = "N|A..B:STEPS", conflicts_with = "until_p99", help_heading = RUNS)]
     rate: Option<Pace>,
+    /// Search for the number of threads from which on there is no more throughput, up to N. The row is that of the
+    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short
+    /// windows finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
+    #[arg(long, value_name = "N", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
+    saturate: Option<u64>,
+    /// Timed windows end as soon as the throughput is steady: over half of the window it neither drifts nor jumps by
+    /// more than a tenth, whatever the noise. They end after --seconds in any case, and a sentence says so
+    #[arg(long, conflicts_with_all = ["until_p99", "operations"], help_heading = RUNS)]
+    until_steady: bool,
     /// FIFO of a `perf record --all-cpus --delay -1 --control fifo:FIFO`, which then records the timed windows alone:
     /// neither loads nor rounds that are not measured [default: none]
     #[arg(long, env = "ZIPTIER_PERF_CONTROL", value_name = "FIFO", help_heading = RUNS)]
@@ -311,6 +325,10 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
     #[command(flatten)]
     foreign: Foreign,
+    /// Check that each --target answers like its model, alone and with three threads, and leave out operations that it
+    /// refuses; measure nothing. The check for a function of your own, with --target exec:COMMAND
+    #[arg(long, conflicts_with = "smoke", help_heading = RUNS)]
+    conformance: bool,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
     #[arg(long, help_heading = RUNS)]
     smoke: bool,
@@ -371,7 +389,8 @@ impl Arguments {
     }
 
     fn pace(&self) -> Option<Pace> {
-        self.rate.or(self.until_p99.map(Pace::UntilP99))
+        let until_p99 = self.until_p99.map(Pace::UntilP99);
+        self.rate.or(until_p99).or(self.saturate.map(Pace::Saturated))
     }
 
     /// The requested plan. An empty list was left open.
@@ -418,6 +437,7 @@ impl Arguments {
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
             pace: self.pace().unwrap_or_default(),
+            until_steady: self.until_steady,
             perf_control: self.perf_control.clone(),
             latency: self.latency,
             zlib_accel: self
@@ -448,21 +468,15 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
     let asked = arguments.plan()?;
     let targets = cql::targets(&asked.targets, &registry)?;
     let asked = Plan { targets, ..asked };
-    let program = std::env::current_exe().map_err(|source| Error::Io {
-        action: "find",
-        path: "ziptier".into(),
-        source,
-    })?;
-    let Foreign { rocksdb, cql } = &arguments.foreign;
-    let run = std::iter::once(RUN_COMMAND.into()).chain(rocksdb.to_arguments()).chain(cql.to_arguments());
-    let launcher = Launcher { program, arguments: run.collect() };
-    let bench = Bench { registry, launcher, format: arguments.format };
+    let cql = &arguments.foreign.cql;
+    let bench = Bench { registry, launcher: launcher(&arguments.foreign)?, format: arguments.format };
     let plan = usual(asked.clone())?;
     match arguments.suite {
         _ if arguments.smoke => {
             bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
         }
-        None => bench.plain(plan),
+        _ if arguments.conformance => bench.conformance(&plan).map(|()| 0),
+        None => bench.measure(&with_defaults(plan)),
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Rocksdb) => {
             bench.rocksdb(Plan { keys: arguments.keys.unwrap_or(DEFAULT_KEYS_SUITES), ..asked })
@@ -481,6 +495,56 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
             interval_operations: arguments.interval_operations,
         }),
     }
+}
+
+/// Starts this program again for each run.
+pub(crate) fn launcher(foreign: &Foreign) -> Result<Launcher, Error> {
+    let program = std::env::current_exe().map_err(|source| Error::Io {
+        action: "find",
+        path: "ziptier".into(),
+        source,
+    })?;
+    let Foreign { rocksdb, cql } = foreign;
+    let run = std::iter::once(RUN_COMMAND.into()).chain(rocksdb.to_arguments()).chain(cql.to_arguments());
+    Ok(Launcher { program, arguments: run.collect() })
+}
+
+/// The run that options describe, which must be one alone.
+pub(crate) fn one_run(options: &[String], foreign: &Foreign) -> Result<RunSpec, Error> {
+    #[derive(Parser)]
+    #[command(no_binary_name = true)]
+    struct Options {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+    let given = options.join(" ");
+    let wrong =
+        |expected: String| Error::Invalid { what: "options of a benchmark", given: given.clone(), expected };
+    let told = |error: clap::Error| {
+        let text = error.to_string();
+        let sentence = text.lines().next().unwrap_or_default();
+        wrong(sentence.strip_prefix("error: ").unwrap_or(sentence).to_owned())
+    };
+    let arguments = Options::try_parse_from(options).map_err(told)?.arguments;
+    let registry = registry(foreign);
+    let asked = arguments.plan()?;
+    let targets = cql::targets(&asked.targets, &registry)?;
+    let mut runs = with_defaults(usual(Plan { targets, ..asked })?).runs(&registry)?;
+    match (runs.pop(), runs.is_empty()) {
+        (Some(run), true) => Ok(run),
+        _ => Err(wrong("they describe several runs; name one target, one codec and one workload".into())),
+    }
+}
+
+/// The targets and threads of a benchmark without a suite.
+fn with_defaults(mut plan: Plan) -> Plan {
+    if plan.targets.is_empty() {
+        plan.targets = DEFAULT_TARGETS.map(str::to_owned).to_vec();
+    }
+    if plan.threads.is_empty() {
+        plan.threads = vec![1];
+    }
+    plan
 }
 
 /// Fills in what was left open and has one usual value.
@@ -509,14 +573,24 @@ impl Bench {
         ziptier_eval::smoke(plan, &self.registry, &self.launcher, codec_checks::CODECS, &mut say)
     }
 
-    fn plain(&self, mut plan: Plan) -> Result<u8, Error> {
+    fn conformance(&self, plan: &Plan) -> Result<(), Error> {
         if plan.targets.is_empty() {
-            plan.targets = DEFAULT_TARGETS.map(str::to_owned).to_vec();
+            let expected = "name the targets to check, such as --target exec:./function.py".into();
+            return Err(Error::Invalid { what: "--conformance", given: "no --target".into(), expected });
         }
-        if plan.threads.is_empty() {
-            plan.threads = vec![1];
+        for name in &plan.targets {
+            let target = self.registry.find(name)?;
+            let own = || target.codecs.iter().take(1).map(|codec| (*codec).to_owned()).collect();
+            let codecs = if plan.codecs.is_empty() { own() } else { plan.codecs.clone() };
+            for codec in codecs {
+                let with = if codec == "none" { String::new() } else { format!(" with codec {codec}") };
+                let check = format!("{name}{with} answers like its model, alone and with three threads");
+                let checked = target.check_conformance_of(name, &codec);
+                checked.map_err(|reason| Error::Smoke { check: check.clone(), reason })?;
+                output::print(&format!("ok: {check}\n"));
+            }
         }
-        self.measure(&plan)
+        Ok(())
     }
 
     fn codecs(&self, plan: Plan) -> Result<u8, Error> {

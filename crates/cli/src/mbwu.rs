@@ -4,26 +4,52 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use ziptier_eval::mbwu::{Comparison, EXAMPLE, render};
-use ziptier_eval::{Error, Format, Inputs};
+use ziptier_eval::mbwu::{EXAMPLE, Evaluation, Means, Measured, init, read, render};
+use ziptier_eval::{Error, Format};
 
-use crate::output;
+use crate::{bench, output, program};
 
 /// Media-based work units.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Print a file with comments to begin with: what the slides of the method's authors say
+    /// Make a folder with files to begin with: a unit, and two platforms
+    Init {
+        /// The new folder
+        folder: PathBuf,
+    },
+    /// Construct the unit of a folder, measure its platforms, and compare them. What was measured before is kept, so
+    /// that a run that was interrupted goes on
+    Run(MeasureArguments),
+    /// Construct the unit alone: the throughput of a platform that nothing but the medium limits
+    Construct(MeasureArguments),
+    /// Measure platforms alone, such as the one that this machine is
+    Measure(MeasureArguments),
+    /// Print a file with comments, for numbers that were measured elsewhere: what the slides of the method's authors
+    /// say
     Example,
     /// Divide price, energy and volume of platforms by their media-based work units
     Compare(CompareArguments),
 }
 
+/// The arguments of the commands that measure.
+#[derive(Args)]
+pub(crate) struct MeasureArguments {
+    /// The folder that `ziptier mbwu init` made
+    folder: PathBuf,
+    /// Platforms to measure, by the names of their files without .toml [default: all]
+    #[arg(value_name = "PLATFORM")]
+    platforms: Vec<String>,
+    #[command(flatten)]
+    foreign: bench::Foreign,
+}
+
 /// The arguments of `ziptier mbwu compare`.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
-    /// Files of a unit and its platforms. Several end with a matrix of the cheapest platforms
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
+    /// Folders of evaluations, and files of a unit and its platforms. Several end with a matrix of the cheapest
+    /// platforms
+    #[arg(value_name = "FOLDER|FILE", required = true)]
+    evaluations: Vec<PathBuf>,
     /// Format of the results: table, tsv or json
     #[arg(long, default_value = "table", value_name = "FORMAT")]
     format: Format,
@@ -36,10 +62,51 @@ pub(crate) fn run(command: &Command) -> ExitCode {
 
 fn text(command: &Command) -> Result<String, Error> {
     match command {
+        Command::Init { folder } => {
+            let made = init(folder)?.iter().map(|path| format!("{}\n", path.display())).collect::<String>();
+            Ok(format!("{made}edit these, then: ziptier mbwu run {}\n", folder.display()))
+        }
+        Command::Run(arguments) => {
+            let evaluation = Evaluation::open(&arguments.folder)?;
+            measure(arguments, &evaluation, true, true)?;
+            Ok(format!("\n{}", render(&[evaluation.comparison()?], Format::Table)))
+        }
+        Command::Construct(arguments) => {
+            measure(arguments, &Evaluation::open(&arguments.folder)?, true, false)?;
+            Ok(String::new())
+        }
+        Command::Measure(arguments) => {
+            measure(arguments, &Evaluation::open(&arguments.folder)?, false, true)?;
+            Ok(String::new())
+        }
         Command::Example => Ok(EXAMPLE.into()),
         Command::Compare(arguments) => {
-            let read = arguments.files.iter().map(|file| Comparison::read(file));
+            let read = arguments.evaluations.iter().map(|path| read(path));
             Ok(render(&read.collect::<Result<Vec<_>, _>>()?, arguments.format))
         }
     }
+}
+
+/// Measures, and tells each result as soon as it is there.
+fn measure(
+    arguments: &MeasureArguments,
+    evaluation: &Evaluation,
+    unit: bool,
+    platforms: bool,
+) -> Result<(), Error> {
+    let (program, launcher) = (program::program(), bench::launcher(&arguments.foreign)?);
+    let spec = |options: &[String]| bench::one_run(options, &arguments.foreign);
+    let means = Means { spec: &spec, launcher: &launcher, program: &program };
+    let tell = |measured: Measured| output::print(&format!("{measured}\n"));
+    if unit {
+        tell(evaluation.construct(&means)?);
+    }
+    let asked: Vec<&str> = match arguments.platforms.as_slice() {
+        [] => evaluation.platforms(),
+        asked => asked.iter().map(String::as_str).collect(),
+    };
+    for platform in asked.iter().filter(|_| platforms) {
+        tell(evaluation.measure(platform, &means)?);
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! A whole benchmark: rounds of runs, each in a process of its own, and their outcome.
 
+pub(crate) mod confine;
 pub(crate) mod plan;
 pub(crate) mod process;
 

@@ -167,7 +167,7 @@ pub fn deviation(effects: &[Effect]) -> Option<f64> {
 }
 
 /// Standard deviations on either side that 95 % of a normal distribution lie within.
-const SURE_95: f64 = 1.96;
+pub(crate) const SURE_95: f64 = 1.96;
 
 /// A part that is saved, and how sure that is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -205,6 +205,11 @@ pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving
     }
     let [least, most] = if saving.share >= 0.0 { [low, high] } else { [-high, -low] };
     format!("{begin}, with 95 % something from {} to {} %.", percent(least), percent(most))
+}
+
+/// The error of a number in the outermost table, if the file gives one.
+pub(crate) fn error_of(table: &Table, name: &str) -> Option<f64> {
+    table.get(name)?.get("error").and_then(plain)
 }
 
 fn plain(value: &Value) -> Option<f64> {

@@ -28,13 +28,15 @@
 //! | `data` | which bytes keys and values are, where they come from, and what a read may answer while others write |
 //! | `workload` | which operation on which key comes next, and when |
 //! | `target`, `targets` | stores under test, what all must do, and the yardsticks |
+//! | `medium` | a file or a device that is read and written past the page cache, and the most that it can do |
 //! | `run` | one run, from the empty store to its figures |
 //! | `meters` | what a run took of the machine |
 //! | `bench` | sweeps and rounds of runs, each in a process of its own |
 //! | `suites` | whole evaluations: every codec, RocksDB, Cassandra, servers side by side, latency while other keys become hot |
-//! | `servers` | servers in other processes: how to start, find and ask them |
+//! | `servers` | servers and functions in other processes: how to start, find and ask them |
 //! | `results` | columns, tables and folders of results |
 //! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
+//! | `predict` | what this machine cannot measure: other cores, devices, shards and memory |
 //! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -45,17 +47,21 @@ mod data;
 mod error;
 mod inputs;
 pub mod mbwu;
+mod medium;
 mod meters;
+pub mod predict;
 mod results;
 mod run;
 mod servers;
 mod smoke;
+mod statistics;
 mod suites;
 mod target;
 pub mod targets;
 pub mod tco;
 mod workload;
 
+pub use bench::confine::{Confinement, DiskLimits};
 pub use bench::plan::Plan;
 pub use bench::process::{Launcher, serve_child};
 pub use bench::{Configuration, Outcome, Unavailable, bench};
@@ -66,15 +72,22 @@ pub use data::oracle::{Oracle, Word};
 pub use data::values::{ValueBytes, ValueOrder, Values};
 pub use error::Error;
 pub use inputs::{Effect, Inputs, Number, deviation, effects};
+pub use medium::ceiling::{Ceiling, CeilingSpec, Order, raw_ceiling};
+pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use results::folder::Program;
 pub use results::table::{Format, faults, render};
-pub use run::measurement::{Latency, Measurement, ServersCpu, Step};
+pub use run::measurement::{Latency, Measurement, Sample, ServersCpu, Step};
+pub use run::saturation::{Point, Saturation};
 pub use run::spec::{RunSpec, TrainOn};
+pub use run::steady::Steadiness;
 pub use run::warm_up::{WarmUp, warm_up};
 pub use servers::listening::{LocalServers, address_of, host_and_port, own_processors};
 pub use servers::process::ServerProgram;
+#[doc(hidden)]
+pub use servers::replies;
 pub use smoke::{CodecCheck, smoke};
+pub use statistics::Mean;
 pub use suites::bypass::{BypassSeries, BypassSpec, Interval};
 pub use suites::bypass_rounds::{BypassOutcome, BypassPlan, bypass_suite};
 pub use suites::bypass_summary::BypassSummary;
@@ -87,9 +100,11 @@ pub use suites::verdict::{Verdict, Verdicts};
 pub use target::conformance::check as check_conformance;
 pub use target::options::{ContextCache, Huffman, Path, TargetOptions};
 pub use target::registry::{CodecEngine, Registration, Registry};
-pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
+pub use target::{
+    Answers, Batch, Config, Counters, EngineUnavailable, Gone, Records, Target, TargetError, Work,
+};
 pub use workload::distribution::Distribution;
-pub use workload::mix::Mix;
+pub use workload::mix::{Mix, Operation};
 pub use workload::pace::Pace;
 pub use workload::scan::ScanLength;
 pub use workload::{LoadOrder, Settings, Workload};

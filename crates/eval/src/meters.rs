@@ -1,4 +1,6 @@
-//! Meters: memory held, resident memory, CPU time and context switches of this process.
+//! Meters: memory held, resident memory, CPU time and context switches of this process, and what the machine did.
+
+pub(crate) mod machine;
 
 use std::fs;
 

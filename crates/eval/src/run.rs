@@ -7,7 +7,9 @@
 
 pub(crate) mod clock;
 pub(crate) mod measurement;
+pub(crate) mod saturation;
 pub(crate) mod spec;
+pub(crate) mod steady;
 pub(crate) mod warm_up;
 pub(crate) mod window;
 pub(crate) mod worker;
@@ -22,12 +24,13 @@ use crate::data::keys::KEY_BYTES;
 use crate::data::oracle::Oracle;
 use crate::data::values::Values;
 use crate::error::{DID_NOT_OPEN, Error};
+use crate::meters::machine::Reading;
 use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::run::clock::Clock;
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spec::{RunSpec, TrainOn};
 use crate::run::window::{Arena, Window};
-use crate::run::worker::{Buffers, Mistakes, failed, wrong_answer};
+use crate::run::worker::{Buffers, Mistakes, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::workload::LoadOrder;
 use crate::workload::distribution::KeyLaw;
@@ -72,6 +75,11 @@ pub(crate) fn run<T: Target>(
         .map(|(instance, spaces)| T::open(&Config { instance, ..config(spec, spaces) }))
         .collect::<Result<Vec<T>, _>>()
         .map_err(fail(DID_NOT_OPEN))?;
+    if let Some(reason) =
+        targets.iter().find_map(|target| spec.workload.mix.operations().find_map(|one| target.refuses(one)))
+    {
+        return Err(fail(DID_NOT_OPEN)(reason.into()));
+    }
 
     let mut mistakes = Mistakes::default();
     let mut before_measured = empty;
@@ -93,10 +101,12 @@ pub(crate) fn run<T: Target>(
     let before_load = counters();
     let work = || targets.first().map_or(Work::Here, T::work);
     let before_load_work = work();
+    let before_load_machine = Reading::now();
     let (load_start, load_usage, load_modelled) = (Instant::now(), Usage::now(), (meters.modelled)());
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
     for target in &targets {
         target.loaded().map_err(fail("did not come to rest"))?;
     }
@@ -120,16 +130,26 @@ pub(crate) fn run<T: Target>(
         spaces: &spaces,
         perf: perf.as_ref(),
     };
-    let (window, steps) = match spec.workload.is_fill() {
+    let (window, steps, saturation) = match spec.workload.is_fill() {
         true => {
-            let counters = arena.counters();
-            (Window::of_load(spec, load_sec, load_usage, load_servers, load_modelled, counters), Vec::new())
+            let machine = Reading::now().since(&before_load_machine);
+            let window = Window::of_load(
+                spec,
+                load_sec,
+                load_usage,
+                load_servers,
+                load_modelled,
+                arena.counters(),
+                machine,
+            );
+            (window, Vec::new(), None)
         }
-        false => arena.windows(&mut buffers, progress),
+        false => arena.windows(&mut buffers, progress)?,
     };
     if buffers.iter().any(Buffers::lacks_room) {
         return Err(spec.lacks_room());
     }
+    has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
 
     let (keys, raw_bytes) = live(&spaces);
     let end = meters.memory();
@@ -163,6 +183,7 @@ pub(crate) fn run<T: Target>(
     for worker in buffers {
         mistakes.merge(worker.tally.mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
 
     Ok(Measurement {
         operations: window.operations,
@@ -170,6 +191,8 @@ pub(crate) fn run<T: Target>(
         usage: window.usage,
         servers: window.servers,
         modelled: window.modelled,
+        machine: window.machine,
+        samples: window.samples,
         read: window.read,
         write: window.write,
         mismatches: mistakes.count,
@@ -197,9 +220,23 @@ pub(crate) fn run<T: Target>(
             ..window.counters
         },
         steps,
+        saturation,
+        steadiness: window.steadiness,
         descriptions,
         notes: notes(spec, &spaces, keys, [empty, end]),
     })
+}
+
+/// Ends the run if the store has ended: no figure of it would mean anything.
+pub(crate) fn has_not_ended<'a>(
+    spec: &RunSpec,
+    mistakes: impl IntoIterator<Item = &'a Mistakes> + Clone,
+) -> Result<(), Error> {
+    let Some(gone) = mistakes.clone().into_iter().find_map(|one| one.gone.clone()) else { return Ok(()) };
+    let mut first = mistakes.into_iter().filter_map(|one| one.first.clone());
+    let before = first.find(|first| !first.contains(&gone)).map(|first| format!("; before that: {first}"));
+    let reason = gone + &before.unwrap_or_default();
+    Err(Error::Target { target: spec.target.clone(), action: "has ended", reason })
 }
 
 pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
@@ -261,7 +298,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
 }
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
-    (0..spec.instances * spec.threads)
+    (0..spec.instances * spec.threads_max())
         .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize, spec.workload.scan.max as usize))
         .collect()
 }
@@ -301,7 +338,7 @@ pub(crate) fn load<T: Target>(
         let mut part = Mistakes::default();
         let mut positions = (thread..oracle.loaded()).step_by(threads as usize).peekable();
         let (mut indices, mut records) = (Vec::new(), Vec::new());
-        while positions.peek().is_some() {
+        while positions.peek().is_some() && part.gone.is_none() {
             indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
                 LoadOrder::Random => random.at(position),
                 LoadOrder::Sequential => position,
@@ -312,7 +349,7 @@ pub(crate) fn load<T: Target>(
                 records => target.multi_put(records),
             };
             if let Err(error) = done {
-                part.add(|| failed("put", indices[0], &error));
+                part.fail("put", indices[0], &error);
             }
             indices.drain(..).for_each(|index| oracle.finish(index));
             records.clear();
@@ -341,7 +378,10 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
         match target.get(&oracle.key(index), &mut value) {
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
             Ok(found) => mistakes.add(|| wrong_answer("get", index, found)),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
+        }
+        if mistakes.gone.is_some() {
+            return;
         }
     }
 }
@@ -354,7 +394,10 @@ fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mi
         let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
         let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
         if let Err(error) = target.multi_get(&keys, &mut batch) {
-            mistakes.add(|| failed("multi_get", first, &error));
+            mistakes.fail("multi_get", first, &error);
+            if mistakes.gone.is_some() {
+                return;
+            }
             continue;
         }
         for (position, index) in group.enumerate() {
@@ -371,11 +414,14 @@ pub(crate) fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mu
     let mut value = Vec::new();
     let end = spaces.measured.len();
     for index in end..end + ABSENT_KEYS {
+        if mistakes.gone.is_some() {
+            return;
+        }
         match target.get(&spaces.measured.key(index), &mut value) {
             Ok(false) => {}
             Ok(true) => mistakes
                 .add(|| format!("get of key number {index}, which was never written, found something")),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
         }
     }
 }

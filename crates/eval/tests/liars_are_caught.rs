@@ -19,6 +19,14 @@ trait Lie: Send + Sync + 'static {
     fn keeps_delete() -> bool {
         true
     }
+    /// The key that a get really looks up.
+    fn looked_up(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+    /// Whether a delete says that there was something, though there was not.
+    fn deletes_what_is_not_there() -> bool {
+        false
+    }
     /// Changes what a get answers.
     fn answer(_found: &mut bool, _value: &mut Vec<u8>) {}
     /// Changes what a scan answers.
@@ -50,7 +58,7 @@ impl<L: Lie> Target for Liar<L> {
         if L::fails() {
             return Err("this store is out of order".into());
         }
-        let mut found = self.honest.get(key, value)?;
+        let mut found = self.honest.get(&L::looked_up(key), value)?;
         L::answer(&mut found, value);
         Ok(found)
     }
@@ -74,7 +82,12 @@ impl<L: Lie> Target for Liar<L> {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        if L::keeps_delete() { self.honest.delete(key) } else { self.honest.get(key, &mut Vec::new()) }
+        let existed = if L::keeps_delete() {
+            self.honest.delete(key)?
+        } else {
+            self.honest.get(key, &mut Vec::new())?
+        };
+        Ok(existed || L::deletes_what_is_not_there())
     }
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
@@ -219,6 +232,47 @@ fn deletions_that_do_not_happen_are_caught() {
         }
     }
     assert!(caught::<KeepsDeleted>(Workload::mixed("read=50,delete=50").unwrap(), 1, 1).0 > 0);
+}
+
+#[test]
+fn deletions_of_what_was_not_there_are_caught() {
+    struct DeletesAnything;
+    impl Lie for DeletesAnything {
+        fn deletes_what_is_not_there() -> bool {
+            true
+        }
+    }
+    let (_, first) = caught::<DeletesAnything>(Workload::mixed("delete=100").unwrap(), 1, 1);
+    assert!(first.contains("said true, and the key did not exist"), "{first}");
+}
+
+#[test]
+fn the_value_of_another_key_is_caught() {
+    struct MixesUpKeys;
+    impl Lie for MixesUpKeys {
+        fn looked_up(key: &[u8]) -> Vec<u8> {
+            // The next odd key for each even one.
+            let last = key.len() - 1;
+            [&key[..last], &[key[last] | 1]].concat()
+        }
+    }
+    for multi_get in [1, 16] {
+        let (wrong, first) = caught::<MixesUpKeys>(read_only(), multi_get, 1);
+        assert!(wrong > 1_000 && first.contains("bytes that were not written"), "{wrong}: {first}");
+    }
+}
+
+#[test]
+fn every_thousandth_put_that_is_dropped_is_caught() {
+    struct DropsEveryThousandth;
+    impl Lie for DropsEveryThousandth {
+        fn keeps_put(_: &[u8], count: u64) -> bool {
+            count % 1_000 != 999
+        }
+    }
+    for workload in [read_only(), write_only()] {
+        assert!(caught::<DropsEveryThousandth>(workload, 1, 2).0 > 0);
+    }
 }
 
 #[test]

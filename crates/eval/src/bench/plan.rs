@@ -99,6 +99,8 @@ pub struct Plan {
     pub instances: u64,
     /// How fast operations come.
     pub pace: Pace,
+    /// Whether the timed window ends as soon as the throughput is steady.
+    pub until_steady: bool,
     /// The FIFO of a `perf record --control`, which then records the timed windows alone.
     pub perf_control: Option<PathBuf>,
     /// Whether every operation is timed.
@@ -443,6 +445,7 @@ impl Plan {
             settle_seconds: self.settle_seconds,
             instances: self.instances,
             pace: self.pace,
+            until_steady: self.until_steady,
             perf_control: self.perf_control.clone(),
             latency: self.latency,
             background_threads: self.background_threads,

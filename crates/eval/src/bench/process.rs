@@ -11,7 +11,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::bench::confine::Groups;
 use crate::error::Error;
+use crate::medium::ceiling::{Ceiling, CeilingSpec, raw_ceiling};
 use crate::meters::Meters;
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -34,12 +36,14 @@ pub struct Launcher {
 enum Request {
     Run(Box<RunSpec>),
     Bypass(Box<BypassSpec>),
+    /// What a raw medium does under the limits of a run.
+    Ceiling(Box<CeilingSpec>, Box<RunSpec>),
 }
 
 impl Request {
     fn spec(&self) -> &RunSpec {
         match self {
-            Request::Run(run) => run,
+            Request::Run(run) | Request::Ceiling(_, run) => run,
             Request::Bypass(bypass) => &bypass.run,
         }
     }
@@ -49,6 +53,7 @@ impl Request {
 enum Answer {
     Measured(Box<Measurement>),
     Bypassed(Box<BypassSeries>),
+    Reached(Ceiling),
     Failed { sentence: String, status: u8 },
 }
 
@@ -91,6 +96,10 @@ fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<An
     let target = registry.find(&spec.target)?;
     let progress = |phase: &str| eprintln!("{PHASE}{phase}");
     Ok(match request {
+        Request::Ceiling(ceiling, _) => {
+            progress("measuring the raw medium");
+            Answer::Reached(raw_ceiling(ceiling)?)
+        }
         Request::Run(run) => Answer::Measured(Box::new(target.run(run, meters, &progress)?)),
         Request::Bypass(bypass) => Answer::Bypassed(Box::new(target.run_bypass(bypass, meters, &progress)?)),
     })
@@ -134,6 +143,19 @@ impl Launcher {
         }
     }
 
+    /// Measures what a raw medium does, in a child process with the limits of `run`.
+    pub(crate) fn ceiling(
+        &self,
+        spec: &CeilingSpec,
+        run: &RunSpec,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Ceiling, Error> {
+        match self.ask(&Request::Ceiling(Box::new(spec.clone()), Box::new(run.clone())), progress)? {
+            (Answer::Reached(ceiling), _) => Ok(ceiling),
+            (_, said) => Err(no_result(run, "it answered something else".into(), &said)),
+        }
+    }
+
     /// The child's answer, unless it is a failure, and what else it said.
     fn ask(&self, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
         let spec = request.spec();
@@ -142,6 +164,10 @@ impl Launcher {
         if let Some(library) = &spec.preload {
             command.env("LD_PRELOAD", library);
         }
+        if let Some(folder) = &spec.confinement.folder {
+            command.env("TMPDIR", folder);
+        }
+        let groups = Groups::of(&spec.confinement)?;
         let mut child = command
             .args(&self.arguments)
             .stdin(Stdio::piped())
@@ -149,6 +175,12 @@ impl Launcher {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(start_failed)?;
+        if let Err(error) = groups.take(child.id()) {
+            // It waits for its request and ends without one.
+            drop(child.stdin.take());
+            let _ = child.wait();
+            return Err(error);
+        }
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let request = serde_json::to_vec(request).expect("a run has no maps with strange keys");
         if let Some(mut stdin) = stdin {

@@ -264,13 +264,14 @@ impl Oracle {
     /// [`Oracle::expected_in_scan`] were observed. Keys must ascend, values must be right, and a key that existed
     /// throughout must not be missing from the part that was scanned. For unobserved keys, a scan that was `alone` must
     /// return the current version. Otherwise any version is accepted, because an unknown number of writes may have
-    /// followed.
+    /// followed. With a `filter`, the scan looked at `limit` records and left out those without its bytes.
     pub(crate) fn check_scan(
         &self,
         index: u64,
         before: &[Word],
         limit: usize,
         alone: bool,
+        filter: Option<&[u8]>,
         records: &Records,
     ) -> Result<(), String> {
         let from = self.key(index);
@@ -289,7 +290,7 @@ impl Oracle {
             };
             let right = match before.get(this.wrapping_sub(index) as usize).copied() {
                 Some(word) => {
-                    if let Some(lost) = self.lost_between(index, met, this, before) {
+                    if let Some(lost) = self.lost_between(index, met, this, before, filter) {
                         return Err(format!("a scan from key number {index} missed key number {lost}"));
                     }
                     met = this - index + 1;
@@ -297,25 +298,39 @@ impl Oracle {
                 }
                 None => self.accepts_unobserved(this, value, alone),
             };
+            if !passes(filter, value) {
+                return Err(format!(
+                    "a scan from key number {index} returned key number {this}, which its filter leaves out"
+                ));
+            }
             if !right {
                 return Err(format!(
                     "a scan from key number {index} returned wrong bytes for key number {this}"
                 ));
             }
         }
-        if records.len() < limit
-            && let Some(lost) = self.lost_between(index, met, index + before.len() as u64, before)
+        if (records.len() < limit || filter.is_some())
+            && let Some(lost) = self.lost_between(index, met, index + before.len() as u64, before, filter)
         {
             return Err(format!("a scan from key number {index} missed key number {lost}"));
         }
         Ok(())
     }
 
-    /// A key between the `met`-th after `index` and `end` that existed before the scan and still does, unwritten.
-    fn lost_between(&self, index: u64, met: u64, end: u64, before: &[Word]) -> Option<u64> {
+    /// A key between the `met`-th after `index` and `end` that existed before the scan and still does, unwritten, and
+    /// that the filter does not leave out.
+    fn lost_between(
+        &self,
+        index: u64,
+        met: u64,
+        end: u64,
+        before: &[Word],
+        filter: Option<&[u8]>,
+    ) -> Option<u64> {
         (index + met..end).find(|&key| {
             let word = before[(key - index) as usize];
-            word.certainly_live() && self.observe(key) == word
+            let is_there = word.certainly_live() && self.observe(key) == word;
+            is_there && passes(filter, self.values.slice(key, word.version()))
         })
     }
 
@@ -363,6 +378,11 @@ impl Oracle {
             },
         )
     }
+}
+
+/// Whether a value has the bytes of a filter.
+fn passes(filter: Option<&[u8]>, value: &[u8]) -> bool {
+    filter.is_none_or(|filter| filter.is_empty() || value.windows(filter.len()).any(|bytes| bytes == filter))
 }
 
 #[cfg(test)]
@@ -438,6 +458,31 @@ mod tests {
         put(&oracle, 5);
         assert!(oracle.accepts(5, before, Some(&middle)));
         assert!(!oracle.accepts(5, before, None));
+    }
+
+    /// Values of the numbers from some number on: one in sixteen or so has the byte.
+    #[test]
+    fn a_filtered_scan_has_all_that_pass_and_nothing_else() {
+        let oracle = oracle();
+        let values: Vec<Vec<u8>> = (0..100).map(|index| put(&oracle, index)).collect();
+        let filter = &values[20][4..7];
+        let passing: Vec<usize> = (10..60).filter(|index| passes(Some(filter), &values[*index])).collect();
+        assert!(passing.contains(&20) && passing.len() < 50);
+        let before: Vec<Word> = (10..60).map(|index| oracle.observe(index)).collect();
+        let judged = |kept: &[usize]| {
+            let mut records = Records::default();
+            kept.iter().for_each(|index| records.push(&oracle.key(*index as u64), &values[*index]));
+            oracle.check_scan(10, &before, 50, true, Some(filter), &records)
+        };
+        assert_eq!(judged(&passing), Ok(()));
+        let lost = judged(&passing[..passing.len() - 1]).unwrap_err();
+        assert!(lost.contains(&format!("missed key number {}", passing[passing.len() - 1])), "{lost}");
+        let other = (10..20).find(|index| !passing.contains(index)).unwrap();
+        let told = judged(&[&[other][..], &passing].concat()).unwrap_err();
+        assert!(
+            told.contains(&format!("returned key number {other}, which its filter leaves out")),
+            "{told}"
+        );
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bench::Outcome;
+use crate::bench::confine::disk_of;
 use crate::bench::plan::Plan;
 use crate::data::values::ValueOrder;
 use crate::error::Error;
@@ -47,20 +48,11 @@ impl ResultsFolder {
             source,
         })?;
         let folder = ResultsFolder { path };
-        let libraries: serde_json::Map<String, serde_json::Value> =
-            program.libraries.iter().map(|(name, version)| (name.clone(), version.as_str().into())).collect();
-        let manifest = json!({
-            "started": stamp,
-            "command": plan.command,
-            "corpus": { "name": plan.corpus, "bytes": fs::metadata(&plan.corpus).ok().map(|file| file.len()) },
-            "kernel": first_line("/proc/sys/kernel/osrelease"),
-            "cpu": cpu_model(),
-            "processors": std::thread::available_parallelism().map_or(0, usize::from),
-            "memory": first_line("/proc/meminfo"),
-            "load_average": first_line("/proc/loadavg"),
-            "commit": program.commit,
-            "libraries": libraries,
-        });
+        let mut manifest = machine(program, None);
+        manifest["started"] = stamp.into();
+        manifest["command"] = plan.command.as_str().into();
+        manifest["corpus"] =
+            json!({ "name": plan.corpus, "bytes": fs::metadata(&plan.corpus).ok().map(|file| file.len()) });
         folder.write("manifest.json", &format!("{manifest:#}\n"))?;
         Ok(folder)
     }
@@ -88,8 +80,7 @@ impl ResultsFolder {
         };
         let workload = &spec.workload.name;
         let cpus = if spec.cpus.is_empty() { String::new() } else { format!("-c{}", spec.cpus.len()) };
-        // An address of servers has slashes.
-        let run = spec.name().replace("://", "-").replace('/', "-");
+        let run = file_name(&spec.name());
         let name = format!("{run}-{workload}-v{values}-t{}{cpus}-round{round}.log", spec.threads);
         let text = format!("run: {:#}\n\n{said}\nmeasured: {:#}\n", json!(spec), json!(measured));
         self.write(&name, &text)?;
@@ -113,6 +104,43 @@ impl ResultsFolder {
         let path = self.path.join(name);
         fs::write(&path, text).map_err(|source| Error::Io { action: "write", path, source })
     }
+}
+
+/// The machine and the program, as far as figures depend on them; and the disk of a folder.
+pub(crate) fn machine(program: &Program, folder: Option<&Path>) -> Value {
+    let libraries: serde_json::Map<String, Value> =
+        program.libraries.iter().map(|(name, version)| (name.clone(), version.as_str().into())).collect();
+    let disk = folder.and_then(|folder| disk_of(folder).ok()).map(|name| {
+        let read = |file: &str| first_line(&format!("/sys/block/{name}/{file}"));
+        json!({
+            "name": name,
+            "model": read("device/model"),
+            "sectors_of_512_bytes": read("size"),
+            "rotational": read("queue/rotational"),
+            "scheduler": read("queue/scheduler"),
+        })
+    });
+    json!({
+        "kernel": first_line("/proc/sys/kernel/osrelease"),
+        "cpu": cpu_model(),
+        "governor": first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "processors": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory": first_line("/proc/meminfo"),
+        "load_average": first_line("/proc/loadavg"),
+        "disk": disk,
+        "commit": program.commit,
+        "libraries": libraries,
+    })
+}
+
+/// A name of a run as part of a file's name: addresses have slashes, and commands can have anything. The end of a long
+/// one tells most.
+fn file_name(run: &str) -> String {
+    const CHARS_MAX: usize = 120;
+    let run = run.replace("://", "-");
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-+=:".contains(one);
+    let plain: Vec<char> = run.chars().map(|one| if is_plain(one) { one } else { '-' }).collect();
+    plain[plain.len().saturating_sub(CHARS_MAX)..].iter().collect()
 }
 
 fn first_line(path: &str) -> String {
@@ -141,6 +169,14 @@ fn timestamp(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_runs_are_names_of_files() {
+        assert_eq!(file_name("store_auto_l1024_bg0"), "store_auto_l1024_bg0");
+        assert_eq!(file_name("redis://127.0.0.1:6379/1"), "redis-127.0.0.1:6379-1");
+        assert_eq!(file_name("exec:python3 a/b.py 'x y'"), "exec:python3-a-b.py--x-y-");
+        assert_eq!(file_name(&"é/".repeat(500)).len(), 120);
+    }
 
     #[test]
     fn timestamps_are_utc() {

@@ -147,7 +147,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         |latency: Option<Latency>| latency.map_or([None; 3], |l| [l.p50_us, l.p99_us, l.p999_us].map(Some));
     let [read_p50, read_p99, read_p999] = latency(measured.read);
     let [write_p50, write_p99, write_p999] = latency(measured.write);
-    let usage = &measured.usage;
+    let (usage, machine) = (&measured.usage, &measured.machine);
     // The client of servers tells nothing about them.
     let own = |cell| if measured.servers.is_some() { Cell::Missing } else { cell };
     let modelled = Some(&measured.modelled).filter(|modelled| modelled.jobs > 0);
@@ -162,7 +162,10 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     vec![
         ("run", Cell::Text(run)),
         ("workload", Cell::Text(spec.workload.name.clone())),
-        ("threads", Cell::Count(spec.threads as i64)),
+        (
+            "threads",
+            Cell::Count(measured.saturation.as_ref().map_or(spec.threads, |found| found.peak_load) as i64),
+        ),
         ("codec", Cell::Text(codec)),
         ("engine", Cell::text(Some(counters.engine.as_deref().unwrap_or("none")))),
         ("qpl_mode", Cell::text(qpl_mode.as_deref())),
@@ -251,6 +254,15 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
         ("value_order", Cell::Text(spec.value_order.to_string())),
         ("after_cpu_sec", Cell::number(measured.servers.and_then(|servers| servers.after_cpu_sec), 3)),
+        ("disk_read_bytes", Cell::count(machine.disk_bytes(|disk| disk.read_bytes))),
+        ("disk_written_bytes", Cell::count(machine.disk_bytes(|disk| disk.written_bytes))),
+        ("disk_bytes_per_record_byte", Cell::number(measured.disk_amplification(), 3)),
+        ("network_bytes", Cell::count(machine.network_bytes())),
+        ("network_bytes_per_record_byte", Cell::number(measured.network_amplification(), 3)),
+        ("machine_busy_cores", Cell::number(machine.busy_cores(&[]), 3)),
+        ("page_cache_bytes", Cell::count(machine.page_cache_bytes)),
+        ("watts", Cell::number(machine.watts(), 1)),
+        ("processors", own(Cell::Count(spec.processors() as i64))),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -410,7 +410,9 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
     }
     let mut text = format!("\n{}", wrapped(&meanings));
     text += &steps(outcome);
+    text += &findings(&outcome.configurations);
     text += &predictions(&outcome.configurations);
+    text += &descriptions(outcome);
     let notes: std::collections::BTreeSet<&str> = outcome
         .configurations
         .iter()
@@ -423,6 +425,17 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         text += &wrapped(&format!("note: {note}"));
     }
     text + &faults(outcome)
+}
+
+/// The words of the targets that a user named by an address: what they are, and how they were reached.
+fn descriptions(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for configuration in outcome.configurations.iter().filter(|one| one.spec.target.contains(':')) {
+        let last = configuration.rounds.last().and_then(|round| round.descriptions.last());
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
+        text += &last.map_or_else(String::new, |words| wrapped(&format!("{name}, {workload}: {words}")));
+    }
+    text
 }
 
 /// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.
@@ -476,6 +489,23 @@ pub fn faults(outcome: &Outcome) -> String {
     }
     if let Some(folder) = &outcome.folder {
         text += &format!("written to {}\n", folder.display());
+    }
+    text
+}
+
+/// Where throughput ends to grow, and whether it was steady, for runs that looked for that.
+fn findings(configurations: &[Configuration]) -> String {
+    let mut text = String::new();
+    for (spec, round) in
+        configurations.iter().flat_map(|one| one.rounds.iter().map(|round| (&one.spec, round)))
+    {
+        let name = format!("{} {}", spec.name(), spec.workload.name);
+        if let Some(found) = &round.saturation {
+            text += &format!("\n{}", wrapped(&format!("{name}: {found}.")));
+        }
+        if let Some(verdict) = &round.steadiness {
+            text += &format!("\n{}", wrapped(&format!("{name}: {verdict}.")));
+        }
     }
     text
 }

@@ -3,8 +3,11 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use crate::meters::machine::MachineUse;
 use crate::meters::{Growth, ModelledWork, Usage};
+use crate::run::saturation::Saturation;
 use crate::run::spec::RunSpec;
+use crate::run::steady::Steadiness;
 use crate::target::{Counters, Work};
 use crate::workload::pace::Pace;
 
@@ -36,6 +39,15 @@ pub struct Step {
     pub done_per_sec: f64,
     /// The larger of the read and write 99th percentiles, from arrival to answer.
     pub p99_us: f64,
+}
+
+/// A part of the timed window, about a second long.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Operations finished.
+    pub operations: u64,
+    /// What the machine did, and how long the part was.
+    pub machine: MachineUse,
 }
 
 /// CPU seconds of the servers behind a target; `None` where they run on another machine.
@@ -75,6 +87,12 @@ pub struct Measurement {
     /// The work of modelled devices in the window. Their CPU time is part of that of the process.
     #[serde(default)]
     pub modelled: ModelledWork,
+    /// What the machine did in the window.
+    #[serde(default)]
+    pub machine: MachineUse,
+    /// The parts of a window that ended by the clock.
+    #[serde(default)]
+    pub samples: Vec<Sample>,
     /// Latency of read calls (get, multi-get, scan), if taken.
     pub read: Option<Latency>,
     /// Latency of write calls (put, delete), if taken.
@@ -113,6 +131,12 @@ pub struct Measurement {
     pub counters: Counters,
     /// The steps of `--until-p99`, or of several rates.
     pub steps: Vec<Step>,
+    /// What `--saturate` found.
+    #[serde(default)]
+    pub saturation: Option<Saturation>,
+    /// The verdict on a window that was to be steady.
+    #[serde(default)]
+    pub steadiness: Option<Steadiness>,
     /// The target's descriptions of its state at the end of the window, and after the idle time.
     pub descriptions: Vec<String>,
     /// Notes for readers of the figures.
@@ -140,6 +164,21 @@ impl Measurement {
             None => Some(self.usage.cpu_sec() - self.modelled.cpu_sec),
             Some(servers) => servers.cpu_sec,
         }
+    }
+
+    /// Bytes that went to and from disks for each byte of the records that the operations concerned.
+    pub fn disk_amplification(&self) -> Option<f64> {
+        self.per_record_byte(self.machine.disk_bytes(|disk| disk.read_bytes + disk.written_bytes)?)
+    }
+
+    /// Bytes that went over the network for each byte of the records that the operations concerned.
+    pub fn network_amplification(&self) -> Option<f64> {
+        self.per_record_byte(self.machine.network_bytes()?)
+    }
+
+    fn per_record_byte(&self, bytes: u64) -> Option<f64> {
+        let records = self.operations as f64 * self.raw_bytes as f64 / self.keys as f64;
+        (records > 0.0).then(|| bytes as f64 / records)
     }
 
     /// Processors kept busy on average.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::confine::Confinement;
 use crate::data::corpus::Corpus;
 use crate::data::keys::{KEY_BYTES, KeyShape};
 use crate::data::values::{ValueBytes, ValueOrder};
@@ -85,6 +86,9 @@ pub struct RunSpec {
     pub distribution: Distribution,
     /// Length of the timed window.
     pub seconds: f64,
+    /// Whether the timed window ends as soon as the throughput is steady; `seconds` are the most then.
+    #[serde(default)]
+    pub until_steady: bool,
     /// Operations of the timed window, over all threads; then it ends with the last of them, however long they take.
     pub operations: Option<u64>,
     /// The same operations before it, not timed.
@@ -105,6 +109,9 @@ pub struct RunSpec {
     pub is_published: bool,
     /// Processors the run may use; empty for all.
     pub cpus: Vec<usize>,
+    /// What the run's process may take of the machine.
+    #[serde(default)]
+    pub confinement: Confinement,
     /// Stores in parallel.
     pub instances: u64,
     /// How fast operations come.
@@ -127,6 +134,14 @@ const KEYS_MAX: u64 = 2_000_000_000;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000;
 
 impl RunSpec {
+    /// The number of processors that the run may use.
+    pub(crate) fn processors(&self) -> usize {
+        match self.cpus.len() {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            some => some,
+        }
+    }
+
     /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
     pub fn new(target: &str, corpus: &str) -> Self {
         RunSpec {
@@ -145,6 +160,7 @@ impl RunSpec {
             train_on: TrainOn::All,
             distribution: Distribution::Uniform,
             seconds: 2.0,
+            until_steady: false,
             operations: None,
             warmup_seconds: 0.5,
             settle_seconds: 0.0,
@@ -155,6 +171,7 @@ impl RunSpec {
             preload: None,
             is_published: false,
             cpus: Vec::new(),
+            confinement: Confinement::default(),
             instances: 1,
             pace: Pace::Closed,
             perf_control: None,
@@ -216,13 +233,13 @@ impl RunSpec {
     /// Checks the numbers against each other.
     pub fn check(&self) -> Result<(), Error> {
         let wrong = |what, given: String, expected: &str| Err(Error::invalid(what, given, expected));
-        if self.threads == 0 || self.threads > 1024 {
+        if self.threads == 0 || self.threads_max() > 1024 {
             return wrong("--threads", self.threads.to_string(), "give 1 to 1024");
         }
         if self.instances == 0 || self.instances > 256 {
             return wrong("--instances", self.instances.to_string(), "give 1 to 256");
         }
-        if self.keys < self.threads || self.keys > KEYS_MAX {
+        if self.keys < self.threads_max() || self.keys > KEYS_MAX {
             return wrong(
                 "--keys",
                 self.keys.to_string(),
@@ -310,6 +327,14 @@ impl RunSpec {
             self.inserts_max()
         );
         Error::invalid("--seconds", self.seconds.to_string(), expected)
+    }
+
+    /// The largest number of threads on each store at one time.
+    pub(crate) fn threads_max(&self) -> u64 {
+        match self.pace {
+            Pace::Saturated(threads_max) => self.threads.max(threads_max),
+            _ => self.threads,
+        }
     }
 
     /// Bytes of the keys and values that one store is loaded with, about.

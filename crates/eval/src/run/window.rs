@@ -7,14 +7,18 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
+use crate::error::Error;
+use crate::meters::machine::{MachineUse, Reading};
 use crate::meters::{Meters, ModelledWork, Usage};
-use crate::run::Spaces;
 use crate::run::clock::Clock;
-use crate::run::measurement::{Latency, ServersCpu, Step};
+use crate::run::measurement::{Latency, Sample, ServersCpu, Step};
+use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::spec::RunSpec;
+use crate::run::steady::Steadiness;
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
+use crate::run::{Spaces, has_not_ended};
 use crate::target::{Counters, Target, Work};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
@@ -35,6 +39,39 @@ pub(crate) struct Arena<'a, T: Target> {
     pub(crate) perf: Option<&'a File>,
 }
 
+/// What a window offers to the target, and when it ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    /// Threads on each target.
+    pub(crate) threads: u64,
+    /// Operations per second over all threads; nothing for a closed loop.
+    pub(crate) rate: Option<f64>,
+    pub(crate) end: End,
+}
+
+/// When a window ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    /// After so many operations, over all threads.
+    Operations(u64),
+    /// After so many seconds.
+    Seconds(f64),
+    /// When its throughput is steady, or after so many seconds.
+    Steady(f64),
+}
+
+impl Offer {
+    /// What a run asks for.
+    pub(crate) fn of(spec: &RunSpec) -> Self {
+        let end = match spec.operations {
+            Some(operations) => End::Operations(operations),
+            None if spec.until_steady => End::Steady(spec.seconds),
+            None => End::Seconds(spec.seconds),
+        };
+        Offer { threads: spec.threads, rate: spec.pace.rate(), end }
+    }
+}
+
 /// The results of a timed window.
 pub(crate) struct Window {
     pub(crate) operations: u64,
@@ -45,6 +82,10 @@ pub(crate) struct Window {
     pub(crate) servers: Option<ServersCpu>,
     pub(crate) modelled: ModelledWork,
     pub(crate) counters: Counters,
+    pub(crate) machine: MachineUse,
+    pub(crate) samples: Vec<Sample>,
+    /// Whether the throughput was steady, for a window that waited for that.
+    pub(crate) steadiness: Option<Steadiness>,
 }
 
 impl Window {
@@ -56,96 +97,143 @@ impl Window {
         servers: Option<ServersCpu>,
         modelled: ModelledWork,
         counters: Counters,
+        machine: MachineUse,
     ) -> Self {
-        let operations = spec.keys * spec.instances;
-        Window { operations, read: None, write: None, wall_sec, usage, servers, modelled, counters }
+        Window {
+            operations: spec.keys * spec.instances,
+            read: None,
+            write: None,
+            wall_sec,
+            usage,
+            servers,
+            modelled,
+            counters,
+            machine,
+            samples: Vec::new(),
+            steadiness: None,
+        }
     }
 }
 
 impl<T: Target> Arena<'_, T> {
-    /// All windows of the run: the one that its row is made of, and the steps to it if it has several.
+    /// All windows of the run: the one that its row is made of, the steps to it if it has several, and what a search
+    /// for saturation found.
     pub(crate) fn windows(
         &self,
         buffers: &mut Vec<Buffers<T>>,
         progress: &dyn Fn(&str),
-    ) -> (Window, Vec<Step>) {
-        match self.spec.pace {
-            Pace::Closed => (self.window(buffers, None), Vec::new()),
-            Pace::Rate(per_sec) => (self.window(buffers, Some(per_sec)), Vec::new()),
+    ) -> Result<(Window, Vec<Step>, Option<Saturation>), Error> {
+        let offer = Offer::of(self.spec);
+        Ok(match self.spec.pace {
+            Pace::Closed | Pace::Rate(_) => (self.window(buffers, offer), Vec::new(), None),
             Pace::UntilP99(limit_us) => {
-                let closed = self.window(buffers, None);
-                self.raise_rate(buffers, closed, limit_us, progress)
+                let closed = self.window(buffers, offer);
+                let (window, steps) = self.raise_rate(buffers, closed, limit_us, progress);
+                (window, steps, None)
             }
             Pace::Ramp { from, to, steps } => {
                 let rates = Pace::rates(from, to, steps);
                 let offered: Vec<_> = rates.map(|rate| self.offer(buffers, rate, progress)).collect();
                 let steps = offered.iter().map(|(_, step)| *step).collect();
                 let (last, _) = offered.into_iter().next_back().expect("a checked ramp has steps");
-                (last, steps)
+                (last, steps, None)
             }
-        }
+            Pace::Saturated(threads_max) => {
+                let (window, found) = self.saturate(buffers, threads_max, progress)?;
+                (window, Vec::new(), Some(found))
+            }
+        })
     }
 
     /// A window at a rate.
     fn offer(&self, buffers: &mut Vec<Buffers<T>>, rate: f64, progress: &dyn Fn(&str)) -> (Window, Step) {
         progress(&format!("offering {rate:.0} operations per second"));
-        let window = self.window(buffers, Some(rate));
+        let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
         let latencies = [window.read, window.write].into_iter().flatten();
         let p99_us = latencies.map(|latency| latency.p99_us).fold(0.0, f64::max);
         let done_per_sec = window.operations as f64 / window.wall_sec;
         (window, Step { offered_per_sec: rate, done_per_sec, p99_us })
     }
 
-    /// Warm-up and one timed window, with a closed loop or at `rate` operations per second over all threads. The
-    /// buffers of the workers are lent and come back.
-    pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, rate: Option<f64>) -> Window {
+    /// Warm-up and one timed window. The buffers of the workers are lent and come back.
+    pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, offer: Offer) -> Window {
         let (spec, control) = (self.spec, Control::default());
-        let workers = spec.threads * spec.instances;
-        let quota = |number| spec.operations.map(|all| all / workers + u64::from(number < all % workers));
-        let interval_ns = rate.map(|rate| 1e9 * workers as f64 / rate);
+        let workers = offer.threads * spec.instances;
+        let quota = |number| match offer.end {
+            End::Operations(all) => Some(all / workers + u64::from(number < all % workers)),
+            _ => None,
+        };
+        let interval_ns = offer.rate.map(|rate| 1e9 * workers as f64 / rate);
+        let mut used: Vec<Buffers<T>> = buffers.drain(..workers as usize).collect();
+        let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
+        let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
         let begin = || {
             let recording = self.order_perf("enable");
+            let machine = Reading::now();
             let before =
                 (self.counters(), self.work(), self.wall.raw(), Usage::now(), (self.meters.modelled)());
             control.enter(Phase::Measure);
-            (recording, before)
+            (recording, before, machine)
         };
         // Without a warm-up the first operation belongs to the window.
         let begun = (spec.warmup_seconds == 0.0).then(begin);
         let mut window = thread::scope(|scope| {
             let mut handles: Vec<_> = (0..workers)
-                .zip(buffers.drain(..))
+                .zip(used.drain(..))
                 .map(|(number, buffers)| {
-                    let worker = Worker { quota: quota(number), ..self.worker(number, interval_ns, buffers) };
+                    let worker = self.worker(number, offer.threads, buffers);
+                    let worker = Worker { quota: quota(number), interval_ns, ..worker };
                     let control = &control;
                     scope.spawn(move || worker.run(control))
                 })
                 .collect();
-            let (recording, (counters_before, work, start, usage, modelled)) = begun.unwrap_or_else(|| {
-                thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
+            let (recording, before, machine) = begun.unwrap_or_else(|| {
+                control.wait(spec.warmup_seconds);
                 begin()
             });
+            let (counters_before, work, start, usage, modelled) = before;
+            let (mut samples, mut steadiness) = (Vec::new(), None);
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            match spec.operations {
-                Some(_) => buffers.extend(handles.drain(..).map(joined)),
-                None => thread::sleep(Duration::from_secs_f64(spec.seconds)),
+            match offer.end {
+                End::Operations(_) => used.extend(handles.drain(..).map(joined)),
+                End::Seconds(seconds) => samples = sampled(&control, seconds, &machine, done, |_| false),
+                End::Steady(seconds_max) => {
+                    samples = sampled(&control, seconds_max, &machine, done, |samples| {
+                        let verdict = Steadiness::of(&throughputs(samples));
+                        steadiness = Some(verdict);
+                        matches!(verdict, Steadiness::Steady { .. })
+                    });
+                }
             }
             control.enter(Phase::Stop);
             let wall_sec = self.wall.delta_as_nanos(start, self.wall.raw()) as f64 / 1e9;
             let usage = Usage::now().since(usage);
             let modelled = (self.meters.modelled)().since(modelled);
-            buffers.extend(handles.drain(..).map(joined));
+            let machine = Reading::now().since(&machine);
+            used.extend(handles.drain(..).map(joined));
             let answered = self.work();
-            if let Some(first) = buffers.first_mut() {
+            if let Some(first) = used.first_mut() {
                 self.rest(recording, &mut first.tally.mistakes);
             }
             let servers = ServersCpu::between(work, answered, self.work());
             let counters = self.counters().since(&counters_before);
-            Window { operations: 0, read: None, write: None, wall_sec, usage, servers, modelled, counters }
+            Window {
+                operations: 0,
+                read: None,
+                write: None,
+                wall_sec,
+                usage,
+                servers,
+                modelled,
+                counters,
+                machine,
+                samples,
+                steadiness,
+            }
         });
-        if let [first, others @ ..] = buffers.as_mut_slice() {
+        if let [first, others @ ..] = used.as_mut_slice() {
             for other in others {
                 first.tally.add(&other.tally);
             }
@@ -153,6 +241,7 @@ impl<T: Target> Arena<'_, T> {
             window.read = Latency::of(&first.tally.read_ns);
             window.write = Latency::of(&first.tally.write_ns);
         }
+        buffers.append(&mut used);
         window
     }
 
@@ -172,21 +261,21 @@ impl<T: Target> Arena<'_, T> {
         self.perf.map_or(Ok(()), |mut perf| perf.write_all(format!("{order}\n").as_bytes()))
     }
 
-    fn worker(&self, number: u64, interval_ns: Option<f64>, buffers: Buffers<T>) -> Worker<'_, T> {
+    fn worker(&self, number: u64, threads: u64, buffers: Buffers<T>) -> Worker<'_, T> {
         let spec = self.spec;
-        let (instance, thread) = ((number / spec.threads) as usize, number % spec.threads);
+        let (instance, thread) = ((number / threads) as usize, number % threads);
         Worker {
             target: &self.targets[instance],
             oracle: &self.spaces[instance].measured,
-            chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, spec.threads),
+            chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
             mix: spec.workload.mix,
             scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
-            threads: spec.threads,
+            threads,
             multi_get: spec.multi_get,
             multi_put: spec.multi_put,
             clock: self.clock.cloned(),
-            interval_ns,
+            interval_ns: None,
             quota: None,
             buffers,
         }
@@ -198,6 +287,33 @@ impl<T: Target> Arena<'_, T> {
 
     pub(crate) fn counters(&self) -> Counters {
         self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+    }
+
+    /// Closed loop: searches the number of threads from which on there is no more throughput, with a short window for
+    /// each measurement. Then measures at the peak until the throughput is steady.
+    pub(crate) fn saturate(
+        &self,
+        buffers: &mut Vec<Buffers<T>>,
+        threads_max: u64,
+        progress: &dyn Fn(&str),
+    ) -> Result<(Window, Saturation), Error> {
+        /// Of the longest window at the peak.
+        const SHARE: f64 = 0.05;
+        const SECONDS: std::ops::RangeInclusive<f64> = 0.25..=3.0;
+        let end = match self.spec.operations {
+            Some(operations) => End::Operations(operations),
+            None => End::Seconds((self.spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end())),
+        };
+        let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
+            progress(&format!("measuring {threads} threads"));
+            let window = self.window(buffers, Offer { threads, rate: None, end });
+            has_not_ended(self.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
+            Ok(window.operations as f64 / window.wall_sec)
+        })?;
+        progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
+        let end = self.spec.operations.map_or(End::Steady(self.spec.seconds), End::Operations);
+        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, end });
+        Ok((window, found))
     }
 
     /// Open loop: offers growing rates, each for a window, until the 99th percentile exceeds the limit. If the first
@@ -222,7 +338,7 @@ impl<T: Target> Arena<'_, T> {
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;
-        while steps.len() < STEPS_MAX {
+        while steps.len() < STEPS_MAX && buffers.iter().all(|one| one.tally.mistakes.gone.is_none()) {
             let (window, step) = self.offer(buffers, rate, progress);
             let holds = step.p99_us <= limit_us;
             steps.push(step);
@@ -245,6 +361,42 @@ impl<T: Target> Arena<'_, T> {
         }
         (best.unwrap_or(closed), steps)
     }
+}
+
+/// Operations per second of each part of a window.
+fn throughputs(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.operations as f64 / sample.machine.sec.max(1e-9)).collect()
+}
+
+/// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
+/// up to four times a second. `begin` is what the meters said at the begin.
+fn sampled(
+    control: &Control,
+    seconds: f64,
+    begin: &Reading,
+    done: impl Fn() -> u64,
+    mut is_enough: impl FnMut(&[Sample]) -> bool,
+) -> Vec<Sample> {
+    const SAMPLES_LEAST: f64 = 240.0;
+    const INTERVAL_SEC: std::ops::RangeInclusive<f64> = 0.25..=1.0;
+    let start = Instant::now();
+    let interval_sec = (seconds / SAMPLES_LEAST).clamp(*INTERVAL_SEC.start(), *INTERVAL_SEC.end());
+    let (mut samples, mut before, mut done_before) = (Vec::new(), begin.clone(), 0);
+    for number in 1.. {
+        // The rest of a window that is no whole interval belongs to the last one.
+        let ends = number as f64 * interval_sec;
+        let is_last = ends + interval_sec > seconds;
+        let at = if is_last { seconds } else { ends };
+        control.wait(at - start.elapsed().as_secs_f64());
+        let (now, done_now) = (Reading::now(), done());
+        let (operations, machine) = (done_now.saturating_sub(done_before), now.since(&before));
+        samples.push(Sample { operations, machine });
+        (before, done_before) = (now, done_now);
+        if is_last || control.is_stopped() || is_enough(&samples) {
+            break;
+        }
+    }
+    samples
 }
 
 #[cfg(test)]
@@ -329,7 +481,7 @@ mod tests {
     #[test]
     fn a_window_ends_by_count() {
         simulated(RunSpec::new("ticking", ""), |arena, buffers| {
-            let window = arena.window(buffers, None);
+            let window = arena.window(buffers, Offer::of(arena.spec));
             assert_eq!(window.operations, 4_000);
             let ns_each = window.wall_sec * 1e9 / 4_000.0;
             assert!((GET_NS as f64..GET_NS as f64 * 1.1).contains(&ns_each), "{ns_each}");
@@ -340,7 +492,7 @@ mod tests {
     fn writes_go_together_and_none_is_lost_at_the_end() {
         let workload = crate::workload::Workload::named("read_write_5_5").unwrap();
         simulated(RunSpec { multi_put: 16, workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
-            let window = arena.window(buffers, Some(10_000.0));
+            let window = arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.spec) });
             // What has begun when the count is reached is finished.
             assert!((4_000..4_016).contains(&window.operations), "{}", window.operations);
             // Fifteen writes follow the first, 200 us apart on average.
@@ -360,7 +512,7 @@ mod tests {
         simulated(RunSpec::new("ticking", ""), |arena, buffers| {
             let mut stalled = |rate| {
                 arena.targets[0].2.store(STALL_NS, Ordering::Relaxed);
-                arena.window(buffers, rate).read.unwrap().p999_us
+                arena.window(buffers, Offer { rate, ..Offer::of(arena.spec) }).read.unwrap().p999_us
             };
             // A thousand of 4,000 operations come while the store stands still.
             let open_us = stalled(Some(1_000.0));
@@ -376,8 +528,8 @@ mod tests {
         let orders = tempfile::NamedTempFile::new().unwrap();
         let spec = RunSpec { perf_control: Some(orders.path().to_owned()), ..RunSpec::new("ticking", "") };
         simulated(spec, |arena, buffers| {
-            arena.window(buffers, None);
-            arena.window(buffers, Some(10_000.0));
+            arena.window(buffers, Offer::of(arena.spec));
+            arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.spec) });
         });
         let ordered = std::fs::read_to_string(orders.path()).unwrap();
         assert_eq!(ordered, "enable\ndisable\n".repeat(2));
@@ -391,7 +543,7 @@ mod tests {
         let limit_us = 40.0;
         let spec = RunSpec { pace: Pace::UntilP99(limit_us), ..RunSpec::new("ticking", "") };
         simulated(spec, |arena, buffers| {
-            let closed = arena.window(buffers, None);
+            let closed = arena.window(buffers, Offer::of(arena.spec));
             let capacity = closed.operations as f64 / closed.wall_sec;
             let (best, steps) = arena.raise_rate(buffers, closed, limit_us, &|_| {});
             let (last, held) = steps.split_last().unwrap();
@@ -415,7 +567,7 @@ mod tests {
     fn each_rate_of_a_ramp_is_offered_once() {
         let pace = Pace::Ramp { from: 1_000.0, to: 4_000.0, steps: 3 };
         simulated(RunSpec { pace, ..RunSpec::new("ticking", "") }, |arena, buffers| {
-            let (last, steps) = arena.windows(buffers, &|_| {});
+            let (last, steps, _) = arena.windows(buffers, &|_| {}).unwrap();
             let offered: Vec<f64> = steps.iter().map(|step| step.offered_per_sec.round()).collect();
             assert_eq!(offered, [1_000.0, 2_000.0, 4_000.0]);
             assert_eq!(last.read.unwrap().p99_us, steps[2].p99_us);
@@ -430,9 +582,9 @@ mod tests {
         let workload = crate::workload::Workload::mixed("insert=100").unwrap();
         simulated(RunSpec { workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
             let oracle = &arena.spaces[0].measured;
-            assert_eq!(arena.window(buffers, None).operations, 4_000);
+            assert_eq!(arena.window(buffers, Offer::of(arena.spec)).operations, 4_000);
             assert_eq!((oracle.used(), buffers[0].lacks_room()), (4_500, false));
-            arena.window(buffers, None);
+            arena.window(buffers, Offer::of(arena.spec));
             assert_eq!((oracle.used(), buffers[0].lacks_room()), (oracle.len(), true));
             assert!(arena.spec.lacks_room().to_string().contains("--operations"));
         });
@@ -442,7 +594,7 @@ mod tests {
     fn a_batch_waits_from_the_arrival_of_its_first_key() {
         let spec = RunSpec { multi_get: 16, ..RunSpec::new("ticking", "") };
         simulated(spec, |arena, buffers| {
-            let window = arena.window(buffers, Some(10_000.0));
+            let window = arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.spec) });
             let read = window.read.unwrap();
             // Fifteen keys follow the first, 100 us apart on average.
             assert!((1_000.0..2_500.0).contains(&read.p50_us), "{read:?}");

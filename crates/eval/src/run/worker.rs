@@ -5,21 +5,28 @@
 //! planned in groups, so that the harness's own waits for memory overlap. With latency on, the clock is read right
 //! before and right after the call. Making keys and comparing answers lie outside.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
 use crate::data::keys::Key;
 use crate::data::oracle::{Forecast, Oracle, Word};
 use crate::run::clock::{Clock, SPUN_NS_MAX};
-use crate::target::{Batch, Records, Target, TargetError, Work};
+use crate::target::{Batch, Gone, Records, Target, TargetError, Work};
 use crate::workload::distribution::Chooser;
 use crate::workload::mix::{Mix, Operation, WHOLE};
 use crate::workload::scan::ScanLengths;
 
-/// The current command for the workers of a run.
-#[derive(Debug, Default)]
-pub(crate) struct Control(AtomicU8);
+/// The current command for the workers of a run, which the thread gives that made it. A worker stops all if the store
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Control {
+    phase: AtomicU8,
+    commander: Thread,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -28,18 +35,67 @@ pub(crate) enum Phase {
     Stop = 2,
 }
 
+impl Default for Control {
+    fn default() -> Self {
+        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
+    }
+}
+
 impl Control {
+    /// Nothing follows after the stop.
     pub(crate) fn enter(&self, phase: Phase) {
-        self.0.store(phase as u8, Ordering::Release);
+        self.phase.fetch_max(phase as u8, Ordering::Release);
+    }
+
+    /// Lets a part of the run take its time. The thread that commands calls it, and comes back early if a worker has
+    /// stopped all.
+    pub(crate) fn wait(&self, seconds: f64) {
+        let (began, length) = (Instant::now(), Duration::from_secs_f64(seconds.max(0.0)));
+        while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+            && !self.is_stopped()
+        {
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Whether a worker has stopped all, or the window is over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase() == Phase::Stop
+    }
+
+    #[cold]
+    fn stop(&self) {
+        self.enter(Phase::Stop);
+        self.commander.unpark();
     }
 
     #[inline]
     fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measure,
             _ => Phase::Stop,
         }
+    }
+}
+
+/// The operations of one worker in the timed window so far, for others to read while it works. Its bytes share a cache
+/// line with nothing that others write.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Progress(Arc<OwnLine>);
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
+impl Progress {
+    #[inline]
+    fn tell(&self, operations: u64) {
+        self.0.0.store(operations, Ordering::Relaxed);
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.0.0.load(Ordering::Relaxed)
     }
 }
 
@@ -48,6 +104,8 @@ impl Control {
 pub(crate) struct Mistakes {
     pub(crate) count: u64,
     pub(crate) first: Option<String>,
+    /// The reason why the store answers no more.
+    pub(crate) gone: Option<String>,
 }
 
 impl Mistakes {
@@ -57,9 +115,19 @@ impl Mistakes {
         self.first.get_or_insert_with(what);
     }
 
+    /// Adds a call that failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, call: &str, index: u64, error: &TargetError) {
+        self.add(|| format!("{call} of key number {index} failed: {error}"));
+        if let Some(Gone(reason)) = error.downcast_ref() {
+            self.gone.get_or_insert_with(|| reason.clone());
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Mistakes) {
         self.count += other.count;
         self.first = self.first.take().or(other.first);
+        self.gone = self.gone.take().or(other.gone);
     }
 }
 
@@ -123,6 +191,7 @@ pub(crate) struct Worker<'a, T: Target> {
 /// None of it is freed before memory is last read, so that no store is credited with the harness's own memory.
 pub(crate) struct Buffers<T: Target> {
     pub(crate) tally: Tally,
+    pub(crate) progress: Progress,
     value: Vec<u8>,
     keys: Vec<Key>,
     pending: Vec<(u64, Word)>,
@@ -148,6 +217,7 @@ impl<T: Target> Buffers<T> {
     pub(crate) fn new(multi_get: usize, value_bytes_max: usize, scan_max: usize) -> Self {
         Buffers {
             tally: Tally::new(),
+            progress: Progress::default(),
             value: Vec::with_capacity(value_bytes_max),
             keys: Vec::with_capacity(multi_get),
             pending: Vec::with_capacity(multi_get),
@@ -181,6 +251,7 @@ impl<'a, T: Target> Worker<'a, T> {
         // A batch that the last window left behind has no arrival in this one.
         self.buffers.keys.clear();
         self.buffers.pending.clear();
+        self.buffers.progress.tell(0);
         self.go_on_inserting();
         // Warming up has no quota.
         let mut quota = u64::MAX;
@@ -206,6 +277,9 @@ impl<'a, T: Target> Worker<'a, T> {
                     quota = self.quota.unwrap_or(u64::MAX);
                     self.buffers.tally.restart();
                 }
+                if phase == Phase::Measure {
+                    self.buffers.progress.tell(self.buffers.tally.operations);
+                }
                 if self.buffers.tally.operations >= quota {
                     return self.finished(&mut writes);
                 }
@@ -217,6 +291,9 @@ impl<'a, T: Target> Worker<'a, T> {
                     Operation::Read if self.multi_get == 1 => self.read(index, forecast, arrival),
                     Operation::Write if self.multi_put == 1 => self.write(index, forecast, arrival),
                     _ => self.operate(operation, index, forecast, arrival, &mut writes),
+                }
+                if self.buffers.tally.mistakes.gone.is_some() {
+                    control.stop();
                 }
             }
         }
@@ -264,7 +341,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut plan = [0u64; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut left = reads;
-        while left > 0 {
+        while left > 0 && self.buffers.tally.mistakes.gone.is_none() {
             let group = left.min(PLANNED as u64);
             for slot in &mut plan[..group as usize] {
                 *slot = self.chooser.read();
@@ -372,7 +449,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
                 }
             }
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("get", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("get", index, &error),
         }
     }
 
@@ -405,7 +482,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     }
                 }
             }
-            Err(error) => tally.mistakes.add(|| failed("multi_get", index, &error)),
+            Err(error) => tally.mistakes.fail("multi_get", index, &error),
         }
         keys.clear();
         pending.clear();
@@ -423,7 +500,7 @@ impl<'a, T: Target> Worker<'a, T> {
         self.oracle.finish(index);
         self.buffers.tally.operations += 1;
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("put", index, &error));
+            self.buffers.tally.mistakes.fail("put", index, &error);
         }
     }
 
@@ -469,7 +546,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let done = self.target.multi_put(&writes.records);
         let ns = self.elapsed_ns(start);
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("multi_put", first, &error));
+            self.buffers.tally.mistakes.fail("multi_put", first, &error);
         }
         writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
         writes.records.clear();
@@ -500,7 +577,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     if existed { "existed" } else { "did not exist" }
                 )
             }),
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("delete", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("delete", index, &error),
         }
     }
 
@@ -511,16 +588,14 @@ impl<'a, T: Target> Worker<'a, T> {
         let start = self.start(arrival);
         let found = self.target.get(&key, &mut self.buffers.value);
         let read_ns = self.elapsed_ns(start);
-        let verdict = match found {
+        match found {
             Ok(found) => {
                 let answer = found.then_some(self.buffers.value.as_slice());
-                let is_right = self.oracle.accepts_as(index, before, answer, forecast);
-                if is_right { Ok(()) } else { Err(wrong_answer("get", index, found)) }
+                if !self.oracle.accepts_as(index, before, answer, forecast) {
+                    self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
+                }
             }
-            Err(error) => Err(failed("get", index, &error)),
-        };
-        if let Err(what) = verdict {
-            self.buffers.tally.mistakes.add(|| what);
+            Err(error) => self.buffers.tally.mistakes.fail("get", index, &error),
         }
         let value = self.oracle.begin_put(index);
         let start = self.start(None);
@@ -531,7 +606,7 @@ impl<'a, T: Target> Worker<'a, T> {
         self.oracle.finish(index);
         self.buffers.tally.operations += 1;
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("put", index, &error));
+            self.buffers.tally.mistakes.fail("put", index, &error);
         }
     }
 
@@ -549,18 +624,14 @@ impl<'a, T: Target> Worker<'a, T> {
             self.buffers.tally.read_ns.saturating_record(ns);
         }
         self.buffers.tally.operations += 1;
-        let verdict = match done {
-            Ok(()) => self.oracle.check_scan(
-                index,
-                &self.buffers.scanned,
-                limit,
-                self.threads == 1,
-                &self.buffers.records,
-            ),
-            Err(error) => Err(failed("scan", index, &error)),
-        };
-        if let Err(what) = verdict {
-            self.buffers.tally.mistakes.add(|| what);
+        let Buffers { tally, scanned, records, .. } = &mut self.buffers;
+        if let Err(error) = done {
+            return tally.mistakes.fail("scan", index, &error);
+        }
+        let alone = self.threads == 1;
+        let filter = self.target.filter();
+        if let Err(what) = self.oracle.check_scan(index, scanned, limit, alone, filter, records) {
+            tally.mistakes.add(|| what);
         }
     }
 }
@@ -568,10 +639,6 @@ impl<'a, T: Target> Worker<'a, T> {
 pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
     let what = if found { "answered bytes that were not written" } else { "did not find a key that exists" };
     format!("{call} of key number {index} {what}")
-}
-
-pub(crate) fn failed(call: &str, index: u64, error: &TargetError) -> String {
-    format!("{call} of key number {index} failed: {error}")
 }
 
 /// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a

@@ -15,7 +15,7 @@ use crate::run::clock::Clock;
 use crate::run::measurement::Latency;
 use crate::run::spec::RunSpec;
 use crate::run::worker::{Buffers, Mistakes, Worker};
-use crate::run::{check_absent, check_all, config, live, load, spaces};
+use crate::run::{check_absent, check_all, config, has_not_ended, live, load, spaces};
 use crate::target::{Config, Target, TargetError};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::scan::ScanLengths;
@@ -123,7 +123,7 @@ pub(crate) fn run<T: Target>(
     progress("loading");
     load(&target, &spaces.measured, 1, run.workload.load, &mut mistakes);
     progress("settling");
-    target.settle().map_err(fail("did not settle"))?;
+    target.loaded().and_then(|()| target.settle()).map_err(fail("did not settle"))?;
 
     let worker = Worker {
         target: &target,
@@ -148,6 +148,7 @@ pub(crate) fn run<T: Target>(
     check_all(&target, &spaces.measured, &mut mistakes);
     check_absent(&target, spaces, &mut mistakes);
     mistakes.merge(buffers.tally.mistakes);
+    has_not_ended(run, [&mistakes])?;
     Ok(BypassSeries {
         intervals,
         jump,
@@ -181,7 +182,7 @@ fn phases<T: Target>(
             Some(reads) => intervals as u64 >= reads,
             None => began.elapsed() >= length && intervals >= INTERVALS_MIN,
         };
-        while !is_long_enough(intervals.len() - first) {
+        while !is_long_enough(intervals.len() - first) && worker.buffers.tally.mistakes.gone.is_none() {
             let before = target.counters();
             worker.read_many(spec.interval_operations);
             let counted = target.counters().since(&before);

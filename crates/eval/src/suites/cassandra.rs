@@ -148,6 +148,7 @@ fn in_words(spec: &RunSpec) -> String {
         Pace::Ramp { to, .. } => {
             format!("; {} offered per second, the last of several rates", grouped(to, 0))
         }
+        Pace::Saturated(_) => "; as many as gave the largest throughput".into(),
         Pace::UntilP99(limit_us) => {
             format!("; the last rate with a 99th percentile of at most {limit_us} us")
         }

@@ -80,6 +80,7 @@ pub(crate) mod tests {
             cpus: vec![],
             instances: 1,
             pace: usual.pace,
+            until_steady: false,
             perf_control: None,
             latency: true,
             zlib_accel: None,

@@ -28,13 +28,35 @@ pub struct Mix {
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub enum Operation {
+    /// A point read.
     Read,
+    /// A put of a key that exists, unless another operation deleted it.
     Write,
+    /// A deletion.
     Delete,
+    /// A scan.
     Scan,
+    /// A put of a new key.
     Insert,
+    /// A read of a key and a put of the same key.
     ReadModifyWrite,
+}
+
+impl Operation {
+    const ALL: [Operation; SHARES.len()] = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Delete,
+        Operation::Scan,
+        Operation::Insert,
+        Operation::ReadModifyWrite,
+    ];
+
+    /// Whether it stores a value.
+    pub fn writes(self) -> bool {
+        matches!(self, Operation::Write | Operation::Insert | Operation::ReadModifyWrite)
+    }
 }
 
 /// Names of shares in `--mix` and their letters in the names of mixes, in the order of [`Mix::shares`].
@@ -90,6 +112,11 @@ impl Mix {
         let shares = self.shares().into_iter().zip(SHARES).filter(|(share, _)| *share > 0);
         let words = shares.map(|(share, (name, _))| format!("{} % {name}", percent(share)));
         words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The operations in it.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> {
+        self.shares().into_iter().zip(Operation::ALL).filter(|(share, _)| *share > 0).map(|(_, one)| one)
     }
 
     fn shares(&self) -> [u32; SHARES.len()] {

@@ -28,6 +28,8 @@ pub enum Pace {
     },
     /// The rate grows until the 99th percentile of latency exceeds so many microseconds.
     UntilP99(f64),
+    /// A closed loop, whose number of threads on each store grows up to this one until there is no more throughput.
+    Saturated(u64),
 }
 
 impl Pace {
@@ -59,6 +61,8 @@ impl Pace {
             Pace::Closed | Pace::Rate(_) => 1,
             Pace::Ramp { steps, .. } => steps,
             Pace::UntilP99(_) => 1 + Self::SEARCH_STEPS_MAX,
+            // Its other windows are short, and nothing is inserted.
+            Pace::Saturated(_) => 1,
         }
     }
 
@@ -84,6 +88,18 @@ impl Pace {
     pub(crate) fn check(self, workload: &Workload) -> Result<(), Error> {
         let (option, given, most, unit) = match self {
             Pace::Closed => return Ok(()),
+            Pace::Saturated(_) if workload.is_fill() => {
+                let expected = "loading is done once; leave one of them out";
+                return Err(Error::invalid("--saturate", workload.name.clone(), expected));
+            }
+            Pace::Saturated(_) if workload.mix.insert > 0 => {
+                let expected = "new keys are parted among a fixed number of threads; leave one of them out";
+                return Err(Error::invalid("--saturate", workload.name.clone(), expected));
+            }
+            Pace::Saturated(0) => {
+                return Err(Error::invalid("--saturate", "0", "give the largest number of threads"));
+            }
+            Pace::Saturated(_) => return Ok(()),
             Pace::Rate(per_sec) => ("--rate", per_sec, Self::RATE_MAX, "operations per second"),
             Pace::Ramp { to, .. } => ("--rate", to, Self::RATE_MAX, "operations per second"),
             Pace::UntilP99(limit_us) => ("--until-p99", limit_us, Self::LIMIT_US_MAX, "microseconds"),

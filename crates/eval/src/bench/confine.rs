@@ -1,0 +1,189 @@
+//! Limits on what a run may take of a machine, by control groups of Linux.
+//!
+//! A slow medium can be made of a fast one, and a cache of the kernel be kept smaller than the data. Both generations
+//! of control groups are served, and both need root.
+
+use std::fs;
+use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::sys::stat::{major, minor};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// What a run may take. `None` is no limit.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// The folder for temporary files. Its disk is the one that is limited.
+    pub folder: Option<PathBuf>,
+    /// Bytes of memory, the kernel's cache of files included.
+    pub memory_bytes: Option<u64>,
+    /// Limits of the folder's disk.
+    #[serde(default)]
+    pub disk: DiskLimits,
+}
+
+/// Limits on the requests to a disk, per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiskLimits {
+    /// Reads.
+    pub reads_per_second: Option<u64>,
+    /// Writes.
+    pub writes_per_second: Option<u64>,
+    /// Bytes read.
+    pub read_bytes_per_second: Option<u64>,
+    /// Bytes written.
+    pub written_bytes_per_second: Option<u64>,
+}
+
+impl DiskLimits {
+    /// The limits by their names in both generations.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+        [
+            ("read_iops", "riops", self.reads_per_second),
+            ("write_iops", "wiops", self.writes_per_second),
+            ("read_bps", "rbps", self.read_bytes_per_second),
+            ("write_bps", "wbps", self.written_bytes_per_second),
+        ]
+        .into_iter()
+        .filter_map(|(old, new, limit)| Some((old, new, limit?)))
+    }
+
+    /// Whether there is none.
+    pub fn is_none(&self) -> bool {
+        *self == DiskLimits::default()
+    }
+}
+
+/// Control groups with the limits of one run. They are removed with it.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    folders: Vec<PathBuf>,
+}
+
+/// Where Linux shows control groups.
+const ROOT: &str = "/sys/fs/cgroup";
+
+impl Groups {
+    /// Makes the groups; none if nothing is limited.
+    pub(crate) fn of(confinement: &Confinement) -> Result<Self, Error> {
+        let mut groups = Groups { folders: Vec::new() };
+        let made = match Path::new(ROOT).join("cgroup.controllers").exists() {
+            true => groups.make_unified(confinement),
+            false => groups.make_by_controller(confinement),
+        };
+        match made {
+            Ok(()) => Ok(groups),
+            Err(source) => {
+                let path = groups.folders.last().cloned().unwrap_or_else(|| ROOT.into());
+                Err(Error::Io { action: "limit memory or disk (which root may) by", path, source })
+            }
+        }
+    }
+
+    /// Puts a process and its children to come into the groups.
+    pub(crate) fn take(&self, process: u32) -> Result<(), Error> {
+        self.folders.iter().try_for_each(|folder| {
+            let path = folder.join("cgroup.procs");
+            let put = fs::write(&path, process.to_string());
+            put.map_err(|source| Error::Io { action: "put a process into", path, source })
+        })
+    }
+
+    fn make_by_controller(&mut self, confinement: &Confinement) -> io::Result<()> {
+        if let Some(bytes) = confinement.memory_bytes {
+            let folder = self.folder("memory")?;
+            fs::write(folder.join("memory.limit_in_bytes"), bytes.to_string())?;
+        }
+        if !confinement.disk.is_none() {
+            let folder = self.folder("blkio")?;
+            let disk = disk_number(confinement)?;
+            for (name, _, limit) in confinement.disk.named() {
+                fs::write(folder.join(format!("blkio.throttle.{name}_device")), format!("{disk} {limit}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn make_unified(&mut self, confinement: &Confinement) -> io::Result<()> {
+        if confinement.memory_bytes.is_none() && confinement.disk.is_none() {
+            return Ok(());
+        }
+        let folder = self.folder("")?;
+        if let Some(bytes) = confinement.memory_bytes {
+            fs::write(folder.join("memory.max"), bytes.to_string())?;
+        }
+        if !confinement.disk.is_none() {
+            let limits = confinement.disk.named().map(|(_, name, limit)| format!("{name}={limit}"));
+            let line = format!("{} {}", disk_number(confinement)?, limits.collect::<Vec<_>>().join(" "));
+            fs::write(folder.join("io.max"), line)?;
+        }
+        Ok(())
+    }
+
+    fn folder(&mut self, controller: &str) -> io::Result<PathBuf> {
+        let name = format!("ziptier-{}-{}", std::process::id(), self.folders.len());
+        let folder = Path::new(ROOT).join(controller).join(name);
+        self.folders.push(folder.clone());
+        fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            // A group that still has a process, which is about to end, is left behind empty.
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+/// The number of the whole disk below the folder, as `MAJOR:MINOR`: the kernel limits whole disks alone.
+fn disk_number(confinement: &Confinement) -> io::Result<String> {
+    let folder = confinement.folder.clone().unwrap_or_else(std::env::temp_dir);
+    let name = disk_of(&folder)?;
+    Ok(fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))?.trim().to_owned())
+}
+
+/// The name of the disk that a folder lies on, as `/sys/block` has it.
+///
+/// # Errors
+/// The folder is not there, or lies on no disk of this machine, such as one in memory or of another machine.
+pub(crate) fn disk_of(folder: &Path) -> io::Result<String> {
+    let device = fs::metadata(folder)?.st_dev();
+    let shown = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    let no_disk = || io::Error::new(io::ErrorKind::NotFound, format!("{} lies on no disk", folder.display()));
+    let place = fs::canonicalize(&shown).map_err(|_| no_disk())?;
+    let whole = if place.join("partition").exists() { place.parent().unwrap_or(&place) } else { &place };
+    whole.file_name().and_then(|name| name.to_str()).map(str::to_owned).ok_or_else(no_disk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_limits_need_no_groups() {
+        let groups = Groups::of(&Confinement::default()).unwrap();
+        assert!(groups.folders.is_empty());
+        groups.take(std::process::id()).unwrap();
+    }
+
+    #[test]
+    fn limits_have_the_names_of_both_generations() {
+        let limits =
+            DiskLimits { reads_per_second: Some(4), written_bytes_per_second: Some(7), ..Default::default() };
+        assert_eq!(limits.named().collect::<Vec<_>>(), [("read_iops", "riops", 4), ("write_bps", "wbps", 7)]);
+        assert!(!limits.is_none() && DiskLimits::default().is_none());
+    }
+
+    #[test]
+    fn a_folder_in_memory_lies_on_no_disk() {
+        let told = disk_of(Path::new("/proc")).unwrap_err().to_string();
+        assert!(told.contains("/proc lies on no disk"), "{told}");
+    }
+}

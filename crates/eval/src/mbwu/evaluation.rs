@@ -1,0 +1,555 @@
+//! Measures the unit and the platforms of a folder, and keeps every round, so that an evaluation that was interrupted
+//! goes on where it ended.
+//!
+//! 1. A round is a process of its own that loads fresh data, and then works until its throughput is steady.
+//! 2. The first round searches for the number of threads that gives the most; the others have that number.
+//! 3. Rounds follow each other until their throughputs are steady by SNIA's rule.
+//! 4. A raw load with requests of the same sizes tells what the medium can do, and so whether it was the limit.
+//!
+//! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
+//! (`machine.json`). `NAME` is the file of the platform, or `unit`.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+use toml::{Table, Value};
+
+use crate::bench::ProgressLine;
+use crate::bench::confine::disk_of;
+use crate::bench::process::Launcher;
+use crate::error::Error;
+use crate::inputs::Inputs;
+use crate::mbwu::comparison::Comparison;
+use crate::mbwu::limit::Shares;
+use crate::mbwu::power::{self, Power, Readings, Source};
+use crate::mbwu::service::Service;
+use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
+use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
+use crate::results::folder::{Program, machine};
+use crate::results::table::grouped;
+use crate::run::measurement::Measurement;
+use crate::run::spec::RunSpec;
+use crate::run::steady::{Steadiness, are_rounds_steady};
+use crate::statistics::Mean;
+use crate::workload::mix::Mix;
+use crate::workload::pace::Pace;
+
+/// Where the results lie in the folder of an evaluation.
+const RESULTS: &str = "results";
+/// The name of the unit among them.
+const UNIT: &str = "unit";
+
+/// How runs are made of options, and where.
+pub struct Means<'a> {
+    /// Reads options of `ziptier bench`, which must describe one run.
+    pub spec: &'a dyn Fn(&[String]) -> Result<RunSpec, Error>,
+    /// Starts runs.
+    pub launcher: &'a Launcher,
+    /// What is written down about the program.
+    pub program: &'a Program,
+}
+
+impl fmt::Debug for Means<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Means").finish_non_exhaustive()
+    }
+}
+
+/// A folder with a unit, platforms, and what was measured of them.
+#[derive(Debug)]
+pub struct Evaluation {
+    folder: PathBuf,
+    sheets: Sheets,
+}
+
+/// One round.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Round {
+    /// What was asked for, without the number of threads.
+    pub asked: RunSpec,
+    /// What was measured.
+    pub measurement: Measurement,
+}
+
+/// What a medium did under a raw load, beside what it did under the work.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Raw {
+    /// Reads of this many bytes, and how many of them the medium can do.
+    pub reads: Option<(usize, Ceiling)>,
+    /// The same of writes.
+    pub writes: Option<(usize, Ceiling)>,
+}
+
+/// All that was measured of the unit or of a platform.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The platform, or `unit`.
+    pub name: String,
+    /// Its stage; empty for the unit.
+    pub stage: String,
+    /// The rounds.
+    pub rounds: Vec<Round>,
+    /// Operations per second: the mean over the rounds.
+    pub throughput: Mean,
+    /// Whether the throughputs of the rounds are steady.
+    pub is_steady: bool,
+    /// How much of each resource was in use.
+    pub shares: Shares,
+    /// The mean power; nothing if no meter and no model tells.
+    pub power: Option<Power>,
+    /// Processors that other programs kept busy meanwhile.
+    pub others_cores: Option<f64>,
+    /// The machine.
+    pub machine: Json,
+}
+
+/// The unit or a platform, as its file describes it.
+struct Subject<'a> {
+    /// Its folder among the results.
+    file: &'a str,
+    work: &'a Work,
+    platform: Option<&'a PlatformSheet>,
+}
+
+impl Evaluation {
+    /// Reads the files of a folder, and measures nothing.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has a field that is missing, unknown or impossible.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        Ok(Evaluation { folder: folder.to_owned(), sheets: Sheets::read(folder)? })
+    }
+
+    /// The names of the platforms' files, without their endings.
+    pub fn platforms(&self) -> Vec<&str> {
+        self.sheets.platforms.iter().map(|(file, ..)| file.as_str()).collect()
+    }
+
+    /// Constructs the unit, or goes on with it.
+    ///
+    /// # Errors
+    /// A run failed, or gave wrong answers. The rounds before it are kept.
+    pub fn construct(&self, means: &Means<'_>) -> Result<Measured, Error> {
+        self.measure_subject(&self.unit(), means)
+    }
+
+    /// Measures a platform, or goes on with it.
+    ///
+    /// # Errors
+    /// There is no such platform; or a run failed, or gave wrong answers. The rounds before it are kept.
+    pub fn measure(&self, platform: &str, means: &Means<'_>) -> Result<Measured, Error> {
+        self.measure_subject(&self.platform(platform)?, means)
+    }
+
+    fn unit(&self) -> Subject<'_> {
+        Subject { file: UNIT, work: &self.sheets.unit.work, platform: None }
+    }
+
+    fn platform(&self, name: &str) -> Result<Subject<'_>, Error> {
+        let found = self.sheets.platforms.iter().find(|(file, ..)| file == name);
+        let unknown =
+            || Error::Unknown { what: "platform", given: name.into(), known: self.platforms().join(", ") };
+        let (file, sheet, _) = found.ok_or_else(unknown)?;
+        Ok(Subject { file, work: &sheet.work, platform: Some(sheet) })
+    }
+
+    fn measure_subject(&self, subject: &Subject<'_>, means: &Means<'_>) -> Result<Measured, Error> {
+        let asked = self.asked(subject, means)?;
+        let place = self.folder.join(RESULTS).join(subject.file);
+        let create_failed = |source| Error::Io { action: "create", path: place.clone(), source };
+        fs::create_dir_all(&place).map_err(create_failed)?;
+        let mut rounds = rounds(&place)?;
+        if rounds.iter().any(|round| round.asked != asked) {
+            let expected = "its rounds were measured with other options; move that folder away to begin anew";
+            return Err(Error::invalid("results", place.display().to_string(), expected));
+        }
+        let unit = &self.sheets.unit;
+        let mut line = ProgressLine::new(unit.rounds + 1, (unit.rounds + 1) as f64 * unit.seconds);
+        while !is_enough(&rounds, unit.rounds, unit.rounds_max) {
+            let number = rounds.len() + 1;
+            line.next(&format!("{}, round {number}", subject.file));
+            write(&place.join("machine.json"), &machine(means.program, subject.work.folder.as_deref()))?;
+            let spec = self.spec_of(&asked, &rounds);
+            let service = self.serve(subject.work, &spec.target)?;
+            let (measurement, _) = means.launcher.run(&spec, &mut |phase| line.phase(phase))?;
+            if let Some(wrong) = &measurement.first_mismatch {
+                let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
+                return Err(Error::Run {
+                    run: format!("{}, round {number}", subject.file),
+                    sentence,
+                    status: 1,
+                });
+            }
+            drop(service);
+            let round = Round { asked: asked.clone(), measurement };
+            write(&place.join(format!("round-{number}.json")), &json!(round))?;
+            rounds.push(round);
+        }
+        let raw = place.join("raw.json");
+        if let Some(folder) = subject.work.folder.as_deref().filter(|_| !raw.exists()) {
+            line.next(&format!("{}, raw load", subject.file));
+            let threads = threads_of(&rounds);
+            let limited = RunSpec { confinement: subject.work.confinement(), ..asked.clone() };
+            let measured = measure_raw(folder, &limited, &rounds, threads, means.launcher, &mut |phase| {
+                line.phase(phase)
+            })?;
+            write(&raw, &json!(measured))?;
+        }
+        line.clear();
+        self.read_subject(subject)?.ok_or_else(|| Error::invalid("rounds", "0", "give at least one round"))
+    }
+
+    /// Starts the server of a round, if the platform has one.
+    fn serve(&self, work: &Work, target: &str) -> Result<Option<Service>, Error> {
+        let start = |words: &Words| Service::start(&words.list(), target, &work.cpus(), &work.confinement());
+        work.server.as_ref().map(start).transpose()
+    }
+
+    /// The run that both files describe together.
+    fn asked(&self, subject: &Subject<'_>, means: &Means<'_>) -> Result<RunSpec, Error> {
+        let unit = &self.sheets.unit;
+        let own = subject.work.bench.as_ref().map_or(Vec::new(), Words::list);
+        let options = [unit.bench.list(), own].concat();
+        let spec = RunSpec { seconds: unit.seconds, until_steady: true, ..(means.spec)(&options)? };
+        Ok(match subject.work.server {
+            // The limits are those of the server, and its clients have none.
+            Some(_) => spec,
+            None => RunSpec { cpus: subject.work.cpus(), confinement: subject.work.confinement(), ..spec },
+        })
+    }
+
+    fn spec_of(&self, asked: &RunSpec, rounds: &[Round]) -> RunSpec {
+        match rounds {
+            [] => RunSpec { pace: Pace::Saturated(self.sheets.unit.threads_max), ..asked.clone() },
+            rounds => RunSpec { threads: threads_of(rounds), ..asked.clone() },
+        }
+    }
+
+    /// What was measured so far: the unit first, then the platforms in the order of their files.
+    ///
+    /// # Errors
+    /// A file of results is damaged.
+    pub fn measured(&self) -> Result<Vec<Measured>, Error> {
+        let platforms = self.sheets.platforms.iter().map(|(file, ..)| self.platform(file));
+        let subjects = std::iter::once(Ok(self.unit())).chain(platforms);
+        subjects.filter_map(|subject| subject.and_then(|one| self.read_subject(&one)).transpose()).collect()
+    }
+
+    fn read_subject(&self, subject: &Subject<'_>) -> Result<Option<Measured>, Error> {
+        let place = self.folder.join(RESULTS).join(subject.file);
+        let rounds = rounds(&place)?;
+        let throughputs: Vec<f64> = rounds.iter().map(Round::throughput).collect();
+        let Some(throughput) = Mean::of(&throughputs) else { return Ok(None) };
+        let throughput =
+            match (throughput.error, rounds.first().and_then(|round| round.measurement.steadiness)) {
+                // Of a single round, its own parts tell.
+                (None, Some(Steadiness::Steady { throughput, .. })) => throughput,
+                _ => throughput,
+            };
+        let raw = read_if_there::<Raw>(&place.join("raw.json"))?;
+        let shares = shares(subject, &rounds, raw.as_ref());
+        Ok(Some(Measured {
+            name: subject.platform.map_or(UNIT.into(), |platform| platform.name.clone()),
+            stage: subject.platform.map_or(String::new(), |platform| platform.stage.clone()),
+            is_steady: are_rounds_steady(&throughputs),
+            power: self.power(subject, &rounds, &shares)?,
+            machine: read_if_there(&place.join("machine.json"))?.unwrap_or_default(),
+            others_cores: others_cores(&rounds),
+            throughput,
+            shares,
+            rounds,
+        }))
+    }
+
+    fn power(
+        &self,
+        subject: &Subject<'_>,
+        rounds: &[Round],
+        shares: &Shares,
+    ) -> Result<Option<Power>, Error> {
+        let Some(platform) = subject.platform else { return Ok(None) };
+        if let Some(watts) = platform.watts {
+            return Ok(Some(Power { watts: watts.0, error: None, source: Source::Input }));
+        }
+        let machines = || rounds.iter().map(|round| &round.measurement.machine);
+        let Some(sheet) = &platform.power else {
+            let watts: Option<Vec<f64>> = machines().map(|machine| machine.watts()).collect();
+            let measured =
+                |mean: Mean| Power { watts: mean.mean, error: mean.error, source: Source::Measured };
+            return Ok(watts.as_deref().and_then(Mean::of).map(measured));
+        };
+        if let Some(csv) = &sheet.csv {
+            let path = self.folder.join(csv);
+            let windows: Vec<(f64, f64)> = machines()
+                .map(|machine| (machine.from_unix_sec, machine.from_unix_sec + machine.sec))
+                .collect();
+            let power = Readings::read(&path)?.mean(&windows);
+            return power.map(Some).map_err(|sentence| Error::Inputs { path, sentence });
+        }
+        let model = sheet.idle_watts.zip(sheet.busy_watts).zip(shares.processors);
+        Ok(model.map(|((idle, busy), share)| power::modelled(idle, busy, share)))
+    }
+
+    /// The unit and the platforms that were measured, as `ziptier mbwu compare` takes them.
+    ///
+    /// # Errors
+    /// The unit or all platforms are not measured yet, or a file of results is damaged.
+    pub fn comparison(&self) -> Result<(Comparison, Table), Error> {
+        let missing = |what: &str| {
+            let expected = format!("{what}; run `ziptier mbwu run {}`", self.folder.display());
+            Error::invalid("folder of an evaluation", self.folder.display().to_string(), expected)
+        };
+        let unit =
+            self.read_subject(&self.unit())?.ok_or_else(|| missing("its unit is not constructed yet"))?;
+        let mut platforms = Vec::new();
+        for (file, _, own) in &self.sheets.platforms {
+            if let Some(measured) = self.read_subject(&self.platform(file)?)? {
+                platforms.push(Value::Table(platform_table(own, &measured)));
+            }
+        }
+        if platforms.is_empty() {
+            return Err(missing("no platform is measured yet"));
+        }
+        let sheet = &self.sheets.unit;
+        let mut table = Table::new();
+        let unit: Table = [
+            ("workload", Value::from(sheet.workload.as_str())),
+            ("medium", Value::from(sheet.medium.as_str())),
+            ("software", Value::from(sheet.software.as_str())),
+            ("currency", Value::from(sheet.currency.as_str())),
+            ("operations_per_second", with_error(unit.throughput.mean, unit.throughput.error)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect();
+        table.insert("unit".into(), Value::Table(unit));
+        table.insert("platform".into(), Value::Array(platforms));
+        let told = |sentence| Error::Inputs { path: self.folder.clone(), sentence };
+        let comparison: Comparison =
+            table.clone().try_into().map_err(|error: toml::de::Error| told(error.to_string()))?;
+        comparison.check().map_err(told)?;
+        Ok((comparison, table))
+    }
+}
+
+/// Reads a folder of an evaluation, or a file of numbers that were measured elsewhere.
+///
+/// # Errors
+/// See [`Evaluation::comparison`]; and a file may lack a field, or have an unknown or impossible one.
+pub fn read(path: &Path) -> Result<(Comparison, Table), Error> {
+    match path.is_dir() {
+        true => Evaluation::open(path)?.comparison(),
+        false => Comparison::read(path),
+    }
+}
+
+/// A platform as a comparison has it: its own prices, and what was measured.
+fn platform_table(own: &Table, measured: &Measured) -> Table {
+    let kept = ["name", "stage", "price", "item", "litres", "watts"];
+    let mut table: Table = own
+        .iter()
+        .filter(|(name, _)| kept.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    table.insert(
+        "operations_per_second".into(),
+        with_error(measured.throughput.mean, measured.throughput.error),
+    );
+    if let Some(power) = measured.power.filter(|power| power.source != Source::Input) {
+        table.insert("watts".into(), with_error(power.watts, power.error));
+    }
+    table
+}
+
+fn with_error(value: f64, error: Option<f64>) -> Value {
+    let number = |error: f64| {
+        Table::from_iter([("value".to_owned(), value.into()), ("error".to_owned(), error.into())])
+    };
+    error.map_or(Value::Float(value), |error| Value::Table(number(error)))
+}
+
+impl Round {
+    /// Operations per second while they were steady, or of the whole window.
+    pub fn throughput(&self) -> f64 {
+        match self.measurement.steadiness {
+            Some(Steadiness::Steady { throughput, .. }) => throughput.mean,
+            _ => self.measurement.qps(),
+        }
+    }
+}
+
+fn is_enough(rounds: &[Round], least: usize, most: usize) -> bool {
+    let throughputs: Vec<f64> = rounds.iter().map(Round::throughput).collect();
+    let is_steady = least < crate::run::steady::ROUNDS || are_rounds_steady(&throughputs);
+    rounds.len() >= most || rounds.len() >= least && is_steady
+}
+
+/// The number of threads that gave the most.
+fn threads_of(rounds: &[Round]) -> u64 {
+    let found = rounds.first().and_then(|round| round.measurement.saturation.as_ref());
+    found.map_or(1, |found| found.peak_load)
+}
+
+/// The rounds that lie in a folder, in their order; none after the first that is missing.
+fn rounds(place: &Path) -> Result<Vec<Round>, Error> {
+    let read = |number: usize| read_if_there(&place.join(format!("round-{number}.json"))).transpose();
+    (1..).map_while(read).collect()
+}
+
+fn read_if_there<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Io { action: "read", path: path.to_owned(), source }),
+    };
+    let damaged = |error: serde_json::Error| Error::Inputs {
+        path: path.to_owned(),
+        sentence: format!("it is damaged ({error}); remove it, and it is measured again"),
+    };
+    serde_json::from_slice(&text).map(Some).map_err(damaged)
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, json: &Json) -> Result<(), Error> {
+    let failed = |source| Error::Io { action: "write", path: path.to_owned(), source };
+    let new = path.with_extension("new");
+    fs::write(&new, format!("{json:#}\n")).and_then(|()| fs::rename(&new, path)).map_err(failed)
+}
+
+/// The requests of the work to its disk, of all rounds: reads and writes, each with their number per second and mean
+/// bytes.
+fn requests(folder: &Path, rounds: &[Round]) -> Option<[(f64, f64); 2]> {
+    let disk = disk_of(folder).ok()?;
+    let mut sums = [(0.0, 0.0); 2];
+    let mut sec = 0.0;
+    for machine in rounds.iter().map(|round| &round.measurement.machine) {
+        let used = machine.disks.as_ref()?.get(&disk)?;
+        sec += machine.sec;
+        for (sum, (number, bytes)) in
+            sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
+        {
+            sum.0 += number as f64;
+            sum.1 += bytes as f64;
+        }
+    }
+    Some(sums.map(|(number, bytes)| (number / sec, bytes / number.max(1.0))))
+}
+
+/// Below this, a disk is not at work.
+const REQUESTS_PER_SEC_MIN: f64 = 1.0;
+
+/// Raw loads of reads and of writes with as many bytes as the work's requests had.
+fn measure_raw(
+    folder: &Path,
+    asked: &RunSpec,
+    rounds: &[Round],
+    threads: u64,
+    launcher: &Launcher,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Raw, Error> {
+    const FILE_BYTES: u64 = 256 << 20;
+    const SECONDS: f64 = 5.0;
+    const BLOCK: usize = 4096;
+    const BLOCK_MAX: usize = 1 << 20;
+    let found = requests(folder, rounds).unwrap_or_default();
+    let mut load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
+        if per_sec < REQUESTS_PER_SEC_MIN {
+            return Ok(None);
+        }
+        let block_bytes = ((mean_bytes / BLOCK as f64).round() as usize * BLOCK).clamp(BLOCK, BLOCK_MAX);
+        let spec = CeilingSpec {
+            path: folder.join(format!("ziptier-raw-{}", std::process::id())),
+            file_bytes: FILE_BYTES,
+            mix: Mix::percent(read, 100 - read),
+            order: Order::Random,
+            block_bytes,
+            threads,
+            seconds: SECONDS,
+            overwrites: false,
+        };
+        Ok(Some((block_bytes, launcher.ceiling(&spec, asked, progress)?)))
+    };
+    Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
+}
+
+fn shares(subject: &Subject<'_>, rounds: &[Round], raw: Option<&Raw>) -> Shares {
+    let machines = || rounds.iter().map(|round| &round.measurement.machine);
+    let mean = |of: &dyn Fn(&crate::meters::machine::MachineUse) -> Option<f64>| {
+        let all: Option<Vec<f64>> = machines().map(of).collect();
+        Some(Mean::of(&all?)?.mean)
+    };
+    let cpus = &subject.work.cpus();
+    let processors = mean(&|machine| {
+        let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
+        Some(machine.busy_cores(cpus)? / there.max(1) as f64)
+    });
+    let link = subject.platform.and_then(|platform| platform.network_bytes_per_second);
+    let network =
+        link.and_then(|link| mean(&|machine| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
+    let medium = subject.work.folder.as_deref().zip(raw).and_then(|(folder, raw)| {
+        let found = requests(folder, rounds)?;
+        let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
+            raw.map_or(0.0, |(_, ceiling)| per_sec / ceiling.operations_per_sec.max(1e-9))
+        };
+        let [reads, writes] = [share(found[0], raw.reads), share(found[1], raw.writes)];
+        // Limits of a control group are apart for reads and writes; a disk's own time is shared by them.
+        Some(if subject.work.limits().is_none() { reads + writes } else { reads.max(writes) })
+    });
+    Shares { medium, processors, network }
+}
+
+/// More than this, of other programs, and figures are not those of the work.
+const OTHERS_CORES_MAX: f64 = 0.2;
+
+/// Processors that neither the run nor the servers that it asked kept busy.
+fn others_cores(rounds: &[Round]) -> Option<f64> {
+    let of = |round: &Round| {
+        let measured = &round.measurement;
+        let servers = measured.servers.map_or(Some(0.0), |servers| servers.cpu_sec)?;
+        let own = (measured.usage.cpu_sec() + servers) / measured.wall_sec;
+        Some((measured.machine.busy_cores(&[])? - own).max(0.0))
+    };
+    let all: Option<Vec<f64>> = rounds.iter().map(of).collect();
+    Some(Mean::of(&all?)?.mean)
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = if self.stage.is_empty() { String::new() } else { format!(" ({})", self.stage) };
+        let per_sec = grouped(self.throughput.mean, 0);
+        write!(f, "{}{stage}: {per_sec} operations per second", self.name)?;
+        if let Some(reach) = self.throughput.reach_95() {
+            write!(f, ", with 95 % within {}", grouped(reach, 0))?;
+        }
+        write!(f, ", with {} thread(s)", threads_of(&self.rounds))?;
+        let rounds = self.rounds.len();
+        match self.is_steady {
+            true => write!(f, "; {rounds} rounds, steady. ")?,
+            false => write!(f, "; {rounds} round(s), NOT SHOWN TO BE STEADY by the rule for five rounds. ")?,
+        }
+        match self.stage.is_empty() {
+            true => write!(f, "{}", self.shares.verdict())?,
+            false => write!(f, "It was {}.", self.shares)?,
+        }
+        if let Some(power) = self.power {
+            let source = match power.source {
+                Source::Measured => "measured",
+                Source::Modelled => "modelled",
+                Source::Input => "as given",
+            };
+            write!(f, " Power: {:.1} W, {source}.", power.watts)?;
+        }
+        if let Some(cores) = self.others_cores.filter(|cores| *cores > OTHERS_CORES_MAX) {
+            write!(f, " OTHER PROGRAMS kept {cores:.1} processors busy meanwhile.")?;
+        }
+        let missing = self.rounds.first().map_or(Vec::new(), |round| round.measurement.machine.missing());
+        match missing.is_empty() {
+            true => Ok(()),
+            false => write!(f, " Without a meter: {}.", missing.join(", ")),
+        }
+    }
+}

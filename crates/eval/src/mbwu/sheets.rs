@@ -1,0 +1,299 @@
+//! The files of an evaluation: one describes the unit, and one each platform.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use toml::Table;
+
+use crate::bench::confine::{Confinement, DiskLimits};
+use crate::error::Error;
+use crate::inputs::{Inputs, Number, above_0, within};
+use crate::mbwu::comparison::Part;
+use crate::mbwu::power::PowerSheet;
+
+/// The file of the unit in the folder of an evaluation.
+pub(crate) const UNIT: &str = "unit.toml";
+
+/// Files to begin with, with comments.
+const EXAMPLES: [(&str, &str); 3] = [
+    (UNIT, include_str!("../../sheets/mbwu/unit.toml")),
+    ("server.toml", include_str!("../../sheets/mbwu/server.toml")),
+    ("board.toml", include_str!("../../sheets/mbwu/board.toml")),
+];
+
+/// Makes a folder with a unit and two platforms to begin with; returns the names of the files.
+///
+/// # Errors
+/// One of the files is there already, or the system refuses.
+pub fn init(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let paths: Vec<PathBuf> = EXAMPLES.iter().map(|(name, _)| folder.join(name)).collect();
+    if let Some(path) = paths.iter().find(|path| path.exists()) {
+        let expected = "it is there already; give a new folder";
+        return Err(Error::invalid("folder of an evaluation", path.display().to_string(), expected));
+    }
+    let failed = |action, path: &Path, source| Error::Io { action, path: path.to_owned(), source };
+    fs::create_dir_all(folder).map_err(|source| failed("create", folder, source))?;
+    for (path, (_, text)) in paths.iter().zip(EXAMPLES) {
+        fs::write(path, text).map_err(|source| failed("write", path, source))?;
+    }
+    Ok(paths)
+}
+
+/// The unit: what is done, on which medium, by which software.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UnitSheet {
+    /// The workload in words.
+    pub(crate) workload: String,
+    /// The medium in words.
+    pub(crate) medium: String,
+    /// The software and its version in words.
+    pub(crate) software: String,
+    /// Options of `ziptier bench` that say what is done, the same on all platforms.
+    pub(crate) bench: Words,
+    /// Sign of the currency.
+    #[serde(default = "dollar")]
+    pub(crate) currency: String,
+    /// Rounds at least; more follow until their throughputs are steady.
+    #[serde(default = "five")]
+    pub(crate) rounds: usize,
+    /// Rounds at most.
+    #[serde(default = "twenty_five")]
+    pub(crate) rounds_max: usize,
+    /// The longest timed window of a round.
+    #[serde(default = "minute")]
+    pub(crate) seconds: f64,
+    /// The largest number of threads.
+    #[serde(default = "threads")]
+    pub(crate) threads_max: u64,
+    /// The platform that others of its stage are compared with, by the name of its file without the ending; the first
+    /// by name where it is missing.
+    pub(crate) base: Option<String>,
+    /// How the unit is constructed.
+    pub(crate) work: Work,
+}
+
+/// A platform that is compared.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlatformSheet {
+    /// Its name.
+    pub(crate) name: String,
+    /// Where clients and media are.
+    pub(crate) stage: String,
+    /// Price of all that the work needs; the sum of the items where it is missing.
+    pub(crate) price: Option<Number>,
+    /// The bill of materials.
+    #[serde(rename = "item", default)]
+    pub(crate) items: Vec<Part>,
+    /// Volume.
+    pub(crate) litres: Option<Number>,
+    /// Watts during the work, where they are known.
+    pub(crate) watts: Option<Number>,
+    /// How watts are found, where they are not.
+    pub(crate) power: Option<PowerSheet>,
+    /// Bytes per second that the link of the clients can carry.
+    pub(crate) network_bytes_per_second: Option<Number>,
+    /// How the work is done; what is missing is as for the unit.
+    #[serde(default)]
+    pub(crate) work: Work,
+}
+
+/// How work is done, and on what.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Work {
+    /// Options of `ziptier bench` that say who does the work.
+    pub(crate) bench: Option<Words>,
+    /// A command that starts a server for each round; the limits below are its own. `{folder}` in it stands for a fresh
+    /// folder on the medium.
+    pub(crate) server: Option<Words>,
+    /// Processors that may be used; all of them where it is missing.
+    pub(crate) cpus: Option<Vec<usize>>,
+    /// A folder on the medium; none if the work needs no medium of this machine.
+    pub(crate) folder: Option<PathBuf>,
+    /// Bytes of memory that may be used, the kernel's cache of files included.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Limits that make a slower medium of the folder's disk.
+    pub(crate) disk: Option<DiskLimits>,
+}
+
+/// Options of a command: a text that is parted at white space, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected options as one text, or as a list of texts")]
+pub(crate) enum Words {
+    Text(String),
+    List(Vec<String>),
+}
+
+impl Words {
+    pub(crate) fn list(&self) -> Vec<String> {
+        match self {
+            Words::Text(text) => text.split_whitespace().map(str::to_owned).collect(),
+            Words::List(list) => list.clone(),
+        }
+    }
+}
+
+fn dollar() -> String {
+    "$".into()
+}
+
+fn five() -> usize {
+    5
+}
+
+fn twenty_five() -> usize {
+    25
+}
+
+fn minute() -> f64 {
+    60.0
+}
+
+fn threads() -> u64 {
+    64
+}
+
+impl Work {
+    pub(crate) fn confinement(&self) -> Confinement {
+        Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
+    }
+
+    /// The processors that may be used; none for all.
+    pub(crate) fn cpus(&self) -> Vec<usize> {
+        self.cpus.clone().unwrap_or_default()
+    }
+
+    /// Limits of the disk, if there are any.
+    pub(crate) fn limits(&self) -> DiskLimits {
+        self.disk.unwrap_or_default()
+    }
+
+    /// The same, with what is missing here as `unit` has it.
+    fn or(self, unit: &Work) -> Work {
+        let is_same_target = self.bench.is_none();
+        Work {
+            bench: self.bench.or_else(|| unit.bench.clone()),
+            // Another target has no use for the unit's server.
+            server: self.server.or_else(|| unit.server.clone().filter(|_| is_same_target)),
+            cpus: self.cpus.or_else(|| unit.cpus.clone()),
+            folder: self.folder.or_else(|| unit.folder.clone()),
+            memory_bytes: self.memory_bytes.or(unit.memory_bytes),
+            disk: self.disk.or(unit.disk),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match &self.folder {
+            Some(folder) if !folder.is_dir() => {
+                Err(format!("work.folder is {}, which is no folder of this machine", folder.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Inputs for UnitSheet {
+    fn check(&self) -> Result<(), String> {
+        let rounds = |name, given: usize| within(name, Number(given as f64), 1.0, 100.0);
+        rounds("rounds", self.rounds)?;
+        rounds("rounds_max", self.rounds_max)?;
+        if self.rounds > self.rounds_max {
+            return Err(format!("rounds is {}, more than rounds_max, {}", self.rounds, self.rounds_max));
+        }
+        within("seconds", Number(self.seconds), 1.0, 86_400.0)?;
+        within("threads_max", Number(self.threads_max as f64), 1.0, 1_024.0)?;
+        if self.work.folder.is_none() && !self.work.limits().is_none() {
+            return Err(
+                "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
+            );
+        }
+        self.work.check()
+    }
+}
+
+impl Inputs for PlatformSheet {
+    fn check(&self) -> Result<(), String> {
+        if self.price.is_some() && !self.items.is_empty() {
+            return Err("price is given, and items, too; leave one out".into());
+        }
+        if self.watts.is_some() && self.power.is_some() {
+            return Err("watts is given, and power, too; leave one out".into());
+        }
+        let numbers = [
+            ("price", self.price),
+            ("litres", self.litres),
+            ("watts", self.watts),
+            ("network_bytes_per_second", self.network_bytes_per_second),
+        ];
+        for (name, number) in numbers {
+            number.map_or(Ok(()), |number| above_0(name, number))?;
+        }
+        for item in &self.items {
+            within(&format!("price of the item {}", item.name), item.price, 0.0, f64::MAX)?;
+            within(&format!("quantity of the item {}", item.name), item.quantity, 0.0, f64::MAX)?;
+        }
+        self.power.as_ref().map_or(Ok(()), PowerSheet::check)?;
+        self.work.check()
+    }
+}
+
+/// All files of an evaluation.
+#[derive(Debug, Clone)]
+pub(crate) struct Sheets {
+    pub(crate) unit: UnitSheet,
+    /// Platforms by the names of their files, without the ending.
+    pub(crate) platforms: Vec<(String, PlatformSheet, Table)>,
+}
+
+impl Sheets {
+    /// Reads the folder.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has a field that is missing, unknown or impossible; or there is no platform, or two of
+    /// the same name and stage.
+    pub(crate) fn read(folder: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Io { action: "read", path: folder.to_owned(), source };
+        let entries = fs::read_dir(folder).map_err(failed)?;
+        let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+        let mut paths = paths.map_err(failed)?;
+        paths.sort();
+        let (unit, _) = UnitSheet::read(&folder.join(UNIT))?;
+        let mut platforms: Vec<(String, PlatformSheet, Table)> = Vec::new();
+        for path in paths {
+            let Some(stem) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".toml")) else {
+                continue;
+            };
+            if path.ends_with(UNIT) {
+                continue;
+            }
+            let (mut sheet, table) = PlatformSheet::read(&path)?;
+            sheet.work = sheet.work.or(&unit.work);
+            let is_same = |(_, other, _): &&(String, PlatformSheet, Table)| {
+                other.name == sheet.name && other.stage == sheet.stage
+            };
+            if let Some((other, ..)) = platforms.iter().find(is_same) {
+                let sentence = format!("{other}.toml has the same name and stage; give it another name");
+                return Err(Error::Inputs { path, sentence });
+            }
+            platforms.push((stem.to_owned(), sheet, table));
+        }
+        if let Some(base) = &unit.base {
+            let Some(place) = platforms.iter().position(|(file, ..)| file == base) else {
+                let sentence = format!("base is {base}, and there is no {base}.toml");
+                return Err(Error::Inputs { path: folder.join(UNIT), sentence });
+            };
+            platforms[..=place].rotate_right(1);
+        }
+        match platforms.is_empty() {
+            true => Err(Error::invalid(
+                "folder of an evaluation",
+                folder.display().to_string(),
+                "it has no platform; add a file beside unit.toml",
+            )),
+            false => Ok(Sheets { unit, platforms }),
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Meters of the whole machine: processors, disks, network interfaces, page cache and energy.
+//!
+//! The kernel counts since the machine started. A [`Reading`] is what it says at one moment, and [`MachineUse`] the
+//! difference of two. A meter that a machine lacks is missing from both, never zero.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+/// The unit of `/proc/diskstats`, whatever a disk's own sectors are.
+const SECTOR_BYTES: u64 = 512;
+
+/// The counts of the kernel at one moment.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Reading {
+    unix_sec: f64,
+    /// Ticks of each processor: busy, and all.
+    cores: Option<Vec<(u64, u64)>>,
+    disks: Option<BTreeMap<String, DiskCounts>>,
+    interfaces: Option<BTreeMap<String, InterfaceCounts>>,
+    page_cache_bytes: Option<u64>,
+    own_io: Option<(u64, u64)>,
+    /// Microjoules of each RAPL package, and the count at which it begins anew.
+    packages: Option<BTreeMap<String, (u64, u64)>>,
+    /// Watts of sensors that tell a power, not an energy.
+    sensor_watts: Option<f64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct DiskCounts {
+    reads: u64,
+    read_sectors: u64,
+    writes: u64,
+    written_sectors: u64,
+    busy_ms: u64,
+    waiting_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct InterfaceCounts {
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+/// What a machine did between two moments. `None` marks a meter that it lacks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachineUse {
+    /// The first moment, in seconds since 1970.
+    pub from_unix_sec: f64,
+    /// Seconds between them.
+    pub sec: f64,
+    /// The busy share of each processor, from 0 to 1.
+    pub cores: Option<Vec<f64>>,
+    /// Disks by their names in `/sys/block`.
+    pub disks: Option<BTreeMap<String, DiskUse>>,
+    /// Network interfaces by their names; `lo` is the loopback.
+    pub interfaces: Option<BTreeMap<String, InterfaceUse>>,
+    /// Bytes of files that the kernel keeps in memory, at the second moment.
+    pub page_cache_bytes: Option<u64>,
+    /// Bytes that this process had read from and written to disks.
+    pub own_io: Option<OwnIo>,
+    /// Energy, by meters of the machine itself.
+    pub joules: Option<f64>,
+}
+
+/// What a disk did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// Finished reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Finished writes.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The share of time with a request under way, from 0 to 1. A disk that serves many requests at once can be far
+    /// from its limit at 1.
+    pub busy: f64,
+    /// Requests under way on average.
+    pub queue: f64,
+}
+
+/// What a network interface did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct InterfaceUse {
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+}
+
+/// Bytes that the kernel moved between disks and a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct OwnIo {
+    /// Read.
+    pub read_bytes: u64,
+    /// Written.
+    pub written_bytes: u64,
+}
+
+impl Reading {
+    /// Reads all meters that this machine has.
+    pub(crate) fn now() -> Self {
+        let text = |path: &str| fs::read_to_string(path).ok();
+        Reading {
+            unix_sec: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
+            disks: text("/proc/diskstats").map(|stats| disks(&stats, is_whole_disk)),
+            interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev)),
+            page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
+            own_io: text("/proc/self/io").and_then(|io| own_io(&io)),
+            packages: packages(Path::new("/sys/class/powercap")),
+            sensor_watts: sensor_watts(Path::new("/sys/class/hwmon")),
+        }
+    }
+
+    /// What happened between `before` and this reading.
+    pub(crate) fn since(&self, before: &Reading) -> MachineUse {
+        let sec = self.unix_sec - before.unix_sec;
+        MachineUse {
+            from_unix_sec: before.unix_sec,
+            sec,
+            cores: both(&self.cores, &before.cores, |now, then| {
+                let busy = |(now, then): (&(u64, u64), &(u64, u64))| {
+                    let all = now.1.saturating_sub(then.1);
+                    now.0.saturating_sub(then.0) as f64 / all.max(1) as f64
+                };
+                now.iter().zip(then).map(busy).collect()
+            }),
+            disks: both(&self.disks, &before.disks, |now, then| {
+                differences(now, then, |now, then| now.since(then, sec))
+            }),
+            interfaces: both(&self.interfaces, &before.interfaces, |now, then| {
+                differences(now, then, |now, then| InterfaceUse {
+                    received_bytes: now.received_bytes.saturating_sub(then.received_bytes),
+                    sent_bytes: now.sent_bytes.saturating_sub(then.sent_bytes),
+                })
+            }),
+            page_cache_bytes: self.page_cache_bytes,
+            own_io: both(&self.own_io, &before.own_io, |now, then| OwnIo {
+                read_bytes: now.0.saturating_sub(then.0),
+                written_bytes: now.1.saturating_sub(then.1),
+            }),
+            joules: both(&self.packages, &before.packages, joules).or_else(|| {
+                // Between two readings, power is taken to change steadily.
+                both(&self.sensor_watts, &before.sensor_watts, |now, then| (now + then) / 2.0 * sec)
+            }),
+        }
+    }
+}
+
+impl DiskCounts {
+    fn since(&self, before: &DiskCounts, sec: f64) -> DiskUse {
+        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e3 / sec.max(1e-9);
+        DiskUse {
+            reads: self.reads.saturating_sub(before.reads),
+            read_bytes: self.read_sectors.saturating_sub(before.read_sectors) * SECTOR_BYTES,
+            writes: self.writes.saturating_sub(before.writes),
+            written_bytes: self.written_sectors.saturating_sub(before.written_sectors) * SECTOR_BYTES,
+            busy: share(self.busy_ms, before.busy_ms).min(1.0),
+            queue: share(self.waiting_ms, before.waiting_ms),
+        }
+    }
+}
+
+impl MachineUse {
+    /// Processors kept busy on average, of those with the given numbers; of all if there are none.
+    pub fn busy_cores(&self, of: &[usize]) -> Option<f64> {
+        let cores = self.cores.as_ref()?;
+        match of {
+            [] => Some(cores.iter().sum()),
+            of => of.iter().map(|core| cores.get(*core).copied()).sum(),
+        }
+    }
+
+    /// The sum over all disks of what `bytes` says of one.
+    pub fn disk_bytes(&self, bytes: impl Fn(&DiskUse) -> u64) -> Option<u64> {
+        Some(self.disks.as_ref()?.values().map(bytes).sum())
+    }
+
+    /// Bytes that went over the network. What the loopback sends it also receives, so that counts once.
+    pub fn network_bytes(&self) -> Option<u64> {
+        let of = |(name, one): (&String, &InterfaceUse)| match name.as_str() {
+            "lo" => one.sent_bytes,
+            _ => one.sent_bytes + one.received_bytes,
+        };
+        Some(self.interfaces.as_ref()?.iter().map(of).sum())
+    }
+
+    /// Mean power, by meters of the machine itself.
+    pub fn watts(&self) -> Option<f64> {
+        self.joules.map(|joules| joules / self.sec.max(1e-9))
+    }
+
+    /// The meters that this machine lacks, in words.
+    pub fn missing(&self) -> Vec<&'static str> {
+        [
+            ("processors", self.cores.is_none()),
+            ("disks", self.disks.is_none()),
+            ("network", self.interfaces.is_none()),
+            ("page cache", self.page_cache_bytes.is_none()),
+            ("disk traffic of the process", self.own_io.is_none()),
+            ("power", self.joules.is_none()),
+        ]
+        .into_iter()
+        .filter_map(|(name, is_missing)| is_missing.then_some(name))
+        .collect()
+    }
+}
+
+fn both<T, U>(now: &Option<T>, then: &Option<T>, join: impl Fn(&T, &T) -> U) -> Option<U> {
+    Some(join(now.as_ref()?, then.as_ref()?))
+}
+
+/// Of each name that both have, what `join` makes of the two.
+fn differences<T, U>(
+    now: &BTreeMap<String, T>,
+    then: &BTreeMap<String, T>,
+    join: impl Fn(&T, &T) -> U,
+) -> BTreeMap<String, U> {
+    now.iter().filter_map(|(name, now)| Some((name.clone(), join(now, then.get(name)?)))).collect()
+}
+
+/// Busy and all ticks of each processor, from `/proc/stat`. Waiting for a disk is no work, nor is time that the host of
+/// a virtual machine gave to others.
+fn cores(stat: &str) -> Vec<(u64, u64)> {
+    let of = |line: &str| {
+        let (name, ticks) = line.split_once(' ')?;
+        name.strip_prefix("cpu")?.parse::<usize>().ok()?;
+        let ticks: Vec<u64> = ticks.split_whitespace().take(8).map_while(|tick| tick.parse().ok()).collect();
+        let idle: u64 = [3, 4, 7].iter().filter_map(|place| ticks.get(*place)).sum();
+        let all: u64 = ticks.iter().sum();
+        Some((all - idle, all))
+    };
+    stat.lines().filter_map(of).collect()
+}
+
+fn disks(stats: &str, is_whole: impl Fn(&str) -> bool) -> BTreeMap<String, DiskCounts> {
+    let of = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let name = *fields.get(2)?;
+        let count = |place: usize| fields.get(place)?.parse::<u64>().ok();
+        let counts = DiskCounts {
+            reads: count(3)?,
+            read_sectors: count(5)?,
+            writes: count(7)?,
+            written_sectors: count(9)?,
+            busy_ms: count(12)?,
+            waiting_ms: count(13)?,
+        };
+        is_whole(name).then(|| (name.to_owned(), counts))
+    };
+    stats.lines().filter_map(of).collect()
+}
+
+/// Whether it is a disk of its own: not a partition, nor a device that lies on others, nor one in memory.
+fn is_whole_disk(name: &str) -> bool {
+    let block = Path::new("/sys/block").join(name);
+    block.join("device").exists() || (name.starts_with("nvme") && block.exists())
+}
+
+fn interfaces(dev: &str) -> BTreeMap<String, InterfaceCounts> {
+    let of = |line: &str| {
+        let (name, counts) = line.split_once(':')?;
+        let counts: Vec<u64> = counts.split_whitespace().map_while(|count| count.parse().ok()).collect();
+        let counts = InterfaceCounts { received_bytes: *counts.first()?, sent_bytes: *counts.get(8)? };
+        Some((name.trim().to_owned(), counts))
+    };
+    dev.lines().filter_map(of).collect()
+}
+
+fn page_cache_bytes(meminfo: &str) -> Option<u64> {
+    let kib =
+        |line: &str| line.strip_prefix("Cached:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
+    meminfo.lines().find_map(kib).map(|kib| kib << 10)
+}
+
+fn own_io(io: &str) -> Option<(u64, u64)> {
+    let count = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+    Some((count("read_bytes:")?, count("write_bytes:")?))
+}
+
+/// The packages of RAPL, each with its energy in microjoules and the count after which it begins anew.
+fn packages(powercap: &Path) -> Option<BTreeMap<String, (u64, u64)>> {
+    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let packages: BTreeMap<String, (u64, u64)> = fs::read_dir(powercap)
+        .ok()?
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let name = path.file_name()?.to_str()?.to_owned();
+            // intel-rapl:0 is a package, intel-rapl:0:1 a part of it.
+            let is_package = name.starts_with("intel-rapl:") && name.matches(':').count() == 1;
+            let energy = number(&path.join("energy_uj")).filter(|_| is_package)?;
+            Some((name, (energy, number(&path.join("max_energy_range_uj"))?)))
+        })
+        .collect();
+    (!packages.is_empty()).then_some(packages)
+}
+
+fn joules(now: &BTreeMap<String, (u64, u64)>, then: &BTreeMap<String, (u64, u64)>) -> f64 {
+    let of = |(now, range): &(u64, u64), (then, _): &(u64, u64)| match now.checked_sub(*then) {
+        Some(grown) => grown,
+        None => now + range.saturating_sub(*then),
+    };
+    differences(now, then, of).into_values().sum::<u64>() as f64 / 1e6
+}
+
+/// The sum of all sensors of power.
+fn sensor_watts(hwmon: &Path) -> Option<f64> {
+    let sensors = fs::read_dir(hwmon).ok()?.filter_map(|chip| fs::read_dir(chip.ok()?.path()).ok());
+    let watts = |path: &Path| {
+        let name = path.file_name()?.to_str()?;
+        let is_power = name.starts_with("power") && (name.ends_with("_input") || name.ends_with("_average"));
+        let text = fs::read_to_string(path).ok().filter(|_| is_power)?;
+        Some(text.trim().parse::<u64>().ok()? as f64 / 1e6)
+    };
+    sensors.flatten().filter_map(|file| watts(&file.ok()?.path())).reduce(|sum, more| sum + more)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(sec: f64, ticks: u64) -> Reading {
+        let stat = format!(
+            "cpu  1 2 3\ncpu0 {} 0 10 {} 5 0 0 7 0 0\ncpu1 10 0 10 {} 0 0 0 0 0 0\nintr 9",
+            50 + ticks,
+            100,
+            100 + ticks
+        );
+        let disk = format!(
+            "   8  0 sda {t} 1 {s} 2 {t} 3 {s} 4 0 {t} {t} 0\n 8 1 sda1 1 1 1 1 1 1 1 1 0 1 1",
+            t = ticks * 10,
+            s = ticks * 8
+        );
+        let dev = format!(
+            "Inter-| Receive\n face |bytes\n    lo: {ticks} 0 0 0 0 0 0 0 {ticks} 0\n  eth0:7 0 0 0 0 0 0 0 {} 0",
+            ticks * 2
+        );
+        Reading {
+            unix_sec: sec,
+            cores: Some(cores(&stat)),
+            disks: Some(disks(&disk, |name| name == "sda")),
+            interfaces: Some(interfaces(&dev)),
+            page_cache_bytes: page_cache_bytes("MemFree: 1 kB\nCached:   4 kB\nSwapCached: 9 kB"),
+            own_io: own_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 0"),
+            packages: None,
+            sensor_watts: Some(100.0 + ticks as f64),
+        }
+    }
+
+    #[test]
+    fn counts_of_the_kernel_become_shares_and_bytes() {
+        let done = reading(12.0, 100).since(&reading(10.0, 0));
+        assert_eq!((done.from_unix_sec, done.sec), (10.0, 2.0));
+        assert_eq!(done.cores, Some(vec![1.0, 0.0]));
+        assert_eq!(
+            (done.busy_cores(&[]), done.busy_cores(&[1]), done.busy_cores(&[2])),
+            (Some(1.0), Some(0.0), None)
+        );
+        let disks = done.disks.as_ref().unwrap();
+        let sda = DiskUse {
+            reads: 1_000,
+            read_bytes: 800 * 512,
+            writes: 1_000,
+            written_bytes: 800 * 512,
+            busy: 0.5,
+            queue: 0.5,
+        };
+        assert_eq!((disks.len(), disks["sda"]), (1, sda));
+        assert_eq!(done.disk_bytes(|disk| disk.read_bytes), Some(800 * 512));
+        assert_eq!(done.network_bytes(), Some(100 + 200));
+        assert_eq!(done.page_cache_bytes, Some(4096));
+        assert_eq!(done.own_io, Some(OwnIo::default()));
+        assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));
+        assert!(done.missing().is_empty());
+    }
+
+    #[test]
+    fn a_meter_that_is_missing_is_no_zero() {
+        let nothing = Reading::default().since(&Reading::default());
+        assert_eq!(nothing.missing().len(), 6);
+        assert_eq!((nothing.busy_cores(&[]), nothing.network_bytes(), nothing.watts()), (None, None, None));
+        // A meter that vanishes is missing, too.
+        let vanished = Reading { disks: None, ..reading(12.0, 100) }.since(&reading(10.0, 0));
+        assert_eq!(vanished.missing(), ["disks"]);
+    }
+
+    #[test]
+    fn energy_is_that_of_packages_even_if_the_count_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, energy: u64| {
+            let package = folder.path().join(name);
+            fs::create_dir_all(&package).unwrap();
+            fs::write(package.join("energy_uj"), format!("{energy}\n")).unwrap();
+            fs::write(package.join("max_energy_range_uj"), "10000000\n").unwrap();
+        };
+        assert_eq!(packages(&folder.path().join("none")), None);
+        assert_eq!(packages(folder.path()), None);
+        write("intel-rapl:0", 9_000_000);
+        write("intel-rapl:0:0", 5_000_000);
+        write("intel-rapl:1", 1_000_000);
+        let then = packages(folder.path()).unwrap();
+        assert_eq!(then.len(), 2, "a part of a package does not count again");
+        write("intel-rapl:0", 2_000_000);
+        write("intel-rapl:1", 1_500_000);
+        assert_eq!(joules(&packages(folder.path()).unwrap(), &then), 3.0 + 0.5);
+    }
+
+    #[test]
+    fn sensors_of_power_are_added() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(sensor_watts(folder.path()), None);
+        for (chip, file, text) in [
+            ("hwmon0", "power1_input", "5000000"),
+            ("hwmon1", "power1_average", "2500000"),
+            ("hwmon1", "temp1_input", "40000"),
+        ] {
+            fs::create_dir_all(folder.path().join(chip)).unwrap();
+            fs::write(folder.path().join(chip).join(file), text).unwrap();
+        }
+        assert_eq!(sensor_watts(folder.path()), Some(7.5));
+    }
+
+    #[test]
+    fn this_machine_has_processors_and_a_page_cache() {
+        let before = Reading::now();
+        let done = Reading::now().since(&before);
+        assert!(done.cores.is_some_and(|cores| !cores.is_empty()));
+        assert!(done.page_cache_bytes.is_some_and(|bytes| bytes > 0));
+    }
+}

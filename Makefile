@@ -105,7 +105,7 @@ test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; nee
 	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told
 
 test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
-  the server, and a node of Cassandra 6: six minutes of two cores
+  the server, the keys of the benchmark against YCSB, and a node of Cassandra 6: six minutes of two cores
 	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-jvm
 

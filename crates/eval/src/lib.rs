@@ -104,5 +104,7 @@ pub use target::{
     Answers, Batch, Config, Counters, EngineUnavailable, Gone, Records, Target, TargetError, Work,
 };
 pub use workload::distribution::Distribution;
+pub use workload::mix::{Mix, Operation};
 pub use workload::pace::Pace;
-pub use workload::{LoadOrder, Mix, Operation, SCAN_RECORDS, Workload};
+pub use workload::scan::ScanLength;
+pub use workload::{LoadOrder, Settings, Workload};

@@ -29,7 +29,7 @@ use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::run::clock::Clock;
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spec::{RunSpec, TrainOn};
-use crate::run::window::{Arena, Offer, Window};
+use crate::run::window::{Arena, Window};
 use crate::run::worker::{Buffers, Mistakes, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::workload::LoadOrder;
@@ -58,7 +58,7 @@ pub(crate) fn run<T: Target>(
     progress("reading the corpus");
     let spaces = spaces(spec)?;
     let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
-    let law = KeyLaw::new(spec.distribution, spec.keys);
+    let law = KeyLaw::with_inserts(spec.distribution, spec.keys, spec.inserts_expected());
     let mut buffers = worker_buffers::<T>(spec);
     let perf = perf_control(spec)?;
     let empty = meters.memory();
@@ -130,10 +130,10 @@ pub(crate) fn run<T: Target>(
         spaces: &spaces,
         perf: perf.as_ref(),
     };
-    let mut window = match spec.workload.is_fill() {
+    let (window, steps, saturation) = match spec.workload.is_fill() {
         true => {
             let machine = Reading::now().since(&before_load_machine);
-            Window::of_load(
+            let window = Window::of_load(
                 spec,
                 load_sec,
                 load_usage,
@@ -141,20 +141,13 @@ pub(crate) fn run<T: Target>(
                 load_modelled,
                 arena.counters(),
                 machine,
-            )
+            );
+            (window, Vec::new(), None)
         }
-        false => arena.window(&mut buffers, Offer::of(spec)),
+        false => arena.windows(&mut buffers, progress)?,
     };
-    let (mut steps, mut saturation) = (Vec::new(), None);
-    match spec.pace {
-        Pace::UntilP99(limit_us) => {
-            (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
-        }
-        Pace::Saturated(threads_max) => {
-            let found = arena.saturate(&mut buffers, threads_max, progress)?;
-            (window, saturation) = (found.0, Some(found.1));
-        }
-        Pace::Closed | Pace::Rate(_) => {}
+    if buffers.iter().any(Buffers::lacks_room) {
+        return Err(spec.lacks_room());
     }
     has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
 
@@ -230,7 +223,7 @@ pub(crate) fn run<T: Target>(
         saturation,
         steadiness: window.steadiness,
         descriptions,
-        notes: notes(spec, &spaces, empty, end),
+        notes: notes(spec, &spaces, keys, [empty, end]),
     })
 }
 
@@ -274,14 +267,19 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
             Ok(match spec.train_on {
                 TrainOn::All => Spaces {
                     train: None,
-                    measured: Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len)?)),
+                    measured: Arc::new(Oracle::with_room(
+                        spec.key_shape,
+                        0,
+                        [spec.keys, spec.inserts_max()],
+                        values(0..len)?,
+                    )),
                 },
                 TrainOn::FirstHalf => Spaces {
                     train: Some(Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len / 2)?))),
-                    measured: Arc::new(Oracle::new(
+                    measured: Arc::new(Oracle::with_room(
                         spec.key_shape,
                         spec.keys,
-                        spec.keys,
+                        [spec.keys, spec.inserts_max()],
                         values(len / 2..len)?,
                     )),
                 },
@@ -301,7 +299,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
     (0..spec.instances * spec.threads_max())
-        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize))
+        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize, spec.workload.scan.max as usize))
         .collect()
 }
 
@@ -334,11 +332,11 @@ pub(crate) fn load<T: Target>(
     order: LoadOrder,
     mistakes: &mut Mistakes,
 ) {
-    let random = Permutation::new(oracle.len(), 0x10ad);
+    let random = Permutation::new(oracle.loaded(), 0x10ad);
     let threads = if order == LoadOrder::Sequential { 1 } else { threads };
     let part = |thread: u64| {
         let mut part = Mistakes::default();
-        let mut positions = (thread..oracle.len()).step_by(threads as usize).peekable();
+        let mut positions = (thread..oracle.loaded()).step_by(threads as usize).peekable();
         let (mut indices, mut records) = (Vec::new(), Vec::new());
         while positions.peek().is_some() && part.gone.is_none() {
             indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
@@ -369,13 +367,13 @@ pub(crate) fn load<T: Target>(
     });
 }
 
-/// Reads every key and checks it.
+/// Reads every key that was ever written and checks it.
 pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     if T::CHECKED_AT_ONCE > 1 {
         return check_all_in_groups(target, oracle, mistakes);
     }
     let mut value = Vec::new();
-    for index in 0..oracle.len() {
+    for index in 0..oracle.used() {
         let before = oracle.observe(index);
         match target.get(&oracle.key(index), &mut value) {
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
@@ -390,8 +388,9 @@ pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut M
 
 fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     let mut batch = T::Batch::default();
-    for first in (0..oracle.len()).step_by(T::CHECKED_AT_ONCE) {
-        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(oracle.len());
+    let end = oracle.used();
+    for first in (0..end).step_by(T::CHECKED_AT_ONCE) {
+        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(end);
         let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
         let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
         if let Err(error) = target.multi_get(&keys, &mut batch) {
@@ -441,11 +440,12 @@ fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
     (raw_bytes - keys * KEY_BYTES as u64) as f64 / source.max(1) as f64
 }
 
-fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<String> {
+fn notes(spec: &RunSpec, spaces: &[Spaces], keys: u64, [empty, end]: [Memory; 2]) -> Vec<String> {
     let mut notes = vec![format!(
         "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
         empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
     )];
+    notes.extend(spec.workload.notes.iter().cloned());
     let slices = spaces.first().map_or(0, |spaces| spaces.measured.values().slice_count());
     if spec.train_on == TrainOn::FirstHalf {
         notes.push(
@@ -454,10 +454,10 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<S
                 .into(),
         );
     }
-    if slices < spec.keys {
+    let keys = keys.div_ceil(spec.instances).max(spec.keys);
+    if slices < keys {
         notes.push(format!(
-            "the corpus has {slices} different values for {} keys: some keys have equal values",
-            spec.keys
+            "the corpus has {slices} different values for {keys} keys: some keys have equal values"
         ));
     }
     notes

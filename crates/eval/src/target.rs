@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
 use crate::target::options::TargetOptions;
-use crate::workload::Operation;
+use crate::workload::mix::Operation;
 
 /// The error of a target, with its own message.
 pub type TargetError = Box<dyn StdError + Send + Sync>;

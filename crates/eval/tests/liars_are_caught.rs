@@ -104,14 +104,17 @@ impl<L: Lie> Target for Liar<L> {
 /// Runs the liar with a workload and returns the wrong answers that were found and the first of them.
 fn caught<L: Lie>(workload: Workload, multi_get: usize, threads: u64) -> (u64, String) {
     let registration = Registration::of::<Liar<L>>("liar", "breaks a promise", &["none"]);
+    let usual = RunSpec::new("liar", "json");
     let spec = RunSpec {
+        distribution: workload.settings.distribution.unwrap_or(usual.distribution),
         workload,
         multi_get,
+        multi_put: multi_get,
         threads,
         keys: 2_000,
         operations: Some(10_000),
         warmup_seconds: 0.0,
-        ..RunSpec::new("liar", "json")
+        ..usual
     };
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();
@@ -131,9 +134,11 @@ fn write_only() -> Workload {
 fn an_honest_target_passes() {
     struct Honest;
     impl Lie for Honest {}
-    for workload in
-        [read_only(), write_only(), Workload::mixed("read=40,write=40,delete=10,scan=10").unwrap()]
-    {
+    let mixes = ["read=40,write=40,delete=10,scan=10", "read=10,delete=10,scan=10,insert=40,rmw=30"];
+    let mixes = mixes.map(Workload::mixed);
+    let ycsb = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"].map(Workload::named);
+    let all = mixes.into_iter().chain(ycsb).map(Result::unwrap);
+    for workload in all.chain([read_only(), write_only()]) {
         for threads in [1, 3] {
             assert_eq!(caught::<Honest>(workload.clone(), 1, threads), (0, String::new()));
         }
@@ -286,6 +291,48 @@ fn a_scan_that_skips_a_key_is_caught() {
         }
     }
     assert!(caught::<SkipsTheThird>(Workload::mixed("scan=100").unwrap(), 1, 1).1.contains("missed"));
+}
+
+/// An even mix inserts the keys from number 2,000 on.
+fn is_new(key: &[u8]) -> bool {
+    key >= b"key:000000002000".as_slice()
+}
+
+#[test]
+fn losing_one_new_key_in_a_hundred_is_caught() {
+    struct LosesNewKeys;
+    impl Lie for LosesNewKeys {
+        fn keeps_put(key: &[u8], count: u64) -> bool {
+            !is_new(key) || !count.is_multiple_of(100)
+        }
+    }
+    // Nothing but the final check reads the new keys of the first.
+    let (wrong, _) = caught::<LosesNewKeys>(Workload::mixed("insert=100").unwrap(), 1, 1);
+    assert_eq!(wrong, 100);
+    for mix in ["ycsb-d", "ycsb-e"] {
+        assert!(caught::<LosesNewKeys>(Workload::named(mix).unwrap(), 1, 2).0 > 0, "{mix}");
+    }
+}
+
+#[test]
+fn a_read_modify_write_checks_its_read_and_its_write() {
+    struct LosesWrites;
+    impl Lie for LosesWrites {
+        fn keeps_put(_: &[u8], count: u64) -> bool {
+            count < 2_000
+        }
+    }
+    struct AnswersWrong;
+    impl Lie for AnswersWrong {
+        fn answer(found: &mut bool, _: &mut Vec<u8>) {
+            *found = false;
+        }
+    }
+    let modify = || Workload::mixed("rmw=100").unwrap();
+    // Each key once by the final check, and each operation on a key that was written before.
+    let (wrong, _) = caught::<LosesWrites>(modify(), 1, 1);
+    assert!((7_000..12_000).contains(&wrong), "{wrong}");
+    assert_eq!(caught::<AnswersWrong>(modify(), 1, 1).0, 12_000);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 //! after its read. The answer must be one of the versions that were current in between. That is exactly one if there
 //! was no write meanwhile, and the old or the new one if a write was under way.
 //!
-//! A word is 4 bytes per key, allocated before memory is measured.
+//! A word is 4 bytes per key, allocated before memory is measured. Keys that are inserted later have words, too: those
+//! behind the loaded keys.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,22 +61,47 @@ pub struct Oracle {
     first: u64,
     values: Values,
     words: Vec<AtomicU32>,
+    /// Keys that are loaded; the others are inserted later.
+    loaded: u64,
     deletions: AtomicBool,
 }
 
 impl Oracle {
     /// `count` keys with the numbers from `first` on, none of which exists yet.
     pub fn new(shape: KeyShape, first: u64, count: u64, values: Values) -> Self {
+        Self::with_room(shape, first, [count, 0], values)
+    }
+
+    /// Room for so many keys that are loaded, and so many that are inserted later.
+    pub(crate) fn with_room(
+        shape: KeyShape,
+        first: u64,
+        [loaded, inserted]: [u64; 2],
+        values: Values,
+    ) -> Self {
         Oracle {
             shape,
             first,
             values,
-            words: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            words: (0..loaded + inserted).map(|_| AtomicU32::new(0)).collect(),
+            loaded,
             deletions: AtomicBool::new(false),
         }
     }
 
-    /// How many keys there are, alive or not.
+    /// How many keys are loaded.
+    #[inline]
+    pub(crate) fn loaded(&self) -> u64 {
+        self.loaded
+    }
+
+    /// One more than the number of the last key that was ever written or is to be loaded.
+    pub(crate) fn used(&self) -> u64 {
+        let inserted = (self.loaded..self.len()).rev().find(|&index| self.observe(index).version() > 0);
+        inserted.map_or(self.loaded, |last| last + 1)
+    }
+
+    /// How many keys there are room for, alive or not.
     pub fn len(&self) -> u64 {
         self.words.len() as u64
     }

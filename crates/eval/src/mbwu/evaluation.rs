@@ -35,7 +35,7 @@ use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::run::steady::{Steadiness, are_rounds_steady};
 use crate::statistics::Mean;
-use crate::workload::Mix;
+use crate::workload::mix::Mix;
 use crate::workload::pace::Pace;
 
 /// Where the results lie in the folder of an evaluation.
@@ -464,7 +464,7 @@ fn measure_raw(
         let spec = CeilingSpec {
             path: folder.join(format!("ziptier-raw-{}", std::process::id())),
             file_bytes: FILE_BYTES,
-            mix: Mix { read, write: 100 - read, delete: 0, scan: 0 },
+            mix: Mix::percent(read, 100 - read),
             order: Order::Random,
             block_bytes,
             threads,

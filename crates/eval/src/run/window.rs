@@ -1,5 +1,5 @@
-//! The timed window: warm-up, the operating threads, and their counts. Also the search for the rate that a latency
-//! limit allows.
+//! The timed window: warm-up, the operating threads, and their counts. Also the windows of several rates: those that a
+//! user lists, or those of a search for the rate that a latency limit allows.
 //!
 //! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
 //! work on every machine, so that a busy one can only make the window longer.
@@ -21,6 +21,8 @@ use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
 use crate::run::{Spaces, has_not_ended};
 use crate::target::{Counters, Target, Work};
 use crate::workload::distribution::KeyLaw;
+use crate::workload::pace::Pace;
+use crate::workload::scan::ScanLengths;
 
 /// The inputs of a timed window.
 pub(crate) struct Arena<'a, T: Target> {
@@ -114,6 +116,45 @@ impl Window {
 }
 
 impl<T: Target> Arena<'_, T> {
+    /// All windows of the run: the one that its row is made of, the steps to it if it has several, and what a search
+    /// for saturation found.
+    pub(crate) fn windows(
+        &self,
+        buffers: &mut Vec<Buffers<T>>,
+        progress: &dyn Fn(&str),
+    ) -> Result<(Window, Vec<Step>, Option<Saturation>), Error> {
+        let offer = Offer::of(self.spec);
+        Ok(match self.spec.pace {
+            Pace::Closed | Pace::Rate(_) => (self.window(buffers, offer), Vec::new(), None),
+            Pace::UntilP99(limit_us) => {
+                let closed = self.window(buffers, offer);
+                let (window, steps) = self.raise_rate(buffers, closed, limit_us, progress);
+                (window, steps, None)
+            }
+            Pace::Ramp { from, to, steps } => {
+                let rates = Pace::rates(from, to, steps);
+                let offered: Vec<_> = rates.map(|rate| self.offer(buffers, rate, progress)).collect();
+                let steps = offered.iter().map(|(_, step)| *step).collect();
+                let (last, _) = offered.into_iter().next_back().expect("a checked ramp has steps");
+                (last, steps, None)
+            }
+            Pace::Saturated(threads_max) => {
+                let (window, found) = self.saturate(buffers, threads_max, progress)?;
+                (window, Vec::new(), Some(found))
+            }
+        })
+    }
+
+    /// A window at a rate.
+    fn offer(&self, buffers: &mut Vec<Buffers<T>>, rate: f64, progress: &dyn Fn(&str)) -> (Window, Step) {
+        progress(&format!("offering {rate:.0} operations per second"));
+        let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
+        let latencies = [window.read, window.write].into_iter().flatten();
+        let p99_us = latencies.map(|latency| latency.p99_us).fold(0.0, f64::max);
+        let done_per_sec = window.operations as f64 / window.wall_sec;
+        (window, Step { offered_per_sec: rate, done_per_sec, p99_us })
+    }
+
     /// Warm-up and one timed window. The buffers of the workers are lent and come back.
     pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, offer: Offer) -> Window {
         let (spec, control) = (self.spec, Control::default());
@@ -228,6 +269,7 @@ impl<T: Target> Arena<'_, T> {
             oracle: &self.spaces[instance].measured,
             chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
             mix: spec.workload.mix,
+            scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
             threads,
             multi_get: spec.multi_get,
@@ -287,7 +329,7 @@ impl<T: Target> Arena<'_, T> {
         const FIRST_SHARE: f64 = 0.1;
         const FASTER: f64 = 1.25;
         const SLOWER: f64 = 0.5;
-        const STEPS_MAX: usize = 20;
+        const STEPS_MAX: usize = Pace::SEARCH_STEPS_MAX;
         /// With fewer operations in a window, ten or less would decide the percentile.
         const OPERATIONS_MIN: f64 = 1_000.0;
         /// How long a window that ends by count may take at a slow rate: all steps down to it take twice as long
@@ -297,16 +339,9 @@ impl<T: Target> Arena<'_, T> {
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;
         while steps.len() < STEPS_MAX && buffers.iter().all(|one| one.tally.mistakes.gone.is_none()) {
-            progress(&format!("offering {rate:.0} operations per second"));
-            let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
-            let p99_us = [window.read, window.write]
-                .into_iter()
-                .flatten()
-                .map(|latency| latency.p99_us)
-                .fold(0.0, f64::max);
-            let done_per_sec = window.operations as f64 / window.wall_sec;
-            steps.push(Step { offered_per_sec: rate, done_per_sec, p99_us });
-            let holds = p99_us <= limit_us;
+            let (window, step) = self.offer(buffers, rate, progress);
+            let holds = step.p99_us <= limit_us;
+            steps.push(step);
             let too_fast_before = steps.len() > 1 && !has_held;
             if holds || !has_held {
                 best = Some(window);
@@ -374,7 +409,6 @@ mod tests {
     use crate::run;
     use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
-    use crate::workload::pace::Pace;
 
     const GET_NS: u64 = 10_000;
 
@@ -426,7 +460,7 @@ mod tests {
         let mut mistakes = crate::run::worker::Mistakes::default();
         run::load(&target, &spaces[0].measured, 1, spec.workload.load, &mut mistakes);
         let law = KeyLaw::new(spec.distribution, spec.keys);
-        let mut buffers = vec![Buffers::new(spec.multi_get, spec.value_bytes.max as usize)];
+        let mut buffers = vec![Buffers::new(spec.multi_get, spec.value_bytes.max as usize, 100)];
         let answer = with(
             &Arena {
                 spec: &spec,
@@ -526,6 +560,33 @@ mod tests {
             let rate = held.last().unwrap().offered_per_sec / capacity;
             assert!((0.3..0.9).contains(&rate), "{rate} of the capacity");
             assert_eq!(best.read.unwrap().p99_us, held.last().unwrap().p99_us);
+        });
+    }
+
+    #[test]
+    fn each_rate_of_a_ramp_is_offered_once() {
+        let pace = Pace::Ramp { from: 1_000.0, to: 4_000.0, steps: 3 };
+        simulated(RunSpec { pace, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            let (last, steps, _) = arena.windows(buffers, &|_| {}).unwrap();
+            let offered: Vec<f64> = steps.iter().map(|step| step.offered_per_sec.round()).collect();
+            assert_eq!(offered, [1_000.0, 2_000.0, 4_000.0]);
+            assert_eq!(last.read.unwrap().p99_us, steps[2].p99_us);
+            for step in steps {
+                assert!((0.9..1.1).contains(&(step.done_per_sec / step.offered_per_sec)), "{step:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn inserts_go_on_from_window_to_window_until_there_is_no_room() {
+        let workload = crate::workload::Workload::mixed("insert=100").unwrap();
+        simulated(RunSpec { workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            let oracle = &arena.spaces[0].measured;
+            assert_eq!(arena.window(buffers, Offer::of(arena.spec)).operations, 4_000);
+            assert_eq!((oracle.used(), buffers[0].lacks_room()), (4_500, false));
+            arena.window(buffers, Offer::of(arena.spec));
+            assert_eq!((oracle.used(), buffers[0].lacks_room()), (oracle.len(), true));
+            assert!(arena.spec.lacks_room().to_string().contains("--operations"));
         });
     }
 

@@ -18,6 +18,7 @@ use crate::run::worker::{Buffers, Mistakes, Worker};
 use crate::run::{check_absent, check_all, config, has_not_ended, live, load, spaces};
 use crate::target::{Config, Target, TargetError};
 use crate::workload::distribution::KeyLaw;
+use crate::workload::scan::ScanLengths;
 
 /// A phase lasts for the seconds of the run, and for at least this many intervals. With 5,000 operations each, that is
 /// twice the recovery time of the published bypass.
@@ -105,7 +106,7 @@ pub(crate) fn run<T: Target>(
     let spaces = all_spaces.first().expect("a checked run has at least one store");
     let clock = Clock::new();
     let law = KeyLaw::new(run.distribution, run.keys);
-    let buffers = Buffers::<T>::new(1, run.value_bytes.max as usize);
+    let buffers = Buffers::<T>::new(1, run.value_bytes.max as usize, 1);
     let intervals = Vec::with_capacity(INTERVALS_RESERVED);
     let empty = meters.memory();
     let fail = |action| {
@@ -129,6 +130,7 @@ pub(crate) fn run<T: Target>(
         oracle: &spaces.measured,
         chooser: law.chooser(run.seed, 0, 1),
         mix: run.workload.mix,
+        scan_lengths: ScanLengths::new(run.workload.scan),
         thread: 0,
         threads: 1,
         multi_get: 1,

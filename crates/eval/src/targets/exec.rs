@@ -13,7 +13,7 @@ use crate::servers::process::{wait_until_quiet, work_of_tree};
 use crate::servers::replies::{Hello, Reply};
 use crate::servers::resp::SILENCE_MAX;
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
-use crate::workload::Operation;
+use crate::workload::mix::Operation;
 
 /// The name of the target in lists: any command behind it is meant.
 pub(crate) const NAME: &str = "exec:COMMAND";
@@ -226,6 +226,9 @@ impl Target for ExecTarget {
         let (word, share) = match operation {
             Operation::Read => ("GET", "read"),
             Operation::Write => ("PUT", "write"),
+            Operation::Insert => ("PUT", "insert"),
+            // All functions have GET.
+            Operation::ReadModifyWrite => ("PUT", "rmw"),
             Operation::Delete => ("DEL", "delete"),
             Operation::Scan => ("SCAN", "scan"),
         };

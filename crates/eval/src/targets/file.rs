@@ -23,7 +23,7 @@ use crate::data::keys::{KEY_BYTES, Key, KeyShape};
 use crate::data::oracle::Oracle;
 use crate::medium::{Access, Aligned, BLOCK_BYTES, Medium};
 use crate::target::{Answers, Config, Records, Target, TargetError};
-use crate::workload::Operation;
+use crate::workload::mix::Operation;
 
 /// The name of the target in lists.
 pub(crate) const NAME: &str = "file:PATH[+fdatasync][+overwrite]";

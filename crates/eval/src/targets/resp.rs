@@ -14,7 +14,7 @@ use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, address_of, host_and_port, own_processors};
 use crate::servers::resp::{Connection, Reply};
 use crate::target::{Answers, Config, Gone, Records, Target, TargetError, Work};
-use crate::workload::Operation;
+use crate::workload::mix::Operation;
 
 /// The name of the target in lists: any address of its scheme means it.
 pub(crate) const NAME: &str = "redis://HOST[:PORT][/DATABASE]";
@@ -104,8 +104,9 @@ impl Database {
     /// Removes the keys of an oracle, which are those of the benchmark.
     fn remove(&self, oracle: &Oracle) -> Result<(), TargetError> {
         self.ask(|connection| {
-            for first in (0..oracle.len()).step_by(PIPELINE_MAX) {
-                let group = first..(first + PIPELINE_MAX as u64).min(oracle.len());
+            let end = oracle.used();
+            for first in (0..end).step_by(PIPELINE_MAX) {
+                let group = first..(first + PIPELINE_MAX as u64).min(end);
                 group.clone().for_each(|index| connection.add(&[b"DEL", &oracle.key(index)]));
                 connection.send()?;
                 for _ in group {

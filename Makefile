@@ -69,7 +69,8 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check test-report java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm
+  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu \
+  test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -106,9 +107,12 @@ test-report: setup $(CORPUS_TARGET) ## pages of ziptier report in a browser, on 
 	cargo build --locked --package ziptier-cli
 	@scripts/test-report $(TARGET_DIR)/debug/ziptier $(abspath $(TARGET_DIR))/report
 
-test-jvm: setup setup-java $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, and a node of Cassandra 6: five \
-  minutes of two cores
-	cargo build --locked --package ziptier-jni
+test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
+	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told
+
+test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
+  the server, the keys of the benchmark against YCSB, and a node of Cassandra 6: six minutes of two cores
+	cargo build --locked --package ziptier-jni --package ziptier-cli
 	@scripts/test-jvm
 
 bench: release $(CORPUS_TARGET) ## operations per CPU-second beside bytes held, settled, of values that do not \
@@ -184,6 +188,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
   IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
+	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-media --lib a_crash_loses_no_acknowledged_block
 	cargo run --release --locked -p ziptier --example store_crash_images -- $(IMAGES)
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  power_cuts_during_checkpoints_lose_nothing:: --nocapture
@@ -197,6 +202,9 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	  a_power_cut_leaves_all_that_was_synced -- --nocapture
 	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier --test suite -- \
 	  store_agrees_with_a_btreemap:: --nocapture
+	ZIPTIER_ROUNDS=1000 cargo test --release --locked -p ziptier --test suite -- readers_see_whole_versions::
+	ZIPTIER_ROUNDS=100 cargo test --release --locked -p ziptier-server --test suite -- \
+	  thousands_of_random_commands_are_answered_alike
 	ZIPTIER_INPUTS=$(INPUTS) cargo test --release --locked -p ziptier-server --test suite -- \
 	  malformed_input_never_stops_the_server:: --nocapture
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
@@ -212,12 +220,15 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier-cli --test suite -- \
 	  a_killed_server_loses_nothing_acknowledged:: --nocapture
 
-soak: setup release $(CORPUS_TARGET) ## twenty million operations on eight times what DRAM may hold, of a store and \
-  of a server: OPERATIONS=20000000 FAR=a file
+soak: setup setup-rocksdb release $(CORPUS_TARGET) ## twenty million operations on eight times what DRAM may hold, \
+  of a store and of a server, and all combinations of the tests: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
 	  the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --bin ziptier --test suite -- \
+	  rocksdb_conforms the_smoke_test
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-codec -p ziptier-deflate --tests
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary/book1) $(ZIPTIER_CORPUS)/text)
 
@@ -346,6 +357,6 @@ setup-nextest: setup
 
 setup-test: setup-nextest setup-java
 	@scripts/setup redis-server:redis-server redis-cli:redis-tools redis-benchmark:redis-tools python3:python3 \
-	  lz4:lz4 zstd:zstd node:nodejs npm:npm
+	  openssl:openssl lz4:lz4 zstd:zstd node:nodejs npm:npm
 	@scripts/setup-python $(PYTHON_ENV)
 	@scripts/setup-node $(NODE_MODULES)

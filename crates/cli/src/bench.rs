@@ -8,7 +8,7 @@ use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, TargetOptions, TrainOn, ValueBytes,
+    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, Settings, TargetOptions, TrainOn, ValueBytes,
     ValueOrder, Verdicts, Workload,
 };
 
@@ -53,6 +53,7 @@ pub(crate) struct Foreign {
 /// The targets that are compared by default: the store, an uncompressed map, and the harness.
 const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
 const DEFAULT_KEYS: u64 = 50_000;
+const DEFAULT_SECONDS: f64 = 5.0;
 /// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
 const DEFAULT_KEYS_SUITES: u64 = 200_000;
 /// The codecs that the suite of RocksDB compares.
@@ -97,11 +98,16 @@ Examples:
   ziptier bench --corpus json --keys 1000000 --workload read_only --settle 10 --target store --codec auto,token,none
   ziptier bench --corpus samba.zip:samba --threads 1,2 --rounds 5 --out bench-results
   ziptier bench --corpus random:0.5 --mix read=80,write=15,delete=5 --distribution zipfian:0.9
+  ziptier bench --workload ycsb-a,ycsb-e --keys 1000000 --target store,rocksdb
+  ziptier bench --workload-file workloads/workloadb --rate 1000..50000:8
   ziptier bench --suite codecs --corpus samba.zip:samba --out bench-results
   ziptier bench --suite bypass --codec auto,token --out bench-results
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --target redis://127.0.0.1 --threads 16 --multi-get 16 --corpus FILE --value-order apart
+  ziptier bench --target file:/mnt/nvme/medium --value-bytes 4000 --threads 1,8,32 --workload read_only
+  ziptier bench --target 'exec:python3 function.py' --workload read_only,write_only --threads 4
+  ziptier bench --conformance --target 'exec:python3 function.py'
   ziptier bench --target cql://127.0.0.1 --nodetool nodetool --codec builtin-zstd,ziptier-deflate --threads 32
   ziptier bench --suite cassandra --target cql://127.0.0.1 --nodetool nodetool --corpus calgary --rounds 3
   ziptier bench --smoke";
@@ -121,18 +127,29 @@ pub(crate) struct Arguments {
     suite: Option<Suite>,
     /// Stores to measure: store, rocksdb (a stock one, loaded at run time), redis://HOST[:PORT][/DATABASE] (an empty
     /// database of a server that speaks RESP; REDISCLI_AUTH has its password), cql://HOST[:PORT][,HOST...] (a table of
-    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters), btreemap,
-    /// btreemap-inline (keys in its nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null;
-    /// suites: store]
+    /// Cassandra; with /timeseries behind it, readings of sensors; with + between hosts, separate clusters),
+    /// file:PATH[+fdatasync][+overwrite] (a raw medium: a new file or, with +overwrite, a file or block device whose
+    /// data nobody needs), exec:COMMAND (a data access function of any kind, which speaks a protocol of lines on its
+    /// standard input and output; a command with a comma goes into a script), btreemap, btreemap-inline (keys in its
+    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
-    /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; or those of
-    /// db_bench, which load in order of keys: fillseq (measures the load itself), readrandom, readrandomwriterandom
-    /// (80:20) [default: the first five]
+    /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; those of db_bench,
+    /// which load in order of keys: fillseq (measures the load itself), readrandom, readrandomwriterandom (80:20);
+    /// ycsb-a to ycsb-f, with YCSB's distribution and 1,000 bytes in a value; mbwu-slides, with 4,096; twitter-cluster1
+    /// to twitter-cluster54, like clusters of caches at Twitter. --list-workloads prints them all [default: the first
+    /// five]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     workload: Vec<String>,
+    /// Property files of YCSB, each a workload. A record is one value with the bytes of all its fields. Options of the
+    /// command line override numbers of records, operations and threads, the distribution and so on [default: none]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
+    workload_file: Vec<PathBuf>,
+    /// Print the named workloads, and measure nothing
+    #[arg(long, help_heading = RUNS)]
+    list_workloads: bool,
     /// Shares of the operations in per cent instead of a named workload, such as read=80,write=20,delete=0,scan=0; they
-    /// add up to 100
+    /// add up to 100. insert puts new keys, and rmw reads a key and then writes it
     #[arg(long, value_name = "SHARES", help_heading = RUNS)]
     mix: Option<String>,
     /// Codecs of the target. Store: auto, none, token, lz4, zstd, deflate. RocksDB's own: builtin-zstd, builtin-zstd-1,
@@ -185,9 +202,10 @@ pub(crate) struct Arguments {
     /// 50000; suites bypass and rocksdb: 200000; suite cassandra: 20000]
     #[arg(long, value_name = "N", help_heading = DATA)]
     keys: Option<u64>,
-    /// Shape of keys: decimal (key:000000000042) or random (16 random bytes)
-    #[arg(long, default_value = "decimal", value_name = "SHAPE", help_heading = DATA)]
-    key_shape: KeyShape,
+    /// Shape of keys: decimal (key:000000000042) or random (16 random bytes) [default: decimal; workloads of YCSB:
+    /// random if their keys are hashed]
+    #[arg(long, value_name = "SHAPE", help_heading = DATA)]
+    key_shape: Option<KeyShape>,
     /// Keys of a read call; above 1, a latency is that of the whole call
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
@@ -214,8 +232,9 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "all", value_name = "first-half|all", help_heading = DATA)]
     train_on: TrainOn,
     /// Distribution of operations over keys: uniform, zipfian, zipfian:THETA, latest (writes go round in order, reads
-    /// prefer the newest), or hot:KEYS_PCT:SHARE_PCT (neighbouring keys take a share of all operations) [default:
-    /// uniform; suite bypass: hot:1:95]
+    /// prefer the newest), or hot:KEYS_PCT:SHARE_PCT (neighbouring keys take a share of all operations). Those of YCSB:
+    /// ycsb-zipfian, ycsb-latest (prefers the newest insert), sequential, exponential:PERCENT:FRACTION [default:
+    /// uniform; suite bypass: hot:1:95; workloads of YCSB: their own]
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     distribution: Option<Distribution>,
     /// Reads in an interval of suite bypass; each interval has one median
@@ -225,9 +244,9 @@ pub(crate) struct Arguments {
     /// most 10; suite cassandra: 32, each with --multi-get requests in flight]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
-    /// Seconds of each timed window, or of each of the two phases of suite bypass
-    #[arg(long, default_value_t = 5.0, value_name = "S", help_heading = RUNS)]
-    seconds: f64,
+    /// Seconds of each timed window, or of each of the two phases of suite bypass [default: 5]
+    #[arg(long, value_name = "S", help_heading = RUNS)]
+    seconds: Option<f64>,
     /// Operations of each timed window over all threads, or of each phase of suite bypass; the window then ends by this
     /// count [default: the window ends after --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", help_heading = RUNS)]
@@ -267,13 +286,14 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = microseconds, value_name = "TIME", help_heading = RUNS)]
     until_p99: Option<f64>,
     /// Operations that arrive per second at each run, whatever the answers. A latency counts from the arrival, so that
-    /// a stall is charged to every operation that came meanwhile. Threads wait as with --until-p99 [default: the closed
-    /// loop, in which a thread waits for its answer]
-    #[arg(long, value_name = "N", conflicts_with = "until_p99", help_heading = RUNS)]
-    rate: Option<f64>,
+    /// a stall is charged to every operation that came meanwhile. Threads wait as with --until-p99. 1000..50000:8
+    /// offers eight rates from 1000 to 50000, each for a window and by the same factor above the one before; the row is
+    /// the last [default: the closed loop, in which a thread waits for its answer]
+    #[arg(long, value_name = "N|A..B:STEPS", conflicts_with = "until_p99", help_heading = RUNS)]
+    rate: Option<Pace>,
     /// Search for the number of threads from which on there is no more throughput, up to N. The row is that of the
-    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short windows
-    /// finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
+    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short
+    /// windows finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
     #[arg(long, value_name = "N", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
     saturate: Option<u64>,
     /// Timed windows end as soon as the throughput is steady: over half of the window it neither drifts nor jumps by
@@ -305,6 +325,10 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
     #[command(flatten)]
     foreign: Foreign,
+    /// Check that each --target answers like its model, alone and with three threads, and leave out operations that it
+    /// refuses; measure nothing. The check for a function of your own, with --target exec:COMMAND
+    #[arg(long, conflicts_with = "smoke", help_heading = RUNS)]
+    conformance: bool,
     /// Check in under a minute that codecs, stores, concurrency and memory figures work; measure nothing
     #[arg(long, help_heading = RUNS)]
     smoke: bool,
@@ -340,16 +364,33 @@ fn preloaded() -> Option<PathBuf> {
 }
 
 impl Arguments {
-    /// The named workloads and the mix, if any were given.
+    /// The named workloads, those of files and the mix, if any were given.
     fn asked_workloads(&self) -> Result<Vec<Workload>, Error> {
         let named = self.workload.iter().map(|name| Workload::named(name));
-        named.chain(self.mix.iter().map(|mix| Workload::mixed(mix))).collect()
+        let files = self.workload_file.iter().map(|path| Workload::from_ycsb_file(path));
+        let mix = self.mix.iter().map(|mix| Workload::mixed(mix));
+        named.chain(files).chain(mix).map(|workload| Ok(self.overriding(workload?))).collect()
     }
 
-    fn pace(&self) -> Pace {
+    /// The workload without the settings that the command line gives itself.
+    fn overriding(&self, workload: Workload) -> Workload {
+        let own = workload.settings;
+        let is_window_given = self.operations.is_some() || self.seconds.is_some();
+        let settings = Settings {
+            keys: own.keys.filter(|_| self.keys.is_none()),
+            operations: own.operations.filter(|_| !is_window_given),
+            key_shape: own.key_shape.filter(|_| self.key_shape.is_none()),
+            value_bytes: own.value_bytes.filter(|_| self.value_bytes.is_empty()),
+            distribution: own.distribution.filter(|_| self.distribution.is_none()),
+            threads: own.threads.filter(|_| self.threads.is_empty()),
+            pace: own.pace.filter(|_| self.pace().is_none()),
+        };
+        Workload { settings, ..workload }
+    }
+
+    fn pace(&self) -> Option<Pace> {
         let until_p99 = self.until_p99.map(Pace::UntilP99);
-        let saturated = self.saturate.map(Pace::Saturated);
-        self.rate.map(Pace::Rate).or(until_p99).or(saturated).unwrap_or_default()
+        self.rate.or(until_p99).or(self.saturate.map(Pace::Saturated))
     }
 
     /// The requested plan. An empty list was left open.
@@ -381,7 +422,7 @@ impl Arguments {
             },
             rounds: self.rounds,
             keys: self.keys.unwrap_or(DEFAULT_KEYS),
-            key_shape: self.key_shape,
+            key_shape: self.key_shape.unwrap_or(KeyShape::Decimal),
             multi_get: self.multi_get,
             multi_put: self.multi_put,
             value_bytes: self.value_bytes.clone(),
@@ -389,13 +430,13 @@ impl Arguments {
             corpus: self.corpus.clone(),
             train_on: self.train_on,
             distribution: self.distribution.unwrap_or(Distribution::Uniform),
-            seconds: self.seconds,
+            seconds: self.seconds.unwrap_or(DEFAULT_SECONDS),
             operations: self.operations,
             warmup_seconds: self.warmup,
             settle_seconds: self.settle,
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,
-            pace: self.pace(),
+            pace: self.pace().unwrap_or_default(),
             until_steady: self.until_steady,
             perf_control: self.perf_control.clone(),
             latency: self.latency,
@@ -419,6 +460,10 @@ pub(crate) fn bench(arguments: Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<u8, Error> {
+    if arguments.list_workloads {
+        output::print(&Workload::list());
+        return Ok(0);
+    }
     let registry = registry(&arguments.foreign);
     let asked = arguments.plan()?;
     let targets = cql::targets(&asked.targets, &registry)?;
@@ -430,6 +475,7 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
         _ if arguments.smoke => {
             bench.smoke(&plan, |check| output::print(&format!("ok: {check}\n"))).map(|()| 0)
         }
+        _ if arguments.conformance => bench.conformance(&plan).map(|()| 0),
         None => bench.measure(&with_defaults(plan)),
         Some(Suite::Codecs) => bench.codecs(plan),
         Some(Suite::Rocksdb) => {
@@ -525,6 +571,26 @@ struct Bench {
 impl Bench {
     fn smoke(&self, plan: &Plan, mut say: impl FnMut(&str)) -> Result<(), Error> {
         ziptier_eval::smoke(plan, &self.registry, &self.launcher, codec_checks::CODECS, &mut say)
+    }
+
+    fn conformance(&self, plan: &Plan) -> Result<(), Error> {
+        if plan.targets.is_empty() {
+            let expected = "name the targets to check, such as --target exec:./function.py".into();
+            return Err(Error::Invalid { what: "--conformance", given: "no --target".into(), expected });
+        }
+        for name in &plan.targets {
+            let target = self.registry.find(name)?;
+            let own = || target.codecs.iter().take(1).map(|codec| (*codec).to_owned()).collect();
+            let codecs = if plan.codecs.is_empty() { own() } else { plan.codecs.clone() };
+            for codec in codecs {
+                let with = if codec == "none" { String::new() } else { format!(" with codec {codec}") };
+                let check = format!("{name}{with} answers like its model, alone and with three threads");
+                let checked = target.check_conformance_of(name, &codec);
+                checked.map_err(|reason| Error::Smoke { check: check.clone(), reason })?;
+                output::print(&format!("ok: {check}\n"));
+            }
+        }
+        Ok(())
     }
 
     fn codecs(&self, plan: Plan) -> Result<u8, Error> {

@@ -107,11 +107,13 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
     ziptier_eval::server_suite(&plan, &stop, &output::show_progress).map(|outcome| outcome.to_text())
 }
 
-/// The variables of the environment that our server takes an option from, beside those that `given` names.
+/// The variables of the environment that our server takes an option from, beside those that `given` names. A store has
+/// no use for the library of RocksDB.
 fn inherited(given: &[String]) -> Vec<String> {
     let command = serve::Arguments::augment_args(Command::new("serve"));
     let is_given = |long: &str| given.iter().any(|word| word.strip_prefix("--") == Some(long));
-    let options = command.get_arguments().filter(|option| !option.get_long().is_some_and(is_given));
+    let is_idle = |long: &str| long == "rocksdb-library" || is_given(long);
+    let options = command.get_arguments().filter(|option| !option.get_long().is_some_and(is_idle));
     let names = options.filter_map(|option| option.get_env()).filter(|name| std::env::var_os(name).is_some());
     names.map(|name| name.to_string_lossy().into_owned()).collect()
 }

@@ -28,8 +28,8 @@ pub(crate) struct FarArguments {
 }
 
 impl FarArguments {
-    pub(crate) fn apply(self, options: Options) -> Options {
-        let far = self.far.map(|far| FarOptions { require_dax: self.far_require_dax, ..far });
+    pub(crate) fn apply(&self, options: Options) -> Options {
+        let far = self.far.clone().map(|far| FarOptions { require_dax: self.far_require_dax, ..far });
         Options { far, far_ratio: self.far_ratio, ..options }
     }
 }

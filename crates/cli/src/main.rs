@@ -12,9 +12,11 @@ mod heap;
 mod mbwu;
 mod output;
 mod pages;
+mod predict;
 mod program;
 mod report;
 mod rocksdb;
+mod rocksdb_backend;
 mod rocksdb_target;
 mod serve;
 mod store_target;
@@ -61,6 +63,9 @@ enum Command {
     Mbwu(mbwu::Command),
     /// Write manual pages and completions for shells into a folder
     Pages(pages::Arguments),
+    /// Predict what this machine cannot measure: other cores, threads, devices, shards and memory
+    #[command(subcommand)]
+    Predict(predict::Command),
     /// Inspect how the files of a RocksDB database are packed, or rewrite them with ziptier's formats or without
     #[command(subcommand)]
     Rocksdb(rocksdb::Command),
@@ -83,6 +88,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Mbwu(command) => mbwu::run(&command),
         Command::Pages(arguments) => pages::pages(Cli::command(), &arguments),
+        Command::Predict(command) => predict::run(&command),
         Command::Cassandra(command) => cassandra::run(&command),
         Command::Rocksdb(command) => rocksdb::run(&command),
         Command::Report(arguments) => report::run(&arguments),

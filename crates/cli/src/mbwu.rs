@@ -17,14 +17,15 @@ pub(crate) enum Command {
         /// The new folder
         folder: PathBuf,
     },
-    /// Construct the unit of a folder, measure its platforms, and compare them. What was measured before is kept, so that
-    /// a run that was interrupted goes on. Ends with a page of the results, FOLDER/report.html
+    /// Construct the unit of a folder, measure its platforms, and compare them. What was measured before is kept, so
+    /// that a run that was interrupted goes on. Ends with a page of the results, FOLDER/report.html
     Run(MeasureArguments),
     /// Construct the unit alone: the throughput of a platform that nothing but the medium limits
     Construct(MeasureArguments),
     /// Measure platforms alone, such as the one that this machine is
     Measure(MeasureArguments),
-    /// Print a file with comments, for numbers that were measured elsewhere: what the slides of the method's authors say
+    /// Print a file with comments, for numbers that were measured elsewhere: what the slides of the method's authors
+    /// say
     Example,
     /// Divide price, energy and volume of platforms by their media-based work units
     Compare(CompareArguments),
@@ -45,7 +46,8 @@ pub(crate) struct MeasureArguments {
 /// The arguments of `ziptier mbwu compare`.
 #[derive(Args)]
 pub(crate) struct CompareArguments {
-    /// Folders of evaluations, and files of a unit and its platforms. Several end with a matrix of the cheapest platforms
+    /// Folders of evaluations, and files of a unit and its platforms. Several end with a matrix of the cheapest
+    /// platforms
     #[arg(value_name = "FOLDER|FILE", required = true)]
     evaluations: Vec<PathBuf>,
     /// Format of the results: table, tsv or json

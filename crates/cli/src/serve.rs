@@ -2,6 +2,8 @@
 
 mod access;
 mod durable;
+mod rocksdb;
+mod tls;
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -25,9 +27,12 @@ use ziptier_server::{
 
 use crate::far::FarArguments;
 use crate::heap;
+use crate::rocksdb_backend::{self, RocksDbBackend};
 use crate::store_target::engine_name;
 use access::AccessArguments;
 use durable::{DurableArguments, Progress};
+use rocksdb::BackendArguments;
+use tls::TlsArguments;
 
 /// The options of `ziptier serve`. The environment may set each of them instead.
 #[derive(Debug, Args)]
@@ -118,6 +123,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     access: AccessArguments,
 
+    #[command(flatten)]
+    tls: TlsArguments,
+
     /// Refusal of addresses that other machines can reach while there is no password: yes or no
     #[arg(
         long,
@@ -142,6 +150,9 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     durable: DurableArguments,
+
+    #[command(flatten)]
+    backend: BackendArguments,
 }
 
 /// Serves until a client says `SHUTDOWN` or the process is told to end. `allocated_bytes` is what the process's
@@ -156,62 +167,50 @@ pub(crate) fn serve(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) 
     }
 }
 
-fn run(
-    arguments: Arguments,
-    allocated_bytes: Option<fn() -> u64>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let limit_bytes = Some(arguments.memory.0).filter(|&bytes| bytes > 0);
-    let engine =
-        arguments.codec_engine.as_deref().map(|name| engine_name(arguments.codec, name)).transpose()?;
-    let device = arguments.model.map_or(DeviceSource::Discovered, DeviceSource::Modelled);
-    let usual = Options::default();
-    let block =
-        BlockOptions { device, engine, path: arguments.path, huffman: arguments.huffman, ..usual.block };
-    let options = Options {
-        memory_limit_bytes: limit_bytes,
-        ssd: arguments.ssd,
-        eviction: arguments.maxmemory_policy,
-        codec: arguments.codec,
-        block,
-        durable: arguments.durable.options(),
-        ..usual
-    };
-    let options = arguments.far.apply(options);
-
-    let mut config = Config::default();
-    config.port = arguments.port;
-    config.bind = arguments.bind;
-    config.protected_mode = arguments.protected_mode;
-    config.clients_max = arguments.max_clients;
-    config.threads = arguments.threads.unwrap_or(config.threads);
-    config.allocated_bytes = allocated_bytes;
-    // `CONFIG SET maxmemory` may bring a limit.
-    config.release_memory = Some(heap::release);
-    arguments.access.apply(&mut config)?;
-    config.memory_limit_bytes = limit_bytes;
-    config.expected_store = ExpectedStore {
-        durability: options.durable.as_ref().map(|durable| durable.durability.to_string()),
-        evicts: options.eviction,
-    };
+fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(), Error> {
+    let mut config = arguments.config(allocated_bytes)?;
     let threads = config.threads;
-    let made_for_ssd = options.ssd.as_ref().and_then(|ssd| ssd.path.clone()).filter(|path| !path.exists());
+    let options = arguments.store_options()?;
+    let plan = match arguments.backend.rocksdb(&options)? {
+        None => Plan::Store(Box::new(options)),
+        Some(options) => Plan::RocksDb(options),
+    };
+    config.expected_store = plan.expected();
     raise_open_files();
     let server = Server::listen(config)?;
+    let limit_bytes = arguments.limit_bytes();
     let limit =
         limit_bytes.map_or("no memory limit".to_owned(), |bytes| format!("{} of memory", ByteSize(bytes)));
     let greeting = Greeting {
         before: format!(
-            "ziptier {} listens on {} with {limit}, codec {}",
+            "ziptier {} listens on {} with {limit}, {}",
             env!("CARGO_PKG_VERSION"),
-            server.address(),
-            arguments.codec
+            addresses(&server),
+            plan.name()
         ),
         after: format!(", {threads} threads"),
+        made_for_ssd: plan.folder_to_make(),
         durable: arguments.durable,
-        made_for_ssd,
         has_limit: limit_bytes.is_some(),
     };
+    let served = serve_until_told(server, plan, greeting)?;
+    // The server is gone, so this is the last share.
+    served.map_or(Ok(()), Served::close)
+}
 
+/// The addresses at which the server listens.
+fn addresses(server: &Server) -> String {
+    let plain = server.address();
+    match server.tls_address() {
+        None => plain.to_string(),
+        Some(tls) if tls == plain => format!("{tls} (TLS)"),
+        Some(tls) => format!("{plain} and {tls} (TLS)"),
+    }
+}
+
+/// Runs the server while a thread opens its store. Returns the store, or nothing if the server was told to stop before
+/// the store was open.
+fn serve_until_told(server: Server, plan: Plan, greeting: Greeting) -> Result<Option<Served>, Error> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (closing, stopper) = (signals.handle(), server.stopper());
     let waiting = thread::spawn(move || {
@@ -223,22 +222,142 @@ fn run(
     let (opener, stopper) = (server.opener(), server.stopper());
     let opening = thread::Builder::new()
         .name("opening".into())
-        .spawn(move || open(options, &opener, &stopper, &opened, &greeting))?;
+        .spawn(move || open(plan, &opener, &stopper, &opened, &greeting))?;
 
     let outcome = server.run();
     closing.close();
     // The thread ends with its signals; a panic there has been printed.
     let _ = waiting.join();
-    let Ok(store) = store.try_recv() else {
+    let Ok(served) = store.try_recv() else {
         // The server was told to stop. A recovery under way ends with the process, and the next start repeats it, so
         // the stop does not wait for it.
-        return Ok(outcome?);
+        outcome?;
+        return Ok(None);
     };
-    let backend = store?;
+    let served = served?;
     let _ = opening.join();
     outcome?;
-    // The server is gone, so this is the last share.
-    Ok(Arc::into_inner(backend).map_or(Ok(()), StoreBackend::close)?)
+    Ok(Some(served))
+}
+
+impl Arguments {
+    fn limit_bytes(&self) -> Option<u64> {
+        Some(self.memory.0).filter(|&bytes| bytes > 0)
+    }
+
+    fn store_options(&self) -> Result<Options, Error> {
+        let engine = self.codec_engine.as_deref().map(|name| engine_name(self.codec, name)).transpose()?;
+        let device = self.model.clone().map_or(DeviceSource::Discovered, DeviceSource::Modelled);
+        let usual = Options::default();
+        let block = BlockOptions { device, engine, path: self.path, huffman: self.huffman, ..usual.block };
+        let options = Options {
+            memory_limit_bytes: self.limit_bytes(),
+            ssd: self.ssd.clone(),
+            eviction: self.maxmemory_policy,
+            codec: self.codec,
+            block,
+            durable: self.durable.options(),
+            ..usual
+        };
+        Ok(self.far.apply(options))
+    }
+
+    /// The settings of the server.
+    fn config(&self, allocated_bytes: Option<fn() -> u64>) -> Result<Config, Error> {
+        let mut config = Config::default();
+        config.port = self.port;
+        config.bind = self.bind;
+        config.protected_mode = self.protected_mode;
+        config.clients_max = self.max_clients;
+        config.threads = self.threads.unwrap_or(config.threads);
+        config.allocated_bytes = allocated_bytes;
+        // `CONFIG SET maxmemory` may bring a limit.
+        config.release_memory = Some(heap::release);
+        self.access.apply(&mut config)?;
+        self.tls.apply(&mut config)?;
+        config.memory_limit_bytes = self.limit_bytes();
+        Ok(config)
+    }
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The store to open.
+enum Plan {
+    Store(Box<Options>),
+    RocksDb(rocksdb_backend::Options),
+}
+
+impl Plan {
+    fn name(&self) -> String {
+        match self {
+            Self::Store(options) => format!("codec {}", options.codec),
+            Self::RocksDb(options) => format!("backend rocksdb, compression {}", options.compression.name),
+        }
+    }
+
+    /// What the server tells of the store until it is open.
+    fn expected(&self) -> ExpectedStore {
+        let (durability, evicts) = match self {
+            Self::Store(options) => {
+                (options.durable.as_ref().map(|durable| durable.durability), options.eviction)
+            }
+            Self::RocksDb(options) => (Some(options.durability), false),
+        };
+        ExpectedStore { durability: durability.map(|durability| durability.to_string()), evicts }
+    }
+
+    /// The folder that `--ssd` names, if it is not there.
+    fn folder_to_make(&self) -> Option<PathBuf> {
+        match self {
+            Self::Store(options) => options.ssd.as_ref()?.path.clone().filter(|path| !path.exists()),
+            Self::RocksDb(_) => None,
+        }
+    }
+
+    /// Opens the store, and tells how far its recovery has come.
+    fn open(self, opener: &Opener) -> Result<Served, Error> {
+        let options = match self {
+            Self::Store(options) => options,
+            Self::RocksDb(options) => return Ok(Served::RocksDb(Arc::new(RocksDbBackend::open(options)?))),
+        };
+        let mut progress = Progress::default();
+        let store = StoreBackend::open_with(*options, |recovery| {
+            opener.progress(recovery.done_bytes, recovery.all_bytes);
+            progress.show(recovery);
+        });
+        progress.end();
+        let store = store?;
+        if let Some(recovered) = store.store().recovered() {
+            recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
+        }
+        Ok(Served::Store(Arc::new(store)))
+    }
+}
+
+/// An open store.
+#[derive(Clone)]
+enum Served {
+    Store(Arc<StoreBackend>),
+    RocksDb(Arc<RocksDbBackend>),
+}
+
+impl Served {
+    fn backend(&self) -> Arc<dyn Backend> {
+        match self {
+            Self::Store(store) => Arc::clone(store) as Arc<dyn Backend>,
+            Self::RocksDb(rocksdb) => Arc::clone(rocksdb) as Arc<dyn Backend>,
+        }
+    }
+
+    /// Ends the store if this is the last share, and tells whether everything is durable.
+    fn close(self) -> Result<(), Error> {
+        match self {
+            Self::Store(store) => Arc::into_inner(store).map_or(Ok(()), StoreBackend::close)?,
+            Self::RocksDb(rocksdb) => Arc::into_inner(rocksdb).map_or(Ok(()), RocksDbBackend::close)?,
+        }
+        Ok(())
+    }
 }
 
 /// The lines that are printed when the store is open. Scripts wait for the first line.
@@ -253,8 +372,11 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn print(&self, store: &Store) {
-        let (packer, places) = (packer(store), places(store, self));
+    fn print(&self, served: &Served) {
+        let (packer, places) = match served {
+            Served::Store(backend) => (packer(backend.store()), places(backend.store(), self)),
+            Served::RocksDb(rocksdb) => (String::new(), rocksdb.describe()),
+        };
         let page = format!("{}{packer}{}\n{places}", self.before, self.after);
         // The server also serves if no process reads its output.
         let _ = std::io::stdout().write_all(page.as_bytes());
@@ -262,35 +384,26 @@ impl Greeting {
 }
 
 /// Opens the store while the server tells its clients to wait; a failure ends the server.
-fn open(options: Options, opener: &Opener, stopper: &Stopper, opened: &Sender<Outcome>, greeting: &Greeting) {
+fn open(plan: Plan, opener: &Opener, stopper: &Stopper, opened: &Sender<Outcome>, greeting: &Greeting) {
     let mut unless_open = StopOnDrop { stopper, opened, is_open: false };
-    let mut progress = Progress::default();
-    let store = StoreBackend::open_with(options, |recovery| {
-        opener.progress(recovery.done_bytes, recovery.all_bytes);
-        progress.show(recovery);
-    });
-    progress.end();
-    let backend = match store {
-        Ok(backend) => Arc::new(backend),
+    let served = match plan.open(opener) {
+        Ok(served) => served,
         Err(error) => {
-            let _ = opened.send(Err(error.into()));
+            let _ = opened.send(Err(error));
             return;
         }
     };
-    if let Some(recovered) = backend.store().recovered() {
-        recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
-    }
-    if opened.send(Ok(Arc::clone(&backend))).is_err() {
+    if opened.send(Ok(served.clone())).is_err() {
         // The server was told to stop.
         return;
     }
-    opener.open(Arc::clone(&backend) as Arc<dyn Backend>);
+    opener.open(served.backend());
     unless_open.is_open = true;
-    greeting.print(backend.store());
+    greeting.print(&served);
 }
 
 /// An open store, or why there is none.
-type Outcome = Result<Arc<StoreBackend>, Box<dyn std::error::Error + Send + Sync>>;
+type Outcome = Result<Served, Error>;
 
 /// Ends the server if this thread ends without a store.
 struct StopOnDrop<'a> {

@@ -126,9 +126,9 @@ fn no_block_allocates_once_its_context_is_warm() {
             }
         };
         let sizes = [16_384, 512, 4096, 1];
-        // More than 128 blocks show when libzstd frees memory. Tokens try zstd on some blocks.
+        // More than 128 blocks of a size show when libzstd frees memory. Tokens try zstd on some blocks.
         let has_zstd = matches!(setting.format, Format::Zstd | Format::Token);
-        let rounds = if has_zstd { 200 } else { 40 };
+        let rounds = if has_zstd { 70 } else { 10 };
         for size in sizes {
             (0..2).for_each(|_| round(size, &text));
             (0..2).for_each(|_| round(size, &noise));
@@ -142,13 +142,13 @@ fn no_block_allocates_once_its_context_is_warm() {
         }
         // Sizes alternate. libzstd frees memory when its tables were three times too large 128 times running, and
         // allocates it again for the next large block.
-        let allowed = if has_zstd { 400 / 40 } else { 0 };
+        let allowed = if has_zstd { 4 * rounds / 40 } else { 0 };
         let before = CALLS.get();
-        for _ in 0..100 {
+        for _ in 0..rounds {
             sizes.iter().for_each(|&size| round(size, &text));
         }
         let calls = CALLS.get() - before;
-        assert!(calls <= allowed, "{setting} ({name}) allocates {calls} times in 400 blocks");
+        assert!(calls <= allowed, "{setting} ({name}) allocates {calls} times in {} blocks", 4 * rounds);
     }
 }
 
@@ -180,10 +180,14 @@ fn a_limit_bounds_memory_before_anything_is_decoded() {
 #[test]
 fn a_training_takes_no_more_memory_than_it_announces() {
     let (random, words, repeated) = (noise(512 << 10), text(512 << 10), noise(100 << 10).repeat(5));
-    for bytes in [&random, &words, &repeated] {
-        for value_bytes in [16, 128, 4096] {
+    let all = std::env::var_os("ZIPTIER_SOAK").is_some();
+    for (number, bytes) in [&random, &words, &repeated].into_iter().enumerate() {
+        for (size_number, value_bytes) in [16, 128, 4096].into_iter().enumerate() {
             let samples: Vec<&[u8]> = bytes.chunks(value_bytes).collect();
-            for bits in [10, 12, 14, 16] {
+            // Any two of bytes, sizes and widths meet.
+            let widths = [10, 12, 14, 16].into_iter().enumerate();
+            let widths = widths.filter(|(width, _)| all || (number + size_number + width).is_multiple_of(3));
+            for (_, bits) in widths {
                 let before = HELD.get();
                 MOST.set(before);
                 let dictionary =

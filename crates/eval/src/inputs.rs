@@ -207,6 +207,11 @@ pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving
     format!("{begin}, with 95 % something from {} to {} %.", percent(least), percent(most))
 }
 
+/// The error of a number in the outermost table, if the file gives one.
+pub(crate) fn error_of(table: &Table, name: &str) -> Option<f64> {
+    table.get(name)?.get("error").and_then(plain)
+}
+
 fn plain(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }

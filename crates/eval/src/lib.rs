@@ -28,14 +28,16 @@
 //! | `data` | which bytes keys and values are, where they come from, and what a read may answer while others write |
 //! | `workload` | which operation on which key comes next, and when |
 //! | `target`, `targets` | stores under test, what all must do, and the yardsticks |
+//! | `medium` | a file or a device that is read and written past the page cache, and the most that it can do |
 //! | `run` | one run, from the empty store to its figures |
 //! | `meters` | what a run took of the machine |
 //! | `bench` | sweeps and rounds of runs, each in a process of its own |
 //! | `suites` | whole evaluations: every codec, RocksDB, Cassandra, servers side by side, latency while other keys become hot |
-//! | `servers` | servers in other processes: how to start, find and ask them |
+//! | `servers` | servers and functions in other processes: how to start, find and ask them |
 //! | `results` | columns, tables and folders of results |
 //! | `report` | one page of results for readers who decide, in HTML, with its data as JSON and TSV |
 //! | `mbwu`, `tco` | what a platform needs for each media-based work unit; what a work costs on servers of different designs |
+//! | `predict` | what this machine cannot measure: other cores, devices, shards and memory |
 //! | `inputs` | files of numbers that a user gives, and what each number does to a result |
 //! | `smoke` | a quick check that everything works |
 #![forbid(unsafe_code)]
@@ -48,6 +50,7 @@ mod inputs;
 pub mod mbwu;
 mod medium;
 mod meters;
+pub mod predict;
 pub mod report;
 mod results;
 mod run;
@@ -83,6 +86,8 @@ pub use run::steady::Steadiness;
 pub use run::warm_up::{WarmUp, warm_up};
 pub use servers::listening::{LocalServers, address_of, host_and_port, own_processors};
 pub use servers::process::ServerProgram;
+#[doc(hidden)]
+pub use servers::replies;
 pub use smoke::{CodecCheck, smoke};
 pub use statistics::Mean;
 pub use suites::bypass::{BypassSeries, BypassSpec, Interval};
@@ -97,7 +102,11 @@ pub use suites::verdict::{Verdict, Verdicts};
 pub use target::conformance::check as check_conformance;
 pub use target::options::{ContextCache, Huffman, Path, TargetOptions};
 pub use target::registry::{CodecEngine, Registration, Registry};
-pub use target::{Answers, Batch, Config, Counters, EngineUnavailable, Records, Target, TargetError, Work};
+pub use target::{
+    Answers, Batch, Config, Counters, EngineUnavailable, Gone, Records, Target, TargetError, Work,
+};
 pub use workload::distribution::Distribution;
+pub use workload::mix::{Mix, Operation};
 pub use workload::pace::Pace;
-pub use workload::{LoadOrder, Mix, SCAN_RECORDS, Workload};
+pub use workload::scan::ScanLength;
+pub use workload::{LoadOrder, Settings, Workload};

@@ -8,6 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | `comparison`, `text` | units and platforms as numbers, and what is saved |
+//! | `service` | the server of a platform, which runs for one round |
 //! | `sheets` | the files that describe a unit and platforms to measure |
 //! | `evaluation` | measures them, round by round, and keeps what was measured |
 //! | `limit` | what held a platform back |
@@ -17,6 +18,7 @@ mod comparison;
 mod evaluation;
 mod limit;
 mod power;
+mod service;
 mod sheets;
 mod text;
 

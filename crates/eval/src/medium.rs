@@ -62,15 +62,15 @@ fn find(path: &Path, access: Access) -> Result<Found, String> {
     let is_protected = access == Access::Write;
     match metadata.len() {
         _ if kind.is_block_device() && is_protected => Err(format!(
-            "{} is a device, whose data a benchmark would write over; say +overwrite behind it if nobody needs them",
+            "{} is a device, whose data a benchmark would write over; add +overwrite if nobody needs them",
             path.display()
         )),
         _ if kind.is_block_device() => Ok(Found::Data),
         _ if !kind.is_file() => Err(format!("{} is neither a file nor a block device", path.display())),
         0 => Ok(Found::EmptyFile),
         bytes if is_protected => Err(format!(
-            "{} has {bytes} bytes, which a benchmark would write over; name a file that is not there, or say +overwrite \
-             behind it if nobody needs them",
+            "{} has {bytes} bytes, which a benchmark would write over; name a file that is not there, or add \
+             +overwrite if nobody needs them",
             path.display()
         )),
         _ => Ok(Found::Data),
@@ -112,8 +112,8 @@ impl Medium {
         find(path, access).map(drop)
     }
 
-    /// Opens a medium for so many bytes. A file gets them, and a device must have them; what is only read is taken as it
-    /// is. The error is a sentence.
+    /// Opens a medium for so many bytes. A file gets them, and a device must have them. What is only read is taken as
+    /// it is. The error is a sentence.
     pub(crate) fn open(path: &Path, bytes: u64, access: Access) -> Result<Self, String> {
         let found = find(path, access)?;
         let said = |what: &str, error: io::Error| format!("it cannot {what} {}: {error}", path.display());

@@ -29,8 +29,8 @@ use crate::meters::{Growth, Memory, Meters, Usage};
 use crate::run::clock::Clock;
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spec::{RunSpec, TrainOn};
-use crate::run::window::{Arena, Offer, Window};
-use crate::run::worker::{Buffers, Mistakes, failed, wrong_answer};
+use crate::run::window::{Arena, Window};
+use crate::run::worker::{Buffers, Mistakes, wrong_answer};
 use crate::target::{Batch, Config, Counters, Target, TargetError, Work};
 use crate::workload::LoadOrder;
 use crate::workload::distribution::KeyLaw;
@@ -58,7 +58,7 @@ pub(crate) fn run<T: Target>(
     progress("reading the corpus");
     let spaces = spaces(spec)?;
     let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
-    let law = KeyLaw::new(spec.distribution, spec.keys);
+    let law = KeyLaw::with_inserts(spec.distribution, spec.keys, spec.inserts_expected());
     let mut buffers = worker_buffers::<T>(spec);
     let perf = perf_control(spec)?;
     let empty = meters.memory();
@@ -75,6 +75,11 @@ pub(crate) fn run<T: Target>(
         .map(|(instance, spaces)| T::open(&Config { instance, ..config(spec, spaces) }))
         .collect::<Result<Vec<T>, _>>()
         .map_err(fail(DID_NOT_OPEN))?;
+    if let Some(reason) =
+        targets.iter().find_map(|target| spec.workload.mix.operations().find_map(|one| target.refuses(one)))
+    {
+        return Err(fail(DID_NOT_OPEN)(reason.into()));
+    }
 
     let mut mistakes = Mistakes::default();
     let mut before_measured = empty;
@@ -101,6 +106,7 @@ pub(crate) fn run<T: Target>(
     for (target, spaces) in targets.iter().zip(&spaces) {
         load(target, &spaces.measured, spec.threads, spec.workload.load, &mut mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
     for target in &targets {
         target.loaded().map_err(fail("did not come to rest"))?;
     }
@@ -124,10 +130,10 @@ pub(crate) fn run<T: Target>(
         spaces: &spaces,
         perf: perf.as_ref(),
     };
-    let mut window = match spec.workload.is_fill() {
+    let (window, steps, saturation) = match spec.workload.is_fill() {
         true => {
             let machine = Reading::now().since(&before_load_machine);
-            Window::of_load(
+            let window = Window::of_load(
                 spec,
                 load_sec,
                 load_usage,
@@ -135,21 +141,15 @@ pub(crate) fn run<T: Target>(
                 load_modelled,
                 arena.counters(),
                 machine,
-            )
+            );
+            (window, Vec::new(), None)
         }
-        false => arena.window(&mut buffers, Offer::of(spec)),
+        false => arena.windows(&mut buffers, progress)?,
     };
-    let (mut steps, mut saturation) = (Vec::new(), None);
-    match spec.pace {
-        Pace::UntilP99(limit_us) => {
-            (window, steps) = arena.raise_rate(&mut buffers, window, limit_us, progress);
-        }
-        Pace::Saturated(threads_max) => {
-            let found = arena.saturate(&mut buffers, threads_max, progress)?;
-            (window, saturation) = (found.0, Some(found.1));
-        }
-        Pace::Closed | Pace::Rate(_) => {}
+    if buffers.iter().any(Buffers::lacks_room) {
+        return Err(spec.lacks_room());
     }
+    has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
 
     let (keys, raw_bytes) = live(&spaces);
     let end = meters.memory();
@@ -183,6 +183,7 @@ pub(crate) fn run<T: Target>(
     for worker in buffers {
         mistakes.merge(worker.tally.mistakes);
     }
+    has_not_ended(spec, [&mistakes])?;
 
     Ok(Measurement {
         operations: window.operations,
@@ -223,8 +224,20 @@ pub(crate) fn run<T: Target>(
         saturation,
         steadiness: window.steadiness,
         descriptions,
-        notes: notes(spec, &spaces, empty, end),
+        notes: notes(spec, &spaces, keys, [empty, end]),
     })
+}
+
+/// Ends the run if the store has ended: no figure of it would mean anything.
+pub(crate) fn has_not_ended<'a>(
+    spec: &RunSpec,
+    mistakes: impl IntoIterator<Item = &'a Mistakes> + Clone,
+) -> Result<(), Error> {
+    let Some(gone) = mistakes.clone().into_iter().find_map(|one| one.gone.clone()) else { return Ok(()) };
+    let mut first = mistakes.into_iter().filter_map(|one| one.first.clone());
+    let before = first.find(|first| !first.contains(&gone)).map(|first| format!("; before that: {first}"));
+    let reason = gone + &before.unwrap_or_default();
+    Err(Error::Target { target: spec.target.clone(), action: "has ended", reason })
 }
 
 pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
@@ -255,14 +268,19 @@ pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
             Ok(match spec.train_on {
                 TrainOn::All => Spaces {
                     train: None,
-                    measured: Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len)?)),
+                    measured: Arc::new(Oracle::with_room(
+                        spec.key_shape,
+                        0,
+                        [spec.keys, spec.inserts_max()],
+                        values(0..len)?,
+                    )),
                 },
                 TrainOn::FirstHalf => Spaces {
                     train: Some(Arc::new(Oracle::new(spec.key_shape, 0, spec.keys, values(0..len / 2)?))),
-                    measured: Arc::new(Oracle::new(
+                    measured: Arc::new(Oracle::with_room(
                         spec.key_shape,
                         spec.keys,
-                        spec.keys,
+                        [spec.keys, spec.inserts_max()],
                         values(len / 2..len)?,
                     )),
                 },
@@ -282,7 +300,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
 
 fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
     (0..spec.instances * spec.threads_max())
-        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize))
+        .map(|_| Buffers::new(spec.multi_get, spec.value_bytes.max as usize, spec.workload.scan.max as usize))
         .collect()
 }
 
@@ -315,13 +333,13 @@ pub(crate) fn load<T: Target>(
     order: LoadOrder,
     mistakes: &mut Mistakes,
 ) {
-    let random = Permutation::new(oracle.len(), 0x10ad);
+    let random = Permutation::new(oracle.loaded(), 0x10ad);
     let threads = if order == LoadOrder::Sequential { 1 } else { threads };
     let part = |thread: u64| {
         let mut part = Mistakes::default();
-        let mut positions = (thread..oracle.len()).step_by(threads as usize).peekable();
+        let mut positions = (thread..oracle.loaded()).step_by(threads as usize).peekable();
         let (mut indices, mut records) = (Vec::new(), Vec::new());
-        while positions.peek().is_some() {
+        while positions.peek().is_some() && part.gone.is_none() {
             indices.extend(positions.by_ref().take(T::LOADED_AT_ONCE).map(|position| match order {
                 LoadOrder::Random => random.at(position),
                 LoadOrder::Sequential => position,
@@ -332,7 +350,7 @@ pub(crate) fn load<T: Target>(
                 records => target.multi_put(records),
             };
             if let Err(error) = done {
-                part.add(|| failed("put", indices[0], &error));
+                part.fail("put", indices[0], &error);
             }
             indices.drain(..).for_each(|index| oracle.finish(index));
             records.clear();
@@ -350,30 +368,37 @@ pub(crate) fn load<T: Target>(
     });
 }
 
-/// Reads every key and checks it.
+/// Reads every key that was ever written and checks it.
 pub(crate) fn check_all<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     if T::CHECKED_AT_ONCE > 1 {
         return check_all_in_groups(target, oracle, mistakes);
     }
     let mut value = Vec::new();
-    for index in 0..oracle.len() {
+    for index in 0..oracle.used() {
         let before = oracle.observe(index);
         match target.get(&oracle.key(index), &mut value) {
             Ok(found) if oracle.accepts(index, before, found.then_some(value.as_slice())) => {}
             Ok(found) => mistakes.add(|| wrong_answer("get", index, found)),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
+        }
+        if mistakes.gone.is_some() {
+            return;
         }
     }
 }
 
 fn check_all_in_groups<T: Target>(target: &T, oracle: &Oracle, mistakes: &mut Mistakes) {
     let mut batch = T::Batch::default();
-    for first in (0..oracle.len()).step_by(T::CHECKED_AT_ONCE) {
-        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(oracle.len());
+    let end = oracle.used();
+    for first in (0..end).step_by(T::CHECKED_AT_ONCE) {
+        let group = first..(first + T::CHECKED_AT_ONCE as u64).min(end);
         let before: Vec<_> = group.clone().map(|index| oracle.observe(index)).collect();
         let keys: Vec<_> = group.clone().map(|index| oracle.key(index)).collect();
         if let Err(error) = target.multi_get(&keys, &mut batch) {
-            mistakes.add(|| failed("multi_get", first, &error));
+            mistakes.fail("multi_get", first, &error);
+            if mistakes.gone.is_some() {
+                return;
+            }
             continue;
         }
         for (position, index) in group.enumerate() {
@@ -390,11 +415,14 @@ pub(crate) fn check_absent<T: Target>(target: &T, spaces: &Spaces, mistakes: &mu
     let mut value = Vec::new();
     let end = spaces.measured.len();
     for index in end..end + ABSENT_KEYS {
+        if mistakes.gone.is_some() {
+            return;
+        }
         match target.get(&spaces.measured.key(index), &mut value) {
             Ok(false) => {}
             Ok(true) => mistakes
                 .add(|| format!("get of key number {index}, which was never written, found something")),
-            Err(error) => mistakes.add(|| failed("get", index, &error)),
+            Err(error) => mistakes.fail("get", index, &error),
         }
     }
 }
@@ -413,11 +441,12 @@ fn coverage(spaces: &[Spaces], keys: u64, raw_bytes: u64) -> f64 {
     (raw_bytes - keys * KEY_BYTES as u64) as f64 / source.max(1) as f64
 }
 
-fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<String> {
+fn notes(spec: &RunSpec, spaces: &[Spaces], keys: u64, [empty, end]: [Memory; 2]) -> Vec<String> {
     let mut notes = vec![format!(
         "memory: {} bytes held and {} resident before the target was opened, {} and {} at the end of the timed window",
         empty.held_bytes, empty.rss_bytes, end.held_bytes, end.rss_bytes
     )];
+    notes.extend(spec.workload.notes.iter().cloned());
     let slices = spaces.first().map_or(0, |spaces| spaces.measured.values().slice_count());
     if spec.train_on == TrainOn::FirstHalf {
         notes.push(
@@ -426,10 +455,10 @@ fn notes(spec: &RunSpec, spaces: &[Spaces], empty: Memory, end: Memory) -> Vec<S
                 .into(),
         );
     }
-    if slices < spec.keys {
+    let keys = keys.div_ceil(spec.instances).max(spec.keys);
+    if slices < keys {
         notes.push(format!(
-            "the corpus has {slices} different values for {} keys: some keys have equal values",
-            spec.keys
+            "the corpus has {slices} different values for {keys} keys: some keys have equal values"
         ));
     }
     notes

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
 use crate::target::options::TargetOptions;
+use crate::workload::mix::Operation;
 
 /// The error of a target, with its own message.
 pub type TargetError = Box<dyn StdError + Send + Sync>;
@@ -83,6 +84,18 @@ pub trait Target: Sized + Send + Sync {
 
     /// Appends up to `limit` records in key order, from `from` on, to `records`.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError>;
+
+    /// The reason why this store has no such operation, in a sentence that begins with "it" or "its". A mix with the
+    /// operation is refused before anything is loaded.
+    fn refuses(&self, _: Operation) -> Option<String> {
+        None
+    }
+
+    /// Bytes that a value must contain for its record to be among those of a scan, if the store leaves out others. Such
+    /// a scan looks at `limit` records, or at all to the end.
+    fn filter(&self) -> Option<&[u8]> {
+        None
+    }
 
     /// Stores several values, of different keys, and replaces the old ones. A target without a call for several stores
     /// one after the other.
@@ -229,6 +242,19 @@ impl std::fmt::Display for EngineUnavailable {
 }
 
 impl StdError for EngineUnavailable {}
+
+/// The reason why a store answers no call any more: its server or its process has ended. Such an error of a call ends
+/// the run.
+#[derive(Debug)]
+pub struct Gone(pub String);
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StdError for Gone {}
 
 /// A target's counters; `None` is printed as `NA`.
 ///

@@ -166,7 +166,7 @@ impl Year {
     fn of(sheet: &Sheet, design: &Design, year: u32) -> Self {
         let exponent = year as i32;
         let growth = (1.0 + sheet.work.growth_per_year.0).powi(exponent);
-        let per_core = design.operations_per_second_per_core.0 * design.utilisation.0;
+        let per_core = sheet.per_core(design) * design.utilisation.0;
         let cores = sheet.work.operations_per_second.0 * growth / per_core;
         let gb = sheet.work.data_gb.0 * growth * design.held_per_data.0;
         let for_operations = cores / design.cores.0;
@@ -281,6 +281,38 @@ mod tests {
         let idle =
             changed("operations_per_second = 1_600, data_gb = 50", "operations_per_second = 0, data_gb = 0");
         assert_eq!((idle[0].servers, idle[0].per_million_operations()), ([1.0; 2], None));
+    }
+
+    #[test]
+    fn a_saving_of_cores_stands_for_operations_of_a_core() {
+        let own = "operations_per_second_per_core = 100\n        utilisation = 0.8\n        gb = 20";
+        assert!(SMALL.contains(own));
+        let with = |saving: &str| SMALL.replace(own, &format!("{saving}\n utilisation = 0.8\n gb = 20"));
+        let of = |text: &str| {
+            Sheet::parse(text).map(|(sheet, table)| (costs(&sheet), effects_on_saving(&table, 1)))
+        };
+        let (costs, _) = of(&with("core_saving = 0.2")).unwrap();
+        assert!((costs[1].cores / costs[0].cores - 0.8).abs() < 1e-12, "{costs:?}");
+        let parts = with("core_saving = { value = 0.2, error = 0.05 }\nwatts_busy = 100")
+            .replace("years = 2,", "years = 2, whole_servers = false,")
+            .replace("gb = 20", "");
+        let (_, effects) = of(&parts).unwrap();
+        let effect = effects.iter().find(|effect| effect.name == "design other, core_saving").unwrap();
+        assert!(effect.is_error && effect.by == 0.05, "{effects:?}");
+        for (text, expected) in [
+            (with(""), "the design other needs operations_per_second_per_core or core_saving"),
+            (
+                with("core_saving = 1"),
+                "core_saving of the design other is 1; give a number from -100 to 0.999",
+            ),
+            (
+                SMALL.replacen("operations_per_second_per_core = 100", "core_saving = 0.1", 1),
+                "the first design, one, has no operations_per_second_per_core",
+            ),
+        ] {
+            let told = of(&text).unwrap_err();
+            assert!(told.contains(expected), "{told}");
+        }
     }
 
     #[test]

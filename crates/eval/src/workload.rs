@@ -1,30 +1,23 @@
-//! Workloads: the shares of reads, writes, deletes and scans, and the order in which keys are loaded before.
+//! Workloads: the shares of operations, the order in which keys are loaded before, and what else belongs to a name.
 
 pub(crate) mod distribution;
+pub(crate) mod mix;
 pub(crate) mod pace;
 pub(crate) mod permutation;
-
-use std::fmt;
+pub(crate) mod scan;
+pub(crate) mod twitter;
+pub(crate) mod ycsb;
+pub(crate) mod zipf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::keys::KeyShape;
+use crate::data::values::ValueBytes;
 use crate::error::Error;
-
-/// Shares of the four operations, in per cent; together 100.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mix {
-    /// Point reads.
-    pub read: u32,
-    /// Puts.
-    pub write: u32,
-    /// Deletions.
-    pub delete: u32,
-    /// Scans of [`SCAN_RECORDS`] records.
-    pub scan: u32,
-}
-
-/// Records that one scan asks for.
-pub const SCAN_RECORDS: usize = 100;
+use crate::workload::distribution::Distribution;
+use crate::workload::mix::Mix;
+use crate::workload::pace::Pace;
+use crate::workload::scan::ScanLength;
 
 /// In which order keys are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +30,7 @@ pub enum LoadOrder {
 }
 
 /// A named mix.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// As printed in the results.
     pub name: String,
@@ -45,6 +38,31 @@ pub struct Workload {
     pub mix: Mix,
     /// The order of loading its keys.
     pub load: LoadOrder,
+    /// Records that its scans ask for.
+    pub scan: ScanLength,
+    /// What it asks of the run besides.
+    pub settings: Settings,
+    /// What readers of its figures must know.
+    pub notes: Vec<String>,
+}
+
+/// Settings of a run that a workload brings with it. `None` leaves a setting to the run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Keys per store.
+    pub keys: Option<u64>,
+    /// Operations of the timed window.
+    pub operations: Option<u64>,
+    /// How keys look.
+    pub key_shape: Option<KeyShape>,
+    /// Lengths of values.
+    pub value_bytes: Option<ValueBytes>,
+    /// Which keys are asked for.
+    pub distribution: Option<Distribution>,
+    /// Threads per store.
+    pub threads: Option<u64>,
+    /// How fast operations come.
+    pub pace: Option<Pace>,
 }
 
 /// The workload that is loading itself.
@@ -66,21 +84,62 @@ const NAMED: [(&str, u32, u32, LoadOrder); 8] = [
 const USUAL: usize = 5;
 
 impl Workload {
+    /// A workload of keys that are loaded in random order, without settings of its own.
+    pub(crate) fn of(name: &str, mix: Mix) -> Self {
+        Workload {
+            name: name.into(),
+            mix,
+            load: LoadOrder::Random,
+            scan: ScanLength::default(),
+            settings: Settings::default(),
+            notes: Vec::new(),
+        }
+    }
+
     /// One of the named workloads.
     pub fn named(name: &str) -> Result<Self, Error> {
-        NAMED
-            .iter()
-            .find(|(known, ..)| *known == name)
-            .map(|&(name, read, write, load)| Workload {
-                name: name.into(),
-                mix: Mix { read, write, delete: 0, scan: 0 },
-                load,
-            })
-            .ok_or_else(|| Error::Unknown {
-                what: "workload",
-                given: name.into(),
-                known: NAMED.map(|(name, ..)| name).join(", "),
-            })
+        if let Some(&(_, read, write, load)) = NAMED.iter().find(|(known, ..)| *known == name) {
+            return Ok(Workload { load, ..Workload::of(name, Mix::percent(read, write)) });
+        }
+        ycsb::preset(name).or_else(|| twitter::named(name)).ok_or_else(|| Error::Unknown {
+            what: "workload",
+            given: name.into(),
+            known: format!(
+                "{}, twitter-cluster1 to twitter-cluster54 without 5",
+                Self::short_names().join(", ")
+            ),
+        })
+    }
+
+    /// The names of all named workloads but those of clusters.
+    fn short_names() -> Vec<&'static str> {
+        NAMED.iter().map(|(name, ..)| *name).chain(ycsb::presets()).collect()
+    }
+
+    /// The names of all named workloads.
+    fn names() -> impl Iterator<Item = String> {
+        Self::short_names().into_iter().map(str::to_owned).chain(twitter::names())
+    }
+
+    /// Every named workload, one in a line: name, shares in per cent, and what it brings with it.
+    pub fn list() -> String {
+        let mut text = String::from("workload                 operations, and what else belongs to it\n");
+        for workload in Self::names().filter_map(|name| Self::named(&name).ok()) {
+            text += &format!("{:<24} {}\n", workload.name, workload.in_words());
+        }
+        text
+    }
+
+    fn in_words(&self) -> String {
+        let Settings { key_shape, value_bytes, distribution, .. } = &self.settings;
+        let mut words = vec![self.mix.in_words()];
+        words.extend(self.is_fill().then(|| "the load itself is measured".into()));
+        words.extend((self.load == LoadOrder::Sequential).then(|| "keys are loaded in order".into()));
+        words.extend(key_shape.map(|shape| format!("{shape} keys")));
+        words.extend(value_bytes.map(|bytes| format!("values of {bytes} B")));
+        words.extend(distribution.map(|distribution| distribution.to_string()));
+        words.extend((self.mix.scan > 0).then(|| format!("scans of {} records", self.scan)));
+        words.join(", ")
     }
 
     /// Whether it is the loading of the keys that is measured, and nothing after it.
@@ -95,76 +154,8 @@ impl Workload {
 
     /// A mix such as `read=80,write=20,delete=0,scan=0`; what is left out is 0, and the sum must be 100.
     pub fn mixed(text: &str) -> Result<Self, Error> {
-        let bad = || {
-            Error::invalid(
-                "--mix",
-                text,
-                "give shares in per cent that add up to 100, such as read=80,write=20,delete=0,scan=0",
-            )
-        };
-        let mut mix = Mix { read: 0, write: 0, delete: 0, scan: 0 };
-        for part in text.split(',') {
-            let (name, share) = part.split_once('=').ok_or_else(bad)?;
-            let slot = match name.trim() {
-                "read" => &mut mix.read,
-                "write" => &mut mix.write,
-                "delete" => &mut mix.delete,
-                "scan" => &mut mix.scan,
-                _ => return Err(bad()),
-            };
-            *slot = share.trim().parse().ok().filter(|&share| share <= 100).ok_or_else(bad)?;
-        }
-        if mix.read + mix.write + mix.delete + mix.scan != 100 {
-            return Err(bad());
-        }
-        Ok(Workload { name: mix.to_string(), mix, load: LoadOrder::Random })
-    }
-}
-
-impl fmt::Display for Mix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "r{}_w{}_d{}_s{}", self.read, self.write, self.delete, self.scan)
-    }
-}
-
-/// One operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// A point read.
-    Read,
-    /// A put.
-    Write,
-    /// A deletion.
-    Delete,
-    /// A scan of [`SCAN_RECORDS`] records.
-    Scan,
-}
-
-impl Mix {
-    /// The operations in it.
-    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation> {
-        let shares = [
-            (self.read, Operation::Read),
-            (self.write, Operation::Write),
-            (self.delete, Operation::Delete),
-            (self.scan, Operation::Scan),
-        ];
-        shares.into_iter().filter(|(share, _)| *share > 0).map(|(_, operation)| operation)
-    }
-
-    /// The operation that an even number below 100 stands for.
-    #[inline]
-    pub(crate) fn operation(&self, percent: u64) -> Operation {
-        let percent = percent as u32;
-        if percent < self.read {
-            Operation::Read
-        } else if percent < self.read + self.write {
-            Operation::Write
-        } else if percent < self.read + self.write + self.delete {
-            Operation::Delete
-        } else {
-            Operation::Scan
-        }
+        let mix = Mix::parse(text)?;
+        Ok(Workload::of(&mix.to_string(), mix))
     }
 }
 
@@ -173,26 +164,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mixes_add_up_to_a_hundred() {
-        let mixed = Workload::mixed("read=70,write=20,delete=5,scan=5").unwrap();
-        assert_eq!(mixed.name, "r70_w20_d5_s5");
-        let count = |wanted| (0..100).filter(|&p| mixed.mix.operation(p) == wanted).count();
-        assert_eq!(
-            [Operation::Read, Operation::Write, Operation::Delete, Operation::Scan].map(count),
-            [70, 20, 5, 5]
-        );
-        for bad in ["", "read=80", "read=80,write=30", "read=x", "get=100", "read=4294967295,write=101"] {
-            assert!(Workload::mixed(bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn the_named_workloads_are_those_of_the_published_evaluation() {
         assert_eq!(Workload::usual().len(), 5);
         assert!(
             Workload::named("fillseq").unwrap().is_fill() && !Workload::usual().iter().any(Workload::is_fill)
         );
-        assert_eq!(Workload::named("read_write_2_8").unwrap().mix.write, 80);
+        assert_eq!(Workload::named("read_write_2_8").unwrap().mix, Mix::percent(20, 80));
         assert!(Workload::named("read").unwrap_err().to_string().contains("read_only"));
+    }
+
+    #[test]
+    fn the_list_has_a_line_for_each_workload() {
+        let list = Workload::list();
+        assert_eq!(list.lines().count(), 1 + Workload::names().count());
+        assert!(
+            list.contains("\nycsb-e                   95 % scan, 5 % insert, random keys, values of 1000 B"),
+            "{list}"
+        );
+        assert!(list.lines().all(|line| line.len() <= 120), "{list}");
     }
 }

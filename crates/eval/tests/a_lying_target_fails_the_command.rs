@@ -9,7 +9,7 @@ use std::process::{Command, exit};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, BypassPlan, Config, Format, Key, Launcher, Meters, Plan, Program, Records, Registration,
+    Answers, BypassPlan, Config, Format, Gone, Key, Launcher, Meters, Plan, Program, Records, Registration,
     Registry, RunSpec, Target, TargetError, TrainOn, Workload,
 };
 
@@ -43,6 +43,37 @@ impl Target for DropsEveryTenth {
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
         self.0.scan(from, limit, records)
+    }
+}
+
+/// Takes no key.
+struct Ends;
+
+impl Target for Ends {
+    type Batch = Answers;
+
+    fn open(_: &Config) -> Result<Self, TargetError> {
+        Ok(Ends)
+    }
+
+    fn get(&self, _: &[u8], _: &mut Vec<u8>) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
+    fn multi_get(&self, _: &[Key], _: &mut Answers) -> Result<(), TargetError> {
+        Ok(())
+    }
+
+    fn put(&self, _: &[u8], _: &[u8]) -> Result<(), TargetError> {
+        Err(Gone("it closed the connection".into()).into())
+    }
+
+    fn delete(&self, _: &[u8]) -> Result<bool, TargetError> {
+        Ok(false)
+    }
+
+    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
+        Ok(())
     }
 }
 
@@ -85,6 +116,7 @@ fn registry() -> Registry {
             "drops every tenth write, with any codec",
             &["lz4", "none"],
         ),
+        Registration::of::<Ends>("ends", "ends before the first put", &["none"]),
         Registration::of::<Dies>("dies", "ends the process", &["none"]),
     ])
 }
@@ -92,7 +124,7 @@ fn registry() -> Registry {
 fn plan(target: &str) -> Plan {
     let usual = RunSpec::new(target, "log");
     Plan {
-        targets: vec![target.into()],
+        targets: target.split(',').map(str::to_owned).collect(),
         codecs: vec![],
         engines: vec![],
         compares_codecs: false,
@@ -247,6 +279,11 @@ fn main() {
     let (status, printed, said) = run_as("warm-up", "liar");
     assert_eq!((status, printed.as_str()), (Some(1), ""));
     assert!(said.contains("liar: get of key number"), "{said}");
+
+    let (status, printed, said) = run("btreemap,ends");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(printed.contains("btreemap"), "what was measured before is kept: {printed}");
+    assert_eq!(said, "error: ends: the target ends has ended: it closed the connection\n");
 
     every_second_round_goes_backwards();
 

@@ -19,6 +19,14 @@ trait Lie: Send + Sync + 'static {
     fn keeps_delete() -> bool {
         true
     }
+    /// The key that a get really looks up.
+    fn looked_up(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+    /// Whether a delete says that there was something, though there was not.
+    fn deletes_what_is_not_there() -> bool {
+        false
+    }
     /// Changes what a get answers.
     fn answer(_found: &mut bool, _value: &mut Vec<u8>) {}
     /// Changes what a scan answers.
@@ -50,7 +58,7 @@ impl<L: Lie> Target for Liar<L> {
         if L::fails() {
             return Err("this store is out of order".into());
         }
-        let mut found = self.honest.get(key, value)?;
+        let mut found = self.honest.get(&L::looked_up(key), value)?;
         L::answer(&mut found, value);
         Ok(found)
     }
@@ -74,7 +82,12 @@ impl<L: Lie> Target for Liar<L> {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        if L::keeps_delete() { self.honest.delete(key) } else { self.honest.get(key, &mut Vec::new()) }
+        let existed = if L::keeps_delete() {
+            self.honest.delete(key)?
+        } else {
+            self.honest.get(key, &mut Vec::new())?
+        };
+        Ok(existed || L::deletes_what_is_not_there())
     }
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
@@ -91,14 +104,17 @@ impl<L: Lie> Target for Liar<L> {
 /// Runs the liar with a workload and returns the wrong answers that were found and the first of them.
 fn caught<L: Lie>(workload: Workload, multi_get: usize, threads: u64) -> (u64, String) {
     let registration = Registration::of::<Liar<L>>("liar", "breaks a promise", &["none"]);
+    let usual = RunSpec::new("liar", "json");
     let spec = RunSpec {
+        distribution: workload.settings.distribution.unwrap_or(usual.distribution),
         workload,
         multi_get,
+        multi_put: multi_get,
         threads,
         keys: 2_000,
         operations: Some(10_000),
         warmup_seconds: 0.0,
-        ..RunSpec::new("liar", "json")
+        ..usual
     };
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();
@@ -118,9 +134,11 @@ fn write_only() -> Workload {
 fn an_honest_target_passes() {
     struct Honest;
     impl Lie for Honest {}
-    for workload in
-        [read_only(), write_only(), Workload::mixed("read=40,write=40,delete=10,scan=10").unwrap()]
-    {
+    let mixes = ["read=40,write=40,delete=10,scan=10", "read=10,delete=10,scan=10,insert=40,rmw=30"];
+    let mixes = mixes.map(Workload::mixed);
+    let ycsb = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-e", "ycsb-f"].map(Workload::named);
+    let all = mixes.into_iter().chain(ycsb).map(Result::unwrap);
+    for workload in all.chain([read_only(), write_only()]) {
         for threads in [1, 3] {
             assert_eq!(caught::<Honest>(workload.clone(), 1, threads), (0, String::new()));
         }
@@ -217,6 +235,47 @@ fn deletions_that_do_not_happen_are_caught() {
 }
 
 #[test]
+fn deletions_of_what_was_not_there_are_caught() {
+    struct DeletesAnything;
+    impl Lie for DeletesAnything {
+        fn deletes_what_is_not_there() -> bool {
+            true
+        }
+    }
+    let (_, first) = caught::<DeletesAnything>(Workload::mixed("delete=100").unwrap(), 1, 1);
+    assert!(first.contains("said true, and the key did not exist"), "{first}");
+}
+
+#[test]
+fn the_value_of_another_key_is_caught() {
+    struct MixesUpKeys;
+    impl Lie for MixesUpKeys {
+        fn looked_up(key: &[u8]) -> Vec<u8> {
+            // The next odd key for each even one.
+            let last = key.len() - 1;
+            [&key[..last], &[key[last] | 1]].concat()
+        }
+    }
+    for multi_get in [1, 16] {
+        let (wrong, first) = caught::<MixesUpKeys>(read_only(), multi_get, 1);
+        assert!(wrong > 1_000 && first.contains("bytes that were not written"), "{wrong}: {first}");
+    }
+}
+
+#[test]
+fn every_thousandth_put_that_is_dropped_is_caught() {
+    struct DropsEveryThousandth;
+    impl Lie for DropsEveryThousandth {
+        fn keeps_put(_: &[u8], count: u64) -> bool {
+            count % 1_000 != 999
+        }
+    }
+    for workload in [read_only(), write_only()] {
+        assert!(caught::<DropsEveryThousandth>(workload, 1, 2).0 > 0);
+    }
+}
+
+#[test]
 fn a_scan_that_skips_a_key_is_caught() {
     struct SkipsTheThird;
     impl Lie for SkipsTheThird {
@@ -232,6 +291,48 @@ fn a_scan_that_skips_a_key_is_caught() {
         }
     }
     assert!(caught::<SkipsTheThird>(Workload::mixed("scan=100").unwrap(), 1, 1).1.contains("missed"));
+}
+
+/// An even mix inserts the keys from number 2,000 on.
+fn is_new(key: &[u8]) -> bool {
+    key >= b"key:000000002000".as_slice()
+}
+
+#[test]
+fn losing_one_new_key_in_a_hundred_is_caught() {
+    struct LosesNewKeys;
+    impl Lie for LosesNewKeys {
+        fn keeps_put(key: &[u8], count: u64) -> bool {
+            !is_new(key) || !count.is_multiple_of(100)
+        }
+    }
+    // Nothing but the final check reads the new keys of the first.
+    let (wrong, _) = caught::<LosesNewKeys>(Workload::mixed("insert=100").unwrap(), 1, 1);
+    assert_eq!(wrong, 100);
+    for mix in ["ycsb-d", "ycsb-e"] {
+        assert!(caught::<LosesNewKeys>(Workload::named(mix).unwrap(), 1, 2).0 > 0, "{mix}");
+    }
+}
+
+#[test]
+fn a_read_modify_write_checks_its_read_and_its_write() {
+    struct LosesWrites;
+    impl Lie for LosesWrites {
+        fn keeps_put(_: &[u8], count: u64) -> bool {
+            count < 2_000
+        }
+    }
+    struct AnswersWrong;
+    impl Lie for AnswersWrong {
+        fn answer(found: &mut bool, _: &mut Vec<u8>) {
+            *found = false;
+        }
+    }
+    let modify = || Workload::mixed("rmw=100").unwrap();
+    // Each key once by the final check, and each operation on a key that was written before.
+    let (wrong, _) = caught::<LosesWrites>(modify(), 1, 1);
+    assert!((7_000..12_000).contains(&wrong), "{wrong}");
+    assert_eq!(caught::<AnswersWrong>(modify(), 1, 1).0, 12_000);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::ops::Bound;
+use std::sync::Arc;
 
 /// The properties of a value that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -222,13 +223,76 @@ impl ValueReader for Vec<u8> {
     }
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
+        Borrowed(self).read_at(offset, len, out)
+    }
+}
+
+/// A whole value in somebody else's memory.
+#[derive(Debug, Clone, Copy)]
+pub struct Borrowed<'a>(pub &'a [u8]);
+
+impl ValueReader for Borrowed<'_> {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
         let from = offset as usize;
-        let bytes = self.get(from..from + len);
+        let bytes = self.0.get(from..from + len);
         out.extend_from_slice(
             bytes.ok_or_else(|| BackendError::Refused("read beyond a value's end".into()))?,
         );
         Ok(())
     }
+}
+
+/// The name of a database, which is also that of a folder: letters, digits, `-` and `_`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatabaseName<'a>(&'a str);
+
+impl<'a> DatabaseName<'a> {
+    /// Bytes of the longest name.
+    pub const BYTES_MAX: usize = 64;
+
+    /// The name, if it is one. It begins with a letter or a digit, so that it can be no path and no option.
+    pub fn new(text: &'a [u8]) -> Option<Self> {
+        let is_sound = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let begins = text.first().is_some_and(u8::is_ascii_alphanumeric);
+        let is_name = begins && text.len() <= Self::BYTES_MAX && text.iter().all(is_sound);
+        std::str::from_utf8(text).ok().filter(|_| is_name).map(Self)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &'a str {
+        self.0
+    }
+}
+
+/// A database in the list of [`Databases::list`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedDatabase {
+    /// Its name.
+    pub name: String,
+    /// Whether clients can use it now.
+    pub is_open: bool,
+}
+
+/// A database that a client uses; nothing for the one that every client begins with.
+pub type Chosen = Option<Arc<dyn Backend>>;
+
+/// Databases by name, beside the one that every client begins with.
+pub trait Databases: Send + Sync {
+    /// Opens a database, or makes it. The names of options are those of the store.
+    fn open(&self, name: DatabaseName<'_>, options: &[(&[u8], &[u8])]) -> Result<(), BackendError>;
+
+    /// Closes a database that no client uses.
+    fn close(&self, name: DatabaseName<'_>) -> Result<(), BackendError>;
+
+    /// All databases, in the order of their names.
+    fn list(&self) -> Result<Vec<ListedDatabase>, BackendError>;
+
+    /// An open database. It stays open while somebody has it.
+    fn find(&self, name: DatabaseName<'_>) -> Result<Chosen, BackendError>;
 }
 
 /// A key-value store behind the server.
@@ -327,6 +391,19 @@ pub trait Backend: Send + Sync {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, BackendError>;
 
+    /// Calls `each` with the records between the two ends in ascending order of their keys, until it returns `false` or
+    /// there are no more. Every record that exists throughout the call is met. Writes that come meanwhile may be seen.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or that of `each`.
+    fn records(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError>;
+
     /// A random key, each about equally likely; `None` if there is none.
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
 
@@ -392,6 +469,12 @@ pub trait Backend: Send + Sync {
         Vec::new()
     }
 
+    /// The databases by name, if the store has more than one. Calls of [`Backend::wait`], [`Backend::save`] and
+    /// [`Backend::memory`] are about all of them.
+    fn databases(&self) -> Option<&dyn Databases> {
+        None
+    }
+
     /// Changes the limit on the bytes that the store holds; `None` lifts it. A store without a limit does nothing.
     fn set_memory_limit(&self, _limit_bytes: Option<u64>) {}
 
@@ -426,6 +509,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Files that the store may open beyond those that it has open. Clients get none of them.
+    fn files_to_come(&self) -> u64 {
+        0
+    }
+
     /// Name of the codec, for the first line and `INFO`.
     fn codec(&self) -> String;
 
@@ -441,6 +529,9 @@ pub trait Backend: Send + Sync {
 /// Receives one looked-up value of [`Backend::multi_get`].
 pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
 
+/// Receives a record of [`Backend::records`], and decides whether it wants the next one.
+pub type EachRecord<'a> = dyn FnMut(&[u8], &mut dyn ValueReader) -> Result<bool, BackendError> + 'a;
+
 /// Decides whether a [`Backend::transfer`] gets a need granted.
 pub type Grant<'a> = dyn FnMut(Need) -> bool + 'a;
 
@@ -449,3 +540,35 @@ pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;
 
 /// Decides the new state of a key in [`Backend::update`].
 pub type Change<'a> = dyn FnMut(Option<(Old<'_>, Meta)>) -> Update + 'a;
+
+#[cfg(test)]
+mod tests {
+    use super::DatabaseName;
+
+    #[test]
+    fn names_are_no_paths() {
+        let longest = [b'x'; DatabaseName::BYTES_MAX];
+        for name in [&b"a"[..], b"9", b"users-2026_07", b"LOG", b"LOCK", &longest] {
+            assert_eq!(DatabaseName::new(name).unwrap().as_str().as_bytes(), name);
+        }
+        let long = [b'x'; DatabaseName::BYTES_MAX + 1];
+        let escaping = [
+            &b""[..],
+            b".",
+            b"..",
+            b"../x",
+            b"a/b",
+            b"/a",
+            b"a\\b",
+            b"-a",
+            b"_a",
+            b"a.b",
+            b"a\0",
+            b"a b",
+            "\u{e4}".as_bytes(),
+        ];
+        for name in escaping.into_iter().chain([&long[..]]) {
+            assert_eq!(DatabaseName::new(name), None, "{name:?}");
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod config;
 mod config_set;
 mod connection;
 mod counters;
+mod databases;
 mod docs;
 mod expiry;
 mod get;
@@ -12,6 +13,7 @@ mod info;
 mod introspection;
 mod keys;
 mod object;
+mod range;
 mod ranges;
 mod rename;
 mod scan;
@@ -21,7 +23,7 @@ mod transactions;
 
 use std::sync::Arc;
 
-use crate::backend::{Access, Meta};
+use crate::backend::{Access, Backend, Chosen, Meta};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -47,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) scans: bool,
     /// Set if the last command was not run because it needs a thread of its own.
     pub(crate) deferred: Option<Length>,
+    /// Set if the last command chose a database.
+    pub(crate) chosen: Option<Chosen>,
 }
 
 impl Client {
@@ -60,6 +64,7 @@ impl Client {
             in_transaction: false,
             scans: false,
             deferred: None,
+            chosen: None,
         }
     }
 
@@ -76,6 +81,7 @@ impl Client {
         self.authenticated = twin.authenticated;
         self.in_transaction = twin.in_transaction;
         self.scans = twin.scans;
+        self.chosen = twin.chosen;
     }
 
     /// Whether the client must send the password first.
@@ -87,6 +93,8 @@ impl Client {
 /// Everything a command works with.
 pub(crate) struct Session<'a> {
     pub(crate) shared: &'a Shared,
+    /// The database that the client uses.
+    pub(crate) backend: &'a dyn Backend,
     pub(crate) counters: &'a Counters,
     pub(crate) client: &'a mut Client,
     pub(crate) reply: &'a mut Reply,
@@ -104,7 +112,7 @@ impl Session<'_> {
 
     /// Length and expiry of a key that a command reads; the look-up counts.
     fn read_meta(&self, key: &[u8]) -> Result<Option<Meta>, Refusal> {
-        let meta = self.shared.backend.meta(key)?;
+        let meta = self.backend.meta(key)?;
         self.counters.note_lookup(meta.is_some());
         Ok(meta)
     }
@@ -177,7 +185,7 @@ impl Command {
         let has = |word: &[u8]| args.from(1).any(|arg| arg.eq_ignore_ascii_case(word));
         let (arguments, text) = (args.len(), args.text_len());
         match self.name {
-            "save" | "flushall" | "flushdb" => Some(Length::Long),
+            "save" | "flushall" | "flushdb" | "zt.db.open" | "zt.db.close" => Some(Length::Long),
             // Without, a shutdown is over at once.
             "shutdown" if has(b"save") => Some(Length::Long),
             // Eviction begins and ends leaf by leaf.
@@ -185,7 +193,7 @@ impl Command {
             "client" if is(b"list") => Some(Length::Short),
             _ if arguments <= ARGUMENTS_INLINE_MAX && text <= APART_BYTES => None,
             // Such commands wait for each other, or change a value of any length.
-            "mset" | "msetnx" | "append" | "setrange" => Some(Length::Long),
+            "mset" | "msetnx" | "zt.batch" | "append" | "setrange" => Some(Length::Long),
             _ if arguments > ARGUMENTS_SHORT_MAX || text > SHORT_BYTES => Some(Length::Long),
             _ => Some(Length::Short),
         }
@@ -193,12 +201,12 @@ impl Command {
 
     /// Whether the command writes to a key that a long write of several keys holds, or needs room that the store may
     /// have to wait for. A worker's other clients would wait, too.
-    fn is_held_up(&self, args: &Args<'_>, shared: &Shared) -> bool {
+    fn is_held_up(&self, args: &Args<'_>, backend: &dyn Backend) -> bool {
         let (first, last, step) = self.keys;
         let last = if last < 0 { args.len() as i32 + last } else { last };
         let mut keys = (first..=last).step_by(step.max(1) as usize).map(|index| args.at(index as usize));
-        let needs_room = || self.is("denyoom") && shared.backend.may_wait_for_room();
-        self.is("write") && (keys.any(|key| shared.backend.holds_up(key)) || needs_room())
+        let needs_room = || self.is("denyoom") && backend.may_wait_for_room();
+        self.is("write") && (keys.any(|key| backend.holds_up(key)) || needs_room())
     }
 
     /// Bytes that a run takes besides the request, the store and the reply to a read.
@@ -252,6 +260,7 @@ const REMOVE: &[&str] = &["write"];
 const ADMIN: &[&str] = &["admin", "noscript", "loading", "stale", "no_multi", "allow_busy"];
 const SAVE: &[&str] = &["admin", "noscript", "no_async_loading", "no_multi"];
 const BGSAVE: &[&str] = &["admin", "noscript", "no_async_loading"];
+const DATABASES: &[&str] = &["admin", "noscript"];
 const TRANSACT: &[&str] = &["noscript", "loading", "stale", "fast", "allow_busy"];
 const EXECUTE: &[&str] = &["noscript", "loading", "stale", "skip_slowlog"];
 const GREET: &[&str] = &["noscript", "loading", "stale", "fast", "no_auth", "allow_busy"];
@@ -259,7 +268,7 @@ const ALWAYS: &[&str] = &["loading", "stale"];
 const ALWAYS_FAST: &[&str] = &["loading", "stale", "fast"];
 
 /// All commands, the most frequent ones first: names are compared in this order. Arity, flags and places of keys are
-/// Redis's.
+/// Redis's. Names that begin with `zt.` are not Redis's.
 pub(crate) static COMMANDS: &[Command] = &[
     command("get", 2, READ, ONE_KEY, get::get),
     command("set", -3, WRITE, ONE_KEY, set::set),
@@ -323,11 +332,17 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("config", -2, CONTAINER, NO_KEYS, config::config),
     command("info", -1, ALWAYS, NO_KEYS, info::info),
     command("flushall", -1, REMOVE, NO_KEYS, keys::flushall),
-    command("flushdb", -1, REMOVE, NO_KEYS, keys::flushall),
+    command("flushdb", -1, REMOVE, NO_KEYS, keys::flushdb),
     command("save", 1, SAVE, NO_KEYS, server::save),
     command("bgsave", -1, BGSAVE, NO_KEYS, server::bgsave),
     command("lastsave", 1, ALWAYS_FAST, NO_KEYS, server::lastsave),
     command("shutdown", -1, ADMIN, NO_KEYS, server::shutdown),
+    command("zt.batch", -3, WRITE, NO_KEYS, set::batch),
+    command("zt.db.close", 2, DATABASES, NO_KEYS, databases::close),
+    command("zt.db.list", 1, DATABASES, NO_KEYS, databases::list),
+    command("zt.db.open", -2, DATABASES, NO_KEYS, databases::open),
+    command("zt.db.use", 2, READ, NO_KEYS, databases::choose),
+    command("zt.range", -3, READ_MUCH, NO_KEYS, range::range),
 ];
 
 /// Requests with more text or more arguments run on threads of their own, and so do changes of longer values. Coding a
@@ -380,7 +395,7 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Command> {
 }
 
 /// Announces the keys of the next requests of `input` to the store, and returns the number of requests.
-pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize {
+pub(crate) fn announce(parser: &Parser, input: &[u8], backend: &dyn Backend) -> usize {
     let mut announced = [Announced::default(); ANNOUNCED_MAX];
     let count = parser.look_ahead(input, &mut announced);
     if count < 2 {
@@ -398,7 +413,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], shared: &Shared) -> usize 
     for access in [Access::Read, Access::Write] {
         let (keys, known) = (&keys[access as usize], known[access as usize]);
         if known > 0 {
-            shared.backend.prepare(&keys[..known], access);
+            backend.prepare(&keys[..known], access);
         }
     }
     count
@@ -417,7 +432,7 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             match admitted {
                 Ok(()) => {
                     if session.request.is_none() {
-                        let waits = || command.is_held_up(args, session.shared).then_some(Length::Long);
+                        let waits = || command.is_held_up(args, session.backend).then_some(Length::Long);
                         session.client.deferred = command.runs_apart(args).or_else(waits);
                         if session.client.deferred.is_some() {
                             return;

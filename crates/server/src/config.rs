@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::output_limits::OutputLimits;
 use crate::password::Password;
+use crate::tls::Tls;
 
 /// What a server tells of a store that is not open yet.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +25,10 @@ pub struct Config {
     pub bind: IpAddr,
     /// TCP port; 0 takes a free one.
     pub port: u16,
+    /// A port for clients with TLS.
+    pub tls: Option<Tls>,
+    /// Whether the server listens at `port`, too, for clients without TLS.
+    pub plain: bool,
     /// Refuses addresses that other machines can reach, unless there is a password.
     pub protected_mode: bool,
     /// The password that clients must send with `AUTH` first. `None` lets every client in.
@@ -60,6 +65,8 @@ impl Default for Config {
         Self {
             bind: IpAddr::V4(Ipv4Addr::LOCALHOST),
             port: 6379,
+            tls: None,
+            plain: true,
             protected_mode: true,
             password: None,
             threads: cores.min(4),
@@ -91,12 +98,12 @@ impl Config {
         })
     }
 
-    /// The address to listen on.
+    /// The addresses to listen on, and whether for TLS.
     ///
     /// # Errors
     ///
     /// If protected mode forbids the address, or if there would be no thread to serve it.
-    pub(crate) fn address(&self) -> Result<SocketAddr, ServeError> {
+    pub(crate) fn addresses(&self) -> Result<Vec<(SocketAddr, bool)>, ServeError> {
         let address = SocketAddr::new(self.bind, self.port);
         if self.is_exposed(self.password.is_some()) {
             return Err(ServeError::NotLoopback { address });
@@ -104,7 +111,9 @@ impl Config {
         if self.threads == 0 {
             return Err(ServeError::NoThreads);
         }
-        Ok(address)
+        let plain = self.plain.then_some((address, false));
+        let tls = self.tls.as_ref().map(|tls| (SocketAddr::new(self.bind, tls.port), true));
+        Ok(plain.into_iter().chain(tls).collect())
     }
 
     /// Whether protected mode forbids to listen at this address, with or without a password.
@@ -124,6 +133,8 @@ pub enum ServeError {
     },
     /// Zero worker threads were asked for.
     NoThreads,
+    /// Neither a plain port nor one for TLS was asked for.
+    NoPort,
     /// Another process listens there.
     AddressInUse {
         /// The requested address.
@@ -153,6 +164,7 @@ impl fmt::Display for ServeError {
                 "refused to listen on {address}: other machines can reach it and there is no password; set one \
                  (--requirepass), bind 127.0.0.1 or, on a network you trust, say --protected-mode no"
             ),
+            Self::NoPort => f.write_str("cannot serve without a port; ask for a plain one or one for TLS"),
             Self::NoThreads => f.write_str("cannot serve with 0 threads; ask for at least 1"),
             Self::AddressInUse { address } => write!(
                 f,

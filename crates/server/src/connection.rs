@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use mio::net::TcpStream;
 
+use crate::backend::Chosen;
 use crate::command::{self, Client, Session};
 use crate::jobs::{Done, Job, Length};
 use crate::refusal::Refusal;
@@ -102,6 +103,8 @@ pub(crate) struct Connection {
     client: Client,
     place: Place,
     resp3: bool,
+    /// The database that the client uses.
+    database: Chosen,
     /// Bytes that no request was made of yet.
     input: Vec<u8>,
     /// The parser's state in `input`.
@@ -130,12 +133,13 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A client that is `trusted` need not send a password.
-    pub(crate) fn new(stream: TcpStream, info: Arc<ClientInfo>, place: Place, trusted: bool) -> Self {
+    pub(crate) fn new(socket: Socket, info: Arc<ClientInfo>, place: Place, trusted: bool) -> Self {
         Self {
-            socket: Socket::new(stream),
+            socket,
             client: Client::new(info, trusted),
             place,
             resp3: false,
+            database: None,
             input: Vec::new(),
             parser: None,
             discard: None,
@@ -165,7 +169,15 @@ impl Connection {
         self.job_bytes = None;
         self.resp3 = done.resp3;
         self.client.take_over(done.client);
+        self.choose();
         self.output.append(done.output);
+    }
+
+    /// Takes the database that the last command chose.
+    fn choose(&mut self) {
+        if let Some(chosen) = self.client.chosen.take() {
+            self.database = chosen;
+        }
     }
 
     /// Notes the readiness that an event reports.
@@ -247,7 +259,7 @@ impl Connection {
             self.flush(space, shared, counters)?;
             let unsent = space.reply.output.unsent().len();
             if self.client.streaming.is_some() {
-                if unsent > 0 {
+                if unsent > 0 || self.socket.is_pending() {
                     return Ok(Next::Wait);
                 }
                 if self.turn_bytes > TURN_BYTES {
@@ -257,7 +269,7 @@ impl Connection {
                 continue;
             }
             if self.client.closing {
-                if unsent > 0 {
+                if unsent > 0 || self.socket.is_pending() {
                     return Ok(Next::Wait);
                 }
                 self.socket.end(&mut space.input);
@@ -301,7 +313,8 @@ impl Connection {
     /// Adds the next piece of a long reply.
     fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
         let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
-        let more = streaming.next(shared, counters, &mut space.reply, &mut space.value);
+        let backend = shared.backend_of(&self.database);
+        let more = streaming.next(backend, shared, counters, &mut space.reply, &mut space.value);
         let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
         self.turn_bytes += STREAM_STEP_BYTES;
         if !more {
@@ -324,7 +337,7 @@ impl Connection {
     ) -> Result<(), Gone> {
         let left = self.input.len();
         space.input[..left].copy_from_slice(&self.input);
-        let Ok(count) = self.socket.read(&mut space.input[left..]) else {
+        let Ok(count) = self.socket.read(&mut space.input[left..], counters) else {
             // Half-closed clients still read, so unsent replies must leave first.
             self.client.closing = true;
             return Ok(());
@@ -332,7 +345,6 @@ impl Connection {
         if count == 0 {
             return Ok(());
         }
-        counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         let input = mem::take(&mut space.input);
         let (commands_before, writes_before) = (counters.commands.get(), counters.writes.get());
@@ -386,11 +398,10 @@ impl Connection {
             }
             return Ok(());
         }
-        let Ok(count) = self.socket.read_more(&mut self.input, limit) else {
+        let Ok(count) = self.socket.read_more(&mut self.input, limit, counters) else {
             self.client.closing = true;
             return Ok(());
         };
-        counters.bytes_in.add(count as u64);
         self.turn_bytes += count;
         self.run_own(space, shared, counters)
     }
@@ -415,8 +426,8 @@ impl Connection {
         let request = Arc::new(request);
         self.job_bytes = Some(request.held_bytes());
         let Place { worker, key } = self.place;
-        let (client, resp3) = (self.client.twin(), self.resp3);
-        shared.jobs.push(Job { worker, key, client, resp3, request, length });
+        let (client, resp3, database) = (self.client.twin(), self.resp3, self.database.clone());
+        shared.jobs.push(Job { worker, key, client, resp3, database, request, length });
     }
 
     /// Drops the received part of the arriving request; the rest will be dropped as it arrives. `false` if no request
@@ -500,7 +511,7 @@ impl Connection {
             let is_stranger = self.client.must_authenticate(shared);
             parser.restrict(is_stranger);
             if announced == 0 && !is_stranger {
-                announced = command::announce(&parser, input, shared).max(1);
+                announced = command::announce(&parser, input, shared.backend_of(&self.database)).max(1);
             }
             announced = usize::saturating_sub(announced, 1);
             let args = match parser.next(input) {
@@ -515,6 +526,7 @@ impl Connection {
             };
             let mut session = Session {
                 shared,
+                backend: shared.backend_of(&self.database),
                 counters,
                 client: &mut self.client,
                 reply: &mut space.reply,
@@ -523,6 +535,7 @@ impl Connection {
             };
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
+            self.choose();
             self.turn_bytes += space.reply.output.unsent().len() - unsent;
             if let Some(length) = self.client.deferred.take() {
                 self.deferred = Some((parser.take(), length));
@@ -573,6 +586,7 @@ impl Connection {
     pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
         self.release(durable);
         let _ = self.socket.flush(&mut self.output, counters);
+        self.socket.say_end();
         let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
     }
 

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use crate::backend::Chosen;
 use crate::command::{self, Client, Session};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
@@ -37,6 +38,8 @@ pub(crate) struct Job {
     pub(crate) key: usize,
     pub(crate) client: Client,
     pub(crate) resp3: bool,
+    /// The database that the client uses.
+    pub(crate) database: Chosen,
     pub(crate) request: Arc<OwnedArgs>,
     pub(crate) length: Length,
 }
@@ -116,6 +119,7 @@ fn run(job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Done {
     let counters = &shared.counters[shared.config.threads + thread];
     let mut session = Session {
         shared,
+        backend: shared.backend_of(&job.database),
         counters,
         client: &mut client,
         reply: &mut reply,

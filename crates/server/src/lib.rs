@@ -1,4 +1,5 @@
-//! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP in front of a key-value store.
+//! A server that speaks the Redis protocol (RESP2 and RESP3) over TCP, with TLS or without, in front of a key-value
+//! store.
 //!
 //! Every Redis client works with it unchanged. The store is anything that implements [`Backend`]. The server brings
 //! connections, request parsing, the commands and their error words. It knows nothing about leaves or codecs.
@@ -42,11 +43,13 @@
 //! - `reply`, `refusal`: RESP2 and RESP3 output; Redis's error words
 //! - `streaming`: replies that are made or sent in pieces
 //! - `walk`: the keys in order, as `SCAN` and `KEYS` need them
+//! - `range`: records in the order of their keys
 //! - `cursors`: where every `SCAN` stands
 //! - [`password`]: what clients must send first
 //! - `opened`: the store, and what stands in for it while it recovers
 //! - `settings`: what `CONFIG SET` changes
 //! - `socket`, `connection`, `worker`, [`server`]: sockets, event loops, start and stop
+//! - `tls`: certificates and keys, and connections that encrypt
 //! - `jobs`: threads for requests that take long
 //! - `budget`: what all clients together may make the server hold
 //! - `store_backend`: the ziptier store as a [`Backend`]
@@ -77,6 +80,7 @@ mod opened;
 mod output_limits;
 pub mod password;
 mod process;
+mod range;
 mod refusal;
 mod reply;
 pub mod request;
@@ -86,12 +90,13 @@ mod shared;
 mod socket;
 mod store_backend;
 mod streaming;
+mod tls;
 mod walk;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, FarUse, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
-    Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Chosen, DatabaseName, Databases, FarUse, ListedDatabase, MemoryUse, Meta,
+    Need, Old, Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 pub use config::{Config, ExpectedStore, ServeError};
 pub use output_limits::OutputLimits;
@@ -99,3 +104,4 @@ pub use password::{Password, PasswordError};
 pub use process::raise_open_files;
 pub use server::{Opener, Server, Stopper};
 pub use store_backend::StoreBackend;
+pub use tls::{AuthClients, Tls, TlsError, TlsFiles};

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::{
-    Backend, BackendError, Change, Grant, MemoryUse, Meta, Operation, Transfer, Transferred, ValueReader,
+    Backend, BackendError, Change, EachRecord, Grant, MemoryUse, Meta, Operation, Transfer, Transferred,
+    ValueReader,
 };
 use crate::config::ExpectedStore;
 
@@ -117,6 +118,10 @@ impl Backend for NotYet {
     }
 
     fn keys_from(&self, _: Bound<&[u8]>, _: usize, _: &mut dyn FnMut(&[u8])) -> Result<usize, BackendError> {
+        refused()
+    }
+
+    fn records(&self, _: Bound<&[u8]>, _: Bound<&[u8]>, _: &mut EachRecord<'_>) -> Result<(), BackendError> {
         refused()
     }
 

@@ -27,12 +27,30 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// A server that listens; [`Server::run`] makes it serve.
 pub struct Server {
-    listener: TcpListener,
+    listeners: Vec<Listener>,
     poll: Poll,
     shared: Arc<Shared>,
     worker_polls: Vec<Poll>,
     /// The inboxes of the workers.
     received: Vec<Receiver<Message>>,
+}
+
+/// A socket that clients connect to.
+struct Listener {
+    socket: TcpListener,
+    is_tls: bool,
+}
+
+impl Listener {
+    /// Listens, and tells the address with the port that the system chose for 0.
+    fn bind(address: SocketAddr, is_tls: bool) -> Result<(Self, SocketAddr), ServeError> {
+        let socket = TcpListener::bind(address).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => ServeError::AddressInUse { address },
+            _ => ServeError::Bind { address, source },
+        })?;
+        let bound = socket.local_addr().map_err(|source| ServeError::Bind { address, source })?;
+        Ok((Self { socket, is_tls }, bound))
+    }
 }
 
 impl Server {
@@ -54,19 +72,24 @@ impl Server {
     /// # Errors
     ///
     /// If the address is taken, forbidden by protected mode or refused by the system.
-    pub fn listen(config: Config) -> Result<Self, ServeError> {
-        let address = config.address()?;
+    pub fn listen(mut config: Config) -> Result<Self, ServeError> {
+        let addresses = config.addresses()?;
         let free = process::raise_open_files().saturating_sub(process::open_files() + OTHER_FILES);
         let clients_possible = usize::try_from(free / LOADING_PART).unwrap_or(usize::MAX).max(1);
 
-        let mut listener = TcpListener::bind(address).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ServeError::AddressInUse { address },
-            _ => ServeError::Bind { address, source },
-        })?;
-        let address = listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
         let failed = |source| ServeError::EventLoop { source };
         let poll = Poll::new().map_err(failed)?;
-        poll.registry().register(&mut listener, LISTEN, Interest::READABLE).map_err(failed)?;
+        let (mut listeners, mut first) = (Vec::new(), None);
+        for (address, is_tls) in addresses {
+            let (mut listener, bound) = Listener::bind(address, is_tls)?;
+            poll.registry().register(&mut listener.socket, LISTEN, Interest::READABLE).map_err(failed)?;
+            listeners.push(listener);
+            first = first.or(Some(bound));
+            if let Some(tls) = config.tls.as_mut().filter(|_| is_tls) {
+                tls.port = bound.port();
+            }
+        }
+        let address = first.ok_or(ServeError::NoPort)?;
         let mut worker_polls = Vec::new();
         let mut wakers = Vec::new();
         for _ in 0..config.threads {
@@ -77,12 +100,19 @@ impl Server {
         wakers.push(Waker::new(poll.registry(), WAKE).map_err(failed)?);
         let (inboxes, received): (Vec<_>, _) = (0..config.threads).map(|_| channel()).unzip();
         let shared = Arc::new(Shared::new(config, clients_possible, address, wakers, inboxes));
-        Ok(Self { listener, poll, shared, worker_polls, received })
+        Ok(Self { listeners, poll, shared, worker_polls, received })
     }
 
-    /// The address at which the server listens, with the chosen port if the configuration left it open.
+    /// The address at which the server listens, with the chosen port if the configuration left it open. Without a
+    /// plain port it is that of TLS.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// The address for TLS.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        let tls = self.shared.config.tls.as_ref()?;
+        Some(SocketAddr::new(self.shared.address.ip(), tls.port))
     }
 
     /// A handle that stops the server from any thread.
@@ -102,10 +132,10 @@ impl Server {
     ///
     /// If the system refuses threads or events, or if a worker panicked.
     pub fn run(self) -> Result<(), ServeError> {
-        let Self { listener, poll, shared, worker_polls, received } = self;
+        let Self { listeners, poll, shared, worker_polls, received } = self;
         let mut workers = Workers { shared: Arc::clone(&shared), threads: Vec::new() };
         let started = workers.start(worker_polls.into_iter().zip(received));
-        let accepted = started.and_then(|()| accept(&listener, poll, &shared));
+        let accepted = started.and_then(|()| accept(&listeners, poll, &shared));
         let stopped = workers.stop();
         accepted.map_err(|source| ServeError::EventLoop { source })?;
         stopped
@@ -140,10 +170,11 @@ impl Opener {
     /// Serves from `backend` from now on. Only the first call has an effect.
     pub fn open(&self, backend: Arc<dyn Backend>) {
         let shared = &self.shared;
+        let files_to_come = backend.files_to_come();
         shared.backend.set(backend);
         // The backend has opened its files. Files of connections are counted separately.
         let connections = shared.connections_open.load(Relaxed) as u64;
-        let others = process::open_files().saturating_sub(connections) + OTHER_FILES;
+        let others = process::open_files().saturating_sub(connections) + OTHER_FILES + files_to_come;
         let free = process::raise_open_files().saturating_sub(others);
         let clients_possible = usize::try_from(free).unwrap_or(usize::MAX).max(1);
         shared.settings.set_clients_possible(clients_possible);
@@ -211,7 +242,7 @@ impl Drop for StopOnDrop<'_> {
 }
 
 /// Accepts connections and deals them to the workers; keeps the memory limit in between.
-fn accept(listener: &TcpListener, mut poll: Poll, shared: &Shared) -> io::Result<()> {
+fn accept(listeners: &[Listener], mut poll: Poll, shared: &Shared) -> io::Result<()> {
     let mut events = Events::with_capacity(8);
     // Set while the system has no room for another connection: no event will tell when it has.
     let mut retry = None;
@@ -234,32 +265,40 @@ fn accept(listener: &TcpListener, mut poll: Poll, shared: &Shared) -> io::Result
             counted += Duration::from_secs(seconds);
             shared.pass_seconds(seconds);
         }
-        loop {
-            match listener.accept() {
-                Ok((stream, _)) if shared.connections_open.load(Relaxed) >= shared.settings.clients_max() => {
-                    reject(stream, shared);
-                }
-                Ok((stream, _)) => {
-                    shared.send(shared.deal(), Message::Connection(stream));
-                }
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => break,
-                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                    _ => {
-                        retry = Some(Duration::from_millis(100));
-                        break;
-                    }
-                },
+        for listener in listeners {
+            if !accept_all(listener, shared) {
+                retry = Some(Duration::from_millis(100));
             }
         }
     }
     Ok(())
 }
 
-fn reject(mut stream: TcpStream, shared: &Shared) {
+/// Deals all clients that wait at a socket. `false` if the system has no room for another connection.
+fn accept_all(listener: &Listener, shared: &Shared) -> bool {
+    loop {
+        match listener.socket.accept() {
+            Ok((stream, _)) if shared.connections_open.load(Relaxed) >= shared.settings.clients_max() => {
+                reject(stream, listener.is_tls, shared);
+            }
+            Ok((stream, _)) => {
+                shared.send(shared.deal(), Message::Connection(stream, listener.is_tls));
+            }
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return true,
+                io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                _ => return false,
+            },
+        }
+    }
+}
+
+fn reject(mut stream: TcpStream, is_tls: bool, shared: &Shared) {
     shared.connections_rejected.fetch_add(1, Relaxed);
-    // A fresh socket has room for a line; if not, closing says enough.
-    let _ = stream.write_all(b"-ERR max number of clients reached\r\n");
+    // A fresh socket has room for a line; if not, closing says enough. Without a handshake it does so for TLS.
+    if !is_tls {
+        let _ = stream.write_all(b"-ERR max number of clients reached\r\n");
+    }
 }
 
 #[cfg(test)]

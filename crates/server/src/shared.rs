@@ -10,6 +10,7 @@ use std::time::Instant;
 use mio::Waker;
 use mio::net::TcpStream;
 
+use crate::backend::{Backend, Chosen};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cursors::Cursors;
@@ -98,6 +99,14 @@ impl Shared {
             sweeps: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             wakers,
+        }
+    }
+
+    /// The database that a client uses.
+    pub(crate) fn backend_of<'a>(&'a self, chosen: &'a Chosen) -> &'a dyn Backend {
+        match chosen {
+            Some(database) => &**database,
+            None => &*self.backend,
         }
     }
 
@@ -391,8 +400,8 @@ impl Counter {
 
 /// A message to a worker.
 pub(crate) enum Message {
-    /// A new client.
-    Connection(TcpStream),
+    /// A new client, and whether it speaks TLS.
+    Connection(TcpStream, bool),
     /// The result of a request that ran on another thread.
     Done(Box<Done>),
 }

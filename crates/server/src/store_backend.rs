@@ -10,8 +10,8 @@ use ziptier::{
 };
 
 use crate::backend::{
-    Access, Backend, BackendError, Change, ChangeMeta, EachValue, FarUse, Grant, MemoryUse, Meta, Need, Old,
-    Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
+    Access, Backend, BackendError, Change, ChangeMeta, EachRecord, EachValue, FarUse, Grant, MemoryUse, Meta,
+    Need, Old, Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -256,6 +256,22 @@ impl Backend for StoreBackend {
         let keys = self.store.keys_from(from, limit)?;
         keys.iter().for_each(|(key, _)| each(key));
         Ok(keys.len())
+    }
+
+    fn records(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError> {
+        let mut range = self.store.range((from, to));
+        while let Some(record) = range.next_opened() {
+            let (key, mut value) = record?;
+            if !each(&key, &mut value)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -1,5 +1,5 @@
 //! Replies that are made or sent in pieces: large values, `MGET`s whose values add up, `COMMAND DOCS` of many names,
-//! `KEYS`.
+//! `KEYS`, `ZT.RANGE`.
 //!
 //! The server makes the next piece only when the socket has taken the one before. So a client that requests much and
 //! reads little holds one piece of memory, and other clients are served in between.
@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, ValueReader};
-use crate::budget::Budget;
+use crate::range::Range;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::OwnedArgs;
@@ -29,10 +29,57 @@ const GROUP: usize = 16;
 pub(crate) struct Streaming {
     value: Option<Value>,
     rows: Option<Rows>,
-    /// A walk over all keys, and those that it has found, as bulk strings.
-    walk: Option<(Walk, Vec<u8>)>,
+    /// A walk, and what it has found, as bulk strings.
+    walk: Option<(Gathering, Vec<u8>)>,
     /// Bytes of the value being sent that this reply alone holds.
     owned_bytes: usize,
+}
+
+/// A walk whose reply begins with the number of its findings, so that it has to end first.
+enum Gathering {
+    Keys(Walk),
+    Records(Range),
+}
+
+impl Gathering {
+    /// Makes a step that ends when `found` has about `bytes_max` bytes. `false` at the end of the walk.
+    fn advance(
+        &mut self,
+        backend: &dyn Backend,
+        shared: &Shared,
+        bytes_max: usize,
+        found: &mut Vec<u8>,
+    ) -> Result<bool, Refusal> {
+        match self {
+            Self::Keys(walk) => {
+                let more = walk.advance(backend, KEYS_PER_STEP, bytes_max, found)?;
+                if found.len() > shared.budget.limit_bytes() / 2 {
+                    // Growing further would copy the list.
+                    let bytes = found.len();
+                    return Err(Refusal::said(format!(
+                        "ERR the keys found so far have {bytes} bytes, more than there is room for; use SCAN"
+                    )));
+                }
+                Ok(more)
+            }
+            Self::Records(range) => Ok(range.advance(backend, shared, bytes_max, found)?),
+        }
+    }
+
+    /// Bulk strings found.
+    fn found(&self) -> usize {
+        match self {
+            Self::Keys(walk) => walk.found,
+            Self::Records(range) => 2 * range.found,
+        }
+    }
+
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Keys(walk) => walk.held_bytes(),
+            Self::Records(range) => range.held_bytes(),
+        }
+    }
 }
 
 /// Arguments of a request that are answered one after the other.
@@ -96,7 +143,12 @@ impl Streaming {
     ///
     /// If the pattern is too long.
     pub(crate) fn matching(pattern: &[u8]) -> Result<Self, Refusal> {
-        Ok(Self { walk: Some((Walk::new(pattern, None)?, Vec::new())), ..Self::default() })
+        Ok(Self { walk: Some((Gathering::Keys(Walk::new(pattern, None)?), Vec::new())), ..Self::default() })
+    }
+
+    /// The records of `range`, the first of which are in `found`.
+    pub(crate) fn records(range: Range, found: Vec<u8>) -> Self {
+        Self { walk: Some((Gathering::Records(range), found)), ..Self::default() }
     }
 
     /// Bytes of memory that this reply holds beside the store's, and those of a value that no key has any more.
@@ -127,15 +179,15 @@ impl Streaming {
     /// If a value whose length was announced cannot be read further. The caller can then only close the connection.
     pub(crate) fn next(
         &mut self,
+        backend: &dyn Backend,
         shared: &Shared,
         counters: &Counters,
         reply: &mut Reply,
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BackendError> {
         if self.walk.is_some() {
-            return Ok(self.walk_on(shared, counters, reply));
+            return Ok(self.walk_on(backend, shared, counters, reply));
         }
-        let backend = &*shared.backend;
         let mut written = 0;
         while written < PIECE_BYTES {
             if let Some(value) = &mut self.value {
@@ -175,20 +227,20 @@ impl Streaming {
         Ok(true)
     }
 
-    /// Visits some more keys. The reply begins after the last key, because it begins with their number.
-    fn walk_on(&mut self, shared: &Shared, counters: &Counters, reply: &mut Reply) -> bool {
+    /// Makes a step of the walk. The reply begins after the last one, because it begins with a number.
+    fn walk_on(
+        &mut self,
+        backend: &dyn Backend,
+        shared: &Shared,
+        counters: &Counters,
+        reply: &mut Reply,
+    ) -> bool {
         let Some((walk, found)) = &mut self.walk else { return false };
         let bytes_max = found.len() + PIECE_BYTES;
-        let refusal = match walk.advance(&*shared.backend, KEYS_PER_STEP, bytes_max, found) {
-            Ok(_) if is_too_much(found, &shared.budget) => {
-                let bytes = found.len();
-                Refusal::said(format!(
-                    "ERR the keys found so far have {bytes} bytes, more than there is room for; use SCAN"
-                ))
-            }
-            Ok(true) => return true,
+        match walk.advance(backend, shared, bytes_max, found) {
+            Ok(true) => true,
             Ok(false) => {
-                reply.array(walk.found);
+                reply.array(walk.found());
                 let mut found = mem::take(found);
                 self.walk = None;
                 if found.is_empty() {
@@ -197,20 +249,16 @@ impl Streaming {
                 // The line end is written behind the last piece.
                 found.truncate(found.len() - 2);
                 *self = Self::owned(found);
-                return true;
+                true
             }
-            Err(error) => error.into(),
-        };
-        counters.errors.add(1);
-        reply.error(&refusal);
-        self.walk = None;
-        false
+            Err(refusal) => {
+                counters.errors.add(1);
+                reply.error(&refusal);
+                self.walk = None;
+                false
+            }
+        }
     }
-}
-
-/// Whether a growing list takes more than half of the clients' budget. Growing further would copy it.
-fn is_too_much(found: &[u8], budget: &Budget) -> bool {
-    found.len() > budget.limit_bytes() / 2
 }
 
 impl Rows {

@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use crate::backend::{Backend, BackendError};
 use crate::glob::Pattern;
+use crate::range::bulk_header;
 use crate::refusal::Refusal;
 
 /// Keys requested from the store at a time: several leaves, because each leaf is read whole.
@@ -80,9 +81,7 @@ impl Walk {
                 work += key.len() * pattern.words();
                 if pattern.matches(key, states) {
                     *found += 1;
-                    out.push(b'$');
-                    out.extend_from_slice(itoa::Buffer::new().format(key.len()).as_bytes());
-                    out.extend_from_slice(b"\r\n");
+                    bulk_header(key.len(), out);
                     out.extend_from_slice(key);
                     out.extend_from_slice(b"\r\n");
                 }

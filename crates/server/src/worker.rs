@@ -16,6 +16,8 @@ use slab::Slab;
 use crate::connection::{Connection, Next, Place, Workspace};
 use crate::refusal::Refusal;
 use crate::shared::{ClientInfo, Message, Shared};
+use crate::socket::Socket;
+use crate::tls::Tls;
 
 /// Events of the waker; connections have the small numbers.
 pub(crate) const WAKE: Token = Token(usize::MAX);
@@ -133,7 +135,7 @@ impl Worker {
     fn receive(&mut self) {
         while let Ok(message) = self.inbox.try_recv() {
             match message {
-                Message::Connection(stream) => self.adopt(stream),
+                Message::Connection(stream, is_tls) => self.adopt(stream, is_tls),
                 Message::Done(done) => {
                     let key = done.key;
                     // The client may have gone, and another client may have its slot.
@@ -149,17 +151,19 @@ impl Worker {
     }
 
     /// Takes a new connection over.
-    fn adopt(&mut self, mut stream: TcpStream) {
+    fn adopt(&mut self, mut stream: TcpStream, is_tls: bool) {
         let id = self.shared.connections_accepted.fetch_add(1, Relaxed) + 1;
         // Replies are written whole; waiting for more to send would only delay them.
         let nodelay = stream.set_nodelay(true);
         let slot = self.connections.vacant_entry();
         // Without keep-alive, a vanished peer is still noticed when data is sent to it.
         let _ = keep_alive(&stream, self.shared.settings.keepalive_s.load(Relaxed));
+        let session = || self.shared.config.tls.as_ref().and_then(Tls::accept);
+        let tls = if is_tls { session().map(Some) } else { Some(None) };
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registered = self.poll.registry().register(&mut stream, Token(slot.key()), interest);
-        let (Ok(()), Ok(()), Ok(peer), Ok(address)) =
-            (nodelay, registered, stream.peer_addr(), stream.local_addr())
+        let (Ok(()), Ok(()), Ok(peer), Ok(address), Some(tls)) =
+            (nodelay, registered, stream.peer_addr(), stream.local_addr(), tls)
         else {
             // It closed before it was served.
             self.shared.drop_connection(self.index);
@@ -168,7 +172,8 @@ impl Worker {
         let info = Arc::new(ClientInfo::new(id, peer, address, self.shared.seconds()));
         self.shared.clients().insert(id, Arc::clone(&info));
         let place = Place { worker: self.index, key: slot.key() };
-        slot.insert(Connection::new(stream, info, place, !self.shared.settings.requires_password()));
+        let socket = Socket::new(stream, tls.map(Box::new));
+        slot.insert(Connection::new(socket, info, place, !self.shared.settings.requires_password()));
     }
 
     /// Drops a connection.

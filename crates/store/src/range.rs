@@ -21,6 +21,7 @@ use crate::core::{Copied, Core, copy_found};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{Merged, compare, merge, newest};
+use crate::open_value::OpenValue;
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
 /// Counts that are given up because leaves were joined meanwhile.
@@ -65,6 +66,43 @@ impl<'s> Range<'s> {
         self.back.clear();
     }
 
+    /// As [`Iterator::next`], but a large value is only shared, not read.
+    ///
+    /// # Errors
+    /// As [`Iterator::next`]; damage of a large value shows when it is read.
+    pub fn next_opened(&mut self) -> Option<Result<(Vec<u8>, OpenValue), Error>> {
+        if let Err(error) = self.fill_front() {
+            return Some(Err(error));
+        }
+        let Copy { key, meta, value } = self.front.pop_front().or_else(|| self.back.pop_back())?;
+        let opened = match value {
+            Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
+            Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
+            Ok(CopiedValue::Large(large)) => OpenValue::large(large, meta, key.len()),
+            Err(reason) => return Some(Err(self.core.damaged(&key, reason))),
+        };
+        Some(Ok((key, opened)))
+    }
+
+    /// Copies the records of the next leaf that has any, if none are left.
+    fn fill_front(&mut self) -> Result<(), Error> {
+        while self.front.is_empty() && !self.is_exhausted() {
+            let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
+            if let Err(error) = self.core.wait_for_seen() {
+                self.end();
+                return Err(error);
+            }
+            self.front.extend(records);
+            self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
+            if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
+                // Nothing lies beyond: an empty interval is the end.
+                self.to = Bound::Excluded(Vec::new());
+                self.from = Bound::Unbounded;
+            }
+        }
+        Ok(())
+    }
+
     fn is_exhausted(&self) -> bool {
         use Bound::{Excluded, Included, Unbounded};
         match (&self.from, &self.to) {
@@ -80,19 +118,8 @@ impl Iterator for Range<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>), Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.front.is_empty() && !self.is_exhausted() {
-            let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
-            if let Err(error) = self.core.wait_for_seen() {
-                self.end();
-                return Some(Err(error));
-            }
-            self.front.extend(records);
-            self.from = next.unwrap_or(Bound::Excluded(Vec::new()));
-            if matches!(&self.from, Bound::Excluded(key) if key.is_empty()) {
-                // Nothing lies beyond: an empty interval is the end.
-                self.to = Bound::Excluded(Vec::new());
-                self.from = Bound::Unbounded;
-            }
+        if let Err(error) = self.fill_front() {
+            return Some(Err(error));
         }
         self.core.read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;

@@ -42,7 +42,12 @@ fn allocated_when_idle() -> u64 {
 fn text(n: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(n);
     let words = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do"];
-    (0..25).flat_map(|_| [words[random.usize(..10)].as_bytes(), b" "].concat()).collect()
+    let mut text = String::new();
+    for _ in 0..25 {
+        text.push_str(words[random.usize(..10)]);
+        text.push(' ');
+    }
+    text.into_bytes()
 }
 
 /// So many that a dictionary, and what else a store has once, is not what is counted.

@@ -2,17 +2,18 @@
 //! compares the numbers that the clients wrote. In every durability, all acknowledged or read values are there, whole,
 //! and no others.
 //!
-//! Once with all in memory, and once with most of the data on SSD, which was read and written when the server was
-//! killed.
+//! Once with all in memory, once with most of the data on SSD, which was read and written when the server was killed,
+//! and once with RocksDB behind the server.
 //!
-//! `ZIPTIER_KILLS` gives the number of rounds, 20 by default; a fifth of them with most data on SSD.
+//! `ZIPTIER_KILLS` gives the number of rounds, 20 by default; a fifth of them with most data on SSD, and half of them
+//! with RocksDB.
 
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::support::{Client, Server, serve, ziptier};
+use crate::support::{Client, Server, rocksdb, serve, ziptier};
 
 const CLIENTS: u64 = 4;
 /// Keys of a client that are set, with values of all lengths.
@@ -193,7 +194,16 @@ fn tell(round: u64, rounds: u64) {
 
 #[test]
 fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
-    let rounds = rounds_wanted();
+    kill_in_rounds(rounds_wanted(), &[]);
+}
+
+#[test]
+fn a_kill_of_a_served_rocksdb_loses_nothing() {
+    let Some(rocksdb) = rocksdb() else { return };
+    kill_in_rounds(rounds_wanted() / 2, &rocksdb.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+fn kill_in_rounds(rounds: u64, options: &[&str]) {
     let mut folder = tempfile::tempdir().unwrap();
     let mut all: Vec<Owned> = Vec::new();
     let (mut audited, mut kills) = (0, 0);
@@ -204,7 +214,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
         }
         tell(round, rounds);
         let durability = ["always", "everysec", "no"][round as usize % 3];
-        let mut server = start(folder.path(), durability, &[]);
+        let mut server = start(folder.path(), durability, options);
         let port = server.port;
         audit(port, &all);
         let (acknowledged, stop) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -225,7 +235,7 @@ fn a_kill_loses_nothing_that_was_acknowledged_or_read() {
         audited += acknowledged.into_inner();
         kills += 1;
     }
-    let server = start(folder.path(), "always", &[]);
+    let server = start(folder.path(), "always", options);
     audit(server.port, &all);
     println!("{kills} kills, {audited} acknowledged writes, none lost");
 }
@@ -243,9 +253,9 @@ fn noise(key: u64, version: u64) -> Vec<u8> {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        state as u8
+        state.to_le_bytes()
     };
-    (0..FILL_BYTES).map(|_| next()).collect()
+    (0..FILL_BYTES / 8).flat_map(|_| next()).collect()
 }
 
 /// Sets keys in pipelines, from `version` of each on, and notes what was acknowledged, until the server is gone or all

@@ -42,13 +42,18 @@ fn bench(port: u16, database: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Waits until the server holds a write back.
-fn wait_for_a_write(client: &mut Client) {
-    ziptier_testing::until("a write waits", || {
+/// Waits until the last request of some client was this one.
+fn wait_for(client: &mut Client, command: &str) {
+    ziptier_testing::until(command, || {
         client.request(&[b"CLIENT", b"LIST"]);
         client.send().unwrap();
-        String::from_utf8_lossy(&client.bulk().unwrap().unwrap()).contains("cmd=set")
+        String::from_utf8_lossy(&client.bulk().unwrap().unwrap()).contains(command)
     });
+}
+
+/// Waits until the server holds a write back.
+fn wait_for_a_write(client: &mut Client) {
+    wait_for(client, "cmd=set");
 }
 
 fn said(output: &Output) -> String {
@@ -156,5 +161,20 @@ fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
     let output = running.wait_with_output().unwrap();
     let told = said(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("it closed the connection") || told.contains("no server answers"), "{told}");
+    assert!(told.contains("has ended: it closed the connection, and no server answers"), "{told}");
+}
+
+/// A window of a day.
+#[test]
+fn a_server_that_dies_in_a_window_ends_the_benchmark_at_once() {
+    let mut redis = Redis::start(&[]);
+    let mut client = Client::connect(redis.port).unwrap();
+    let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "80000"]);
+    let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&mut client, "cmd=get");
+    redis.child.kill().unwrap();
+    let output = running.wait_with_output().unwrap();
+    let told = said(&output);
+    assert_eq!((output.status.code(), told.lines().count()), (Some(1), 1), "{told}");
+    assert!(told.contains("has ended: ") && told.contains("no server answers"), "{told}");
 }

@@ -21,6 +21,7 @@ fn each_command_has_a_page_and_is_completed() {
         "doctor",
         "mbwu",
         "pages",
+        "predict",
         "rocksdb",
         "serve",
         "tco",

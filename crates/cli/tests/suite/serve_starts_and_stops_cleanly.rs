@@ -199,3 +199,48 @@ fn far_memory_is_named_as_what_it_is_or_refused_in_one_sentence() {
     }
     assert!(!folder.path().join("other").exists());
 }
+
+#[test]
+fn ports_for_tls_are_told_and_their_files_are_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = "req -x509 -days 2 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=server \
+                -keyout key -out cert";
+    let made = Command::new("openssl").args(line.split_whitespace()).current_dir(&folder).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let with = |files: [&str; 2], more: &[&str]| {
+        let mut command = serve();
+        command.current_dir(&folder).args(["--tls-port", "0", "--tls-cert-file", files[0]]);
+        command.args(["--tls-key-file", files[1]]).args(more);
+        command
+    };
+    let said = refused(&mut with(["missing", "key"], &["--tls-auth-clients", "no"]));
+    assert!(said.starts_with("ziptier serve: could not read the certificate from missing: "), "{said}");
+    let said = refused(&mut with(["cert", "key"], &[]));
+    assert!(said.contains("name --tls-ca-cert-file, or say --tls-auth-clients no"), "{said}");
+    let said = refused(serve().args(["--tls-port", "0", "--tls-cert-file", "cert"]));
+    assert!(said.contains("--tls-key-file"), "{said}");
+
+    let both = Server::start(&mut with(
+        ["cert", "key"],
+        &["--tls-auth-clients", "optional", "--tls-ca-cert-file", "cert"],
+    ));
+    let (plain, tls) = both.said.split_once(" (TLS) with ").unwrap().0.rsplit_once(" and ").unwrap();
+    assert!(plain.ends_with(&format!("127.0.0.1:{}", both.port)), "{}", both.said);
+    assert_eq!(both.ask(b"PING\r\n"), "+PONG\r\n");
+    let port = tls.rsplit_once(':').unwrap().1;
+    assert_eq!(
+        both.ask(b"CONFIG GET tls-port\r\n"),
+        format!("*2\r\n$8\r\ntls-port\r\n${}\r\n{port}\r\n", port.len())
+    );
+    both.stop();
+    let mut alone = with(["cert", "key"], &["--tls-auth-clients", "no", "--tls-only"]);
+    let alone = Server::start(&mut alone);
+    assert!(
+        alone.said.contains(&format!("listens on 127.0.0.1:{} (TLS) with", alone.port)),
+        "{}",
+        alone.said
+    );
+    let cli = ["-p", &alone.port.to_string(), "--tls", "--cacert", "cert", "ping"];
+    let pinged = Command::new("redis-cli").args(cli).current_dir(&folder).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&pinged.stdout), "PONG\n", "{pinged:?}");
+}

@@ -26,6 +26,8 @@ fn limit_bytes() -> u64 {
 
 const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 const CLIENTS: u64 = 6;
+/// Requests that a client sends at once, unless their values are large.
+const PIPELINE: usize = 16;
 
 /// A server with the limit.
 struct Limited(Server);
@@ -115,37 +117,53 @@ fn fill(server: &Limited, first: u64, len: impl Fn(u64) -> usize + Sync, words: 
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
             .map(|number| {
-                scope.spawn(move || {
-                    let mut client = server.0.connect();
-                    let (mut written, mut refused) = (Vec::new(), 0);
-                    let mut first_refused = None;
-                    for n in (first + number..).step_by(CLIENTS as usize) {
-                        let key = format!("key:{n:09}");
-                        match client
-                            .ask(&[b"SET", key.as_bytes(), &value(n, len(n), words)])
-                            .unwrap()
-                            .as_str()
-                        {
-                            "+OK" => written.push(n),
-                            refusal => {
-                                assert_eq!(refusal, REFUSAL);
-                                // It may be refused for a moment only, while a dictionary is trained.
-                                refused += 1;
-                                thread::sleep(Duration::from_millis(1));
-                                let first = first_refused.get_or_insert_with(Instant::now);
-                                if refused >= 300 && (!soaks() || first.elapsed() > Duration::from_secs(2)) {
-                                    break;
-                                }
-                            }
-                        }
-                        assert!(n < 20_000_000, "the limit never came");
-                    }
-                    written
-                })
+                let numbers = (first + number..).step_by(CLIENTS as usize);
+                scope.spawn(move || fill_by_one(server, numbers, len, words))
             })
             .collect();
         clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
     })
+}
+
+fn fill_by_one(
+    server: &Limited,
+    mut numbers: impl Iterator<Item = u64>,
+    len: impl Fn(u64) -> usize,
+    words: bool,
+) -> Vec<u64> {
+    let mut client = server.0.connect();
+    let (mut written, mut refused) = (Vec::new(), 0);
+    let mut first_refused = None;
+    loop {
+        let mut group = vec![numbers.next().expect("numbers do not end")];
+        assert!(group[0] < 20_000_000, "the limit never came");
+        if len(group[0]) < 10_000 {
+            group.extend(numbers.by_ref().take(PIPELINE - 1));
+        }
+        for &n in &group {
+            client.request(&[b"SET", format!("key:{n:09}").as_bytes(), &value(n, len(n), words)]);
+        }
+        client.send().unwrap();
+        let mut now_refused = 0;
+        for n in group {
+            match client.line().unwrap().as_str() {
+                "+OK" => written.push(n),
+                refusal => {
+                    assert_eq!(refusal, REFUSAL);
+                    now_refused += 1;
+                }
+            }
+        }
+        if now_refused > 0 {
+            // It may be refused for a moment only, while a dictionary is trained.
+            refused += now_refused;
+            thread::sleep(Duration::from_millis(now_refused));
+            let first = first_refused.get_or_insert_with(Instant::now);
+            if refused >= 300 && (!soaks() || first.elapsed() > Duration::from_secs(2)) {
+                return written;
+            }
+        }
+    }
 }
 
 fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize + Sync, words: bool) {
@@ -246,18 +264,28 @@ fn far_memory_takes_eight_times_the_limit() {
     let far = format!("1GiB:{}", folder.path().join("far").display());
     let server = Limited::start_with(&["--far", &far]);
     let records = 8 * limit_bytes() / 1024;
+    let key = |n: u64| format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
     server.watched("eight times the limit", 33, || {
         thread::scope(|scope| {
             for number in 0..CLIENTS {
-                let server = &server;
+                let (server, key) = (&server, &key);
                 scope.spawn(move || {
                     let mut client = server.0.connect();
-                    for n in (number..records).step_by(CLIENTS as usize) {
-                        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
-                        let reply = client.ask(&[b"SET", key.as_bytes(), &value(n, 1000, false)]).unwrap();
-                        assert_eq!(reply, "+OK", "record {n} of {records}");
-                        if n % 7 == 0 {
-                            assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)));
+                    let all: Vec<u64> = (number..records).step_by(CLIENTS as usize).collect();
+                    for group in all.chunks(PIPELINE) {
+                        for &n in group {
+                            let key = key(n);
+                            client.request(&[b"SET", key.as_bytes(), &value(n, 1000, false)]);
+                            if n % 7 == 0 {
+                                client.request(&[b"GET", key.as_bytes()]);
+                            }
+                        }
+                        client.send().unwrap();
+                        for &n in group {
+                            assert_eq!(client.line().unwrap(), "+OK", "record {n} of {records}");
+                            if n % 7 == 0 {
+                                assert!(client.bulk().unwrap() == Some(value(n, 1000, false)));
+                            }
                         }
                     }
                 });
@@ -266,8 +294,7 @@ fn far_memory_takes_eight_times_the_limit() {
     });
     let mut client = server.0.connect();
     for n in (0..records).step_by(17) {
-        let key = format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
-        assert!(client.get(&key).unwrap() == Some(value(n, 1000, false)), "record {n}");
+        assert!(client.get(&key(n)).unwrap() == Some(value(n, 1000, false)), "record {n}");
     }
     let info = client.info("memory").unwrap();
     for field in [

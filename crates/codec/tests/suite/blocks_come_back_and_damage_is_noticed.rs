@@ -8,7 +8,7 @@ use ziptier_codec::block::{DeviceSource, Dictionary, Engine, Huffman, ModelOptio
 use ziptier_codec::conformance::{self, Damage};
 use ziptier_codec::format::Format;
 
-use crate::corpus::{File, Kind, files, files_of, pieces};
+use crate::corpus::{File, Kind, files, files_of, is_tried, pieces};
 
 /// Formats, modes and engines, each at a level that people use.
 fn settings() -> Vec<(Setting, &'static str)> {
@@ -72,7 +72,7 @@ fn dictionary(format: Format, file: &File) -> Option<Arc<Dictionary>> {
 }
 
 fn trained(format: Format, bytes: &[u8]) -> Option<Arc<Dictionary>> {
-    let samples = pieces(bytes, 512, 2000);
+    let samples = pieces(bytes, 512, 600);
     let max_bytes = (bytes.len() / 8).min(16 << 10);
     let dictionary = Dictionary::train(format, &samples, max_bytes, 7).ok()?;
     let loaded = Dictionary::from_bytes(&dictionary.to_bytes()).expect("what was stored loads");
@@ -105,14 +105,14 @@ const SIZES: [usize; 17] =
 #[test]
 fn every_file_at_every_size() {
     let mut with_dictionary = 0;
-    for file in &files() {
-        for (setting, name) in settings() {
+    for (file_number, file) in files().iter().enumerate() {
+        for (number, (setting, name)) in settings().into_iter().enumerate() {
+            let sizes =
+                SIZES.iter().enumerate().filter(|(size, _)| is_tried(6, [file_number, number, *size]));
+            let blocks: Vec<&[u8]> =
+                sizes.flat_map(|(_, &size)| pieces(&file.bytes, size, (4096 / size).clamp(1, 8))).collect();
             for (which, engine) in engines(&setting, name, file).iter().enumerate() {
                 with_dictionary += which;
-                let blocks: Vec<&[u8]> = SIZES
-                    .iter()
-                    .flat_map(|&size| pieces(&file.bytes, size, (4096 / size).clamp(1, 8)))
-                    .collect();
                 conformance::check_engine(engine.as_ref(), &blocks).unwrap_or_else(|failure| {
                     panic!("{setting} ({name}, dictionary {which}), {}: {failure}", file.name)
                 });
@@ -142,11 +142,14 @@ fn some_files() -> Vec<File> {
 
 #[test]
 fn every_level_at_three_sizes() {
-    for file in &some_files() {
+    for (file_number, file) in some_files().iter().enumerate() {
         for (setting, name) in settings() {
             let dictionary = dictionary(setting.format, file);
-            for level in levels(&setting, name) {
-                for size in [512, 4096, 65_536] {
+            for (number, level) in levels(&setting, name).into_iter().enumerate() {
+                for (size_number, size) in [512, 4096, 65_536].into_iter().enumerate() {
+                    if !is_tried(3, [file_number, number, size_number]) {
+                        continue;
+                    }
                     let blocks = pieces(&file.bytes, size, (16_384 / size).max(1));
                     let setting = setting.clone().with_level(level);
                     if let Some(plain) = without_dictionary(&setting, name) {
@@ -183,10 +186,13 @@ fn an_empty_slice_without_memory_comes_back_at_every_level() {
 #[test]
 fn every_truncation_is_an_error() {
     let mut tried = 0;
-    for file in &some_files() {
-        for (setting, name) in settings() {
+    for (file_number, file) in some_files().iter().enumerate() {
+        for (number, (setting, name)) in settings().into_iter().enumerate() {
             for engine in engines(&setting, name, file) {
-                for size in [1, 100, 4096, 65_536] {
+                for (size_number, size) in [1, 100, 4096, 65_536].into_iter().enumerate() {
+                    if !is_tried(4, [file_number, number, size_number]) {
+                        continue;
+                    }
                     for block in pieces(&file.bytes, size, 1) {
                         tried += conformance::check_block_truncations(engine.as_ref(), block)
                             .unwrap_or_else(|failure| panic!("{setting} ({name}), {}: {failure}", file.name));
@@ -201,13 +207,16 @@ fn every_truncation_is_an_error() {
 #[test]
 fn every_flipped_bit_of_a_thousand_blocks_is_noticed() {
     let files = files();
+    // A third of all files and settings, each without a dictionary and mostly with one.
+    let blocks_of_each = (3 * 900 / files.len() / settings().len()).max(1);
     let mut blocks = 0;
     for (index, file) in files.iter().enumerate() {
-        for (setting, name) in settings() {
+        let settings = settings().into_iter().enumerate();
+        for (_, (setting, name)) in settings.filter(|(number, _)| is_tried(3, [index, *number])) {
             let mut damage = Damage::default();
             for engine in engines(&setting, name, file) {
                 let size = [64, 128, 256, 512][index % 4];
-                for block in pieces(&file.bytes, size, 1000 / files.len() / settings().len() + 1) {
+                for block in pieces(&file.bytes, size, blocks_of_each) {
                     damage
                         .add(conformance::check_block_flips(engine.as_ref(), block).unwrap_or_else(
                             |failure| panic!("{setting} ({name}), {}: {failure}", file.name),

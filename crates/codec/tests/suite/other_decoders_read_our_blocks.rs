@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ziptier_codec::block::{BlockCodec, Dictionary, Huffman, Setting, zlib, zstd as zstd_format};
 use ziptier_codec::format::Format;
 
-use crate::corpus::{File, Kind, files_of, pieces};
+use crate::corpus::{File, Kind, files_of, is_tried, pieces};
 use crate::inflate::inflate;
 
 const SIZES: [usize; 5] = [1, 512, 4096, 4097, 65_536];
@@ -19,7 +19,7 @@ fn some_files() -> Vec<File> {
 }
 
 fn trained(format: Format, file: &File) -> Option<Arc<Dictionary>> {
-    let samples = pieces(&file.bytes, 512, 2000);
+    let samples = pieces(&file.bytes, 512, 600);
     Dictionary::train(format, &samples, (file.bytes.len() / 8).min(32 << 10), 1).ok().map(Arc::new)
 }
 
@@ -41,19 +41,20 @@ fn for_each_block(
     huffman: Huffman,
     mut judge: impl FnMut(&[u8], &[u8], Option<&Dictionary>),
 ) {
-    for file in &some_files() {
+    for (file_number, file) in some_files().iter().enumerate() {
         let dictionary = trained(format, file);
-        for level in levels(format, engine) {
+        for (number, level) in levels(format, engine).into_iter().enumerate() {
+            let sizes = SIZES.iter().enumerate();
+            let sizes = sizes.filter(|(size, _)| is_tried(3, [file_number, number, *size]));
+            let raw: Vec<&[u8]> = sizes.flat_map(|(_, &size)| pieces(&file.bytes, size, 2)).collect();
             let plain = Setting::new(format).with_level(level).with_huffman(huffman);
             let with = dictionary.clone().map(|dictionary| plain.clone().with_dictionary(dictionary));
             for setting in std::iter::once(plain).chain(with) {
                 let Ok(engine) = setting.engine_named(engine) else { continue };
                 let mut codec = engine.open().expect("a context opens");
-                for size in SIZES {
-                    for raw in pieces(&file.bytes, size, 2) {
-                        let packed = pack(codec.as_mut(), raw);
-                        judge(raw, &packed, setting.dictionary.as_deref());
-                    }
+                for raw in &raw {
+                    let packed = pack(codec.as_mut(), raw);
+                    judge(raw, &packed, setting.dictionary.as_deref());
                 }
             }
         }

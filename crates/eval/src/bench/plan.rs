@@ -6,7 +6,6 @@ use crate::bench::{Unavailable, human_seconds};
 use crate::data::keys::KeyShape;
 use crate::data::values::{ValueBytes, ValueOrder};
 use crate::error::{DID_NOT_OPEN, Error};
-use crate::results::table::grouped;
 use crate::run::spec::{RunSpec, TrainOn};
 use crate::target::options::{Huffman, Path, TargetOptions};
 use crate::target::registry::{CodecEngine, Registration, Registry};
@@ -390,7 +389,7 @@ impl Plan {
         };
         let keys = (self.keys * self.instances) as f64 * first_half;
         let window = self.operations.map_or(self.seconds, |operations| operations as f64 * OPERATION_SECONDS);
-        let windows = window + self.warmup_seconds + self.settle_seconds;
+        let windows = self.pace.windows_usual() as f64 * (window + self.warmup_seconds) + self.settle_seconds;
         (runs * self.rounds) as f64 * (windows + START_SECONDS + keys * KEY_SECONDS)
     }
 
@@ -415,17 +414,24 @@ impl Plan {
         let mut sweep = |each: &dyn Fn(&RunSpec) -> Vec<RunSpec>| {
             settings = settings.iter().flat_map(each).collect();
         };
-        sweep(&|spec| on(&self.workloads, |workload| RunSpec { workload, ..spec.clone() }));
-        sweep(&|spec| on(&self.value_bytes, |value_bytes| RunSpec { value_bytes, ..spec.clone() }));
+        sweep(&|spec| on(&self.workloads, |workload| spec.clone().of_workload(workload)));
+        sweep(&|spec| {
+            let own = spec.workload.settings.value_bytes.map(|bytes| vec![bytes]);
+            let all = own.unwrap_or_else(|| self.value_bytes.clone());
+            on(&all, |value_bytes| RunSpec { value_bytes, ..spec.clone() })
+        });
         sweep(&|spec| on(&self.value_orders, |value_order| RunSpec { value_order, ..spec.clone() }));
-        sweep(&|spec| on(&self.threads, |threads| RunSpec { threads, ..spec.clone() }));
+        sweep(&|spec| {
+            let own = spec.workload.settings.threads.map(|threads| vec![threads]);
+            on(&own.unwrap_or_else(|| self.threads.clone()), |threads| RunSpec { threads, ..spec.clone() })
+        });
         if !self.cpus.is_empty() {
             sweep(&|spec| on(&self.cpus, |cpus| RunSpec { cpus, ..spec.clone() }));
         }
         settings
     }
 
-    fn common(&self) -> RunSpec {
+    pub(crate) fn common(&self) -> RunSpec {
         RunSpec {
             keys: self.keys,
             key_shape: self.key_shape,
@@ -444,14 +450,6 @@ impl Plan {
             latency: self.latency,
             background_threads: self.background_threads,
             ..RunSpec::new("", &self.corpus)
-        }
-    }
-
-    /// How long a timed window is.
-    pub(crate) fn window_in_words(&self) -> String {
-        match self.operations {
-            Some(operations) => format!("{} operations", grouped(operations as f64, 0)),
-            None => format!("{} s", self.seconds),
         }
     }
 

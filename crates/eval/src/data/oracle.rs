@@ -5,7 +5,8 @@
 //! after its read. The answer must be one of the versions that were current in between. That is exactly one if there
 //! was no write meanwhile, and the old or the new one if a write was under way.
 //!
-//! A word is 4 bytes per key, allocated before memory is measured.
+//! A word is 4 bytes per key, allocated before memory is measured. Keys that are inserted later have words, too: those
+//! behind the loaded keys.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,22 +61,47 @@ pub struct Oracle {
     first: u64,
     values: Values,
     words: Vec<AtomicU32>,
+    /// Keys that are loaded; the others are inserted later.
+    loaded: u64,
     deletions: AtomicBool,
 }
 
 impl Oracle {
     /// `count` keys with the numbers from `first` on, none of which exists yet.
     pub fn new(shape: KeyShape, first: u64, count: u64, values: Values) -> Self {
+        Self::with_room(shape, first, [count, 0], values)
+    }
+
+    /// Room for so many keys that are loaded, and so many that are inserted later.
+    pub(crate) fn with_room(
+        shape: KeyShape,
+        first: u64,
+        [loaded, inserted]: [u64; 2],
+        values: Values,
+    ) -> Self {
         Oracle {
             shape,
             first,
             values,
-            words: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            words: (0..loaded + inserted).map(|_| AtomicU32::new(0)).collect(),
+            loaded,
             deletions: AtomicBool::new(false),
         }
     }
 
-    /// How many keys there are, alive or not.
+    /// How many keys are loaded.
+    #[inline]
+    pub(crate) fn loaded(&self) -> u64 {
+        self.loaded
+    }
+
+    /// One more than the number of the last key that was ever written or is to be loaded.
+    pub(crate) fn used(&self) -> u64 {
+        let inserted = (self.loaded..self.len()).rev().find(|&index| self.observe(index).version() > 0);
+        inserted.map_or(self.loaded, |last| last + 1)
+    }
+
+    /// How many keys there are room for, alive or not.
     pub fn len(&self) -> u64 {
         self.words.len() as u64
     }
@@ -238,13 +264,14 @@ impl Oracle {
     /// [`Oracle::expected_in_scan`] were observed. Keys must ascend, values must be right, and a key that existed
     /// throughout must not be missing from the part that was scanned. For unobserved keys, a scan that was `alone` must
     /// return the current version. Otherwise any version is accepted, because an unknown number of writes may have
-    /// followed.
+    /// followed. With a `filter`, the scan looked at `limit` records and left out those without its bytes.
     pub(crate) fn check_scan(
         &self,
         index: u64,
         before: &[Word],
         limit: usize,
         alone: bool,
+        filter: Option<&[u8]>,
         records: &Records,
     ) -> Result<(), String> {
         let from = self.key(index);
@@ -263,7 +290,7 @@ impl Oracle {
             };
             let right = match before.get(this.wrapping_sub(index) as usize).copied() {
                 Some(word) => {
-                    if let Some(lost) = self.lost_between(index, met, this, before) {
+                    if let Some(lost) = self.lost_between(index, met, this, before, filter) {
                         return Err(format!("a scan from key number {index} missed key number {lost}"));
                     }
                     met = this - index + 1;
@@ -271,25 +298,39 @@ impl Oracle {
                 }
                 None => self.accepts_unobserved(this, value, alone),
             };
+            if !passes(filter, value) {
+                return Err(format!(
+                    "a scan from key number {index} returned key number {this}, which its filter leaves out"
+                ));
+            }
             if !right {
                 return Err(format!(
                     "a scan from key number {index} returned wrong bytes for key number {this}"
                 ));
             }
         }
-        if records.len() < limit
-            && let Some(lost) = self.lost_between(index, met, index + before.len() as u64, before)
+        if (records.len() < limit || filter.is_some())
+            && let Some(lost) = self.lost_between(index, met, index + before.len() as u64, before, filter)
         {
             return Err(format!("a scan from key number {index} missed key number {lost}"));
         }
         Ok(())
     }
 
-    /// A key between the `met`-th after `index` and `end` that existed before the scan and still does, unwritten.
-    fn lost_between(&self, index: u64, met: u64, end: u64, before: &[Word]) -> Option<u64> {
+    /// A key between the `met`-th after `index` and `end` that existed before the scan and still does, unwritten, and
+    /// that the filter does not leave out.
+    fn lost_between(
+        &self,
+        index: u64,
+        met: u64,
+        end: u64,
+        before: &[Word],
+        filter: Option<&[u8]>,
+    ) -> Option<u64> {
         (index + met..end).find(|&key| {
             let word = before[(key - index) as usize];
-            word.certainly_live() && self.observe(key) == word
+            let is_there = word.certainly_live() && self.observe(key) == word;
+            is_there && passes(filter, self.values.slice(key, word.version()))
         })
     }
 
@@ -337,6 +378,11 @@ impl Oracle {
             },
         )
     }
+}
+
+/// Whether a value has the bytes of a filter.
+fn passes(filter: Option<&[u8]>, value: &[u8]) -> bool {
+    filter.is_none_or(|filter| filter.is_empty() || value.windows(filter.len()).any(|bytes| bytes == filter))
 }
 
 #[cfg(test)]
@@ -412,6 +458,31 @@ mod tests {
         put(&oracle, 5);
         assert!(oracle.accepts(5, before, Some(&middle)));
         assert!(!oracle.accepts(5, before, None));
+    }
+
+    /// Values of the numbers from some number on: one in sixteen or so has the byte.
+    #[test]
+    fn a_filtered_scan_has_all_that_pass_and_nothing_else() {
+        let oracle = oracle();
+        let values: Vec<Vec<u8>> = (0..100).map(|index| put(&oracle, index)).collect();
+        let filter = &values[20][4..7];
+        let passing: Vec<usize> = (10..60).filter(|index| passes(Some(filter), &values[*index])).collect();
+        assert!(passing.contains(&20) && passing.len() < 50);
+        let before: Vec<Word> = (10..60).map(|index| oracle.observe(index)).collect();
+        let judged = |kept: &[usize]| {
+            let mut records = Records::default();
+            kept.iter().for_each(|index| records.push(&oracle.key(*index as u64), &values[*index]));
+            oracle.check_scan(10, &before, 50, true, Some(filter), &records)
+        };
+        assert_eq!(judged(&passing), Ok(()));
+        let lost = judged(&passing[..passing.len() - 1]).unwrap_err();
+        assert!(lost.contains(&format!("missed key number {}", passing[passing.len() - 1])), "{lost}");
+        let other = (10..20).find(|index| !passing.contains(index)).unwrap();
+        let told = judged(&[&[other][..], &passing].concat()).unwrap_err();
+        assert!(
+            told.contains(&format!("returned key number {other}, which its filter leaves out")),
+            "{told}"
+        );
     }
 
     #[test]

@@ -199,6 +199,11 @@ impl Values {
         Some(Values { corpus, region, slices, slice_count, version_stride, bytes })
     }
 
+    /// Bytes of the longest value.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes.max as usize
+    }
+
     /// How many different values there are: more keys than this must share.
     pub fn slice_count(&self) -> u64 {
         self.slice_count

@@ -287,6 +287,37 @@ mod tests {
     }
 
     #[test]
+    fn what_was_measured_again_is_compared_with_its_errors() {
+        let with = |unit: &str, platform: &str| {
+            let text =
+                SMALL.replace("operations_per_second = 100", &format!("operations_per_second = {unit}"));
+            Comparison::parse(&text.replace("operations_per_second = 400", platform)).unwrap()
+        };
+        let told = |files: &[(Comparison, toml::Table)]| {
+            let text = render(files, Format::Table);
+            let (_, again) = text.split_once("measured again").unwrap_or_default();
+            again.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let exact = "operations_per_second = { value = 400, error = 1 }";
+        let first = with("{ value = 100, error = 2 }", exact);
+        let second = with("{ value = 105, error = 2 }", &exact.replace("400", "440"));
+        let again = told(&[first.clone(), second]);
+        assert!(
+            again.contains("the unit: 100 and 105 operations per second, +5.0 %: within the errors of both."),
+            "{again}"
+        );
+        assert!(
+            again.contains(
+                "host (integrated): 400 and 440 operations per second, +10.0 %: MORE THAN THE ERRORS"
+            ),
+            "{again}"
+        );
+        assert!(again.contains("board (integrated): 50 and 50") && again.contains("nobody knows"), "{again}");
+        let other = Comparison::parse(&SMALL.replace("\"reads\"", "\"scans\"")).unwrap();
+        assert_eq!(told(&[first, other]), "", "another workload has another unit");
+    }
+
+    #[test]
     fn a_wrong_file_is_told_by_field() {
         for (from, to, expected) in [
             ("mbwu = 0.4", "", "operations_per_second of the platform board (network) is missing"),

@@ -26,6 +26,7 @@ use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::power::{self, Power, Readings, Source};
+use crate::mbwu::service::Service;
 use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
 use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
 use crate::results::folder::{Program, machine};
@@ -34,7 +35,7 @@ use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::run::steady::{Steadiness, are_rounds_steady};
 use crate::statistics::Mean;
-use crate::workload::Mix;
+use crate::workload::mix::Mix;
 use crate::workload::pace::Pace;
 
 /// Where the results lie in the folder of an evaluation.
@@ -173,6 +174,7 @@ impl Evaluation {
             line.next(&format!("{}, round {number}", subject.file));
             write(&place.join("machine.json"), &machine(means.program, subject.work.folder.as_deref()))?;
             let spec = self.spec_of(&asked, &rounds);
+            let service = self.serve(subject.work, &spec.target)?;
             let (measurement, _) = means.launcher.run(&spec, &mut |phase| line.phase(phase))?;
             if let Some(wrong) = &measurement.first_mismatch {
                 let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
@@ -182,6 +184,7 @@ impl Evaluation {
                     status: 1,
                 });
             }
+            drop(service);
             let round = Round { asked: asked.clone(), measurement };
             write(&place.join(format!("round-{number}.json")), &json!(round))?;
             rounds.push(round);
@@ -190,7 +193,8 @@ impl Evaluation {
         if let Some(folder) = subject.work.folder.as_deref().filter(|_| !raw.exists()) {
             line.next(&format!("{}, raw load", subject.file));
             let threads = threads_of(&rounds);
-            let measured = measure_raw(folder, &asked, &rounds, threads, means.launcher, &mut |phase| {
+            let limited = RunSpec { confinement: subject.work.confinement(), ..asked.clone() };
+            let measured = measure_raw(folder, &limited, &rounds, threads, means.launcher, &mut |phase| {
                 line.phase(phase)
             })?;
             write(&raw, &json!(measured))?;
@@ -199,17 +203,22 @@ impl Evaluation {
         self.read_subject(subject)?.ok_or_else(|| Error::invalid("rounds", "0", "give at least one round"))
     }
 
+    /// Starts the server of a round, if the platform has one.
+    fn serve(&self, work: &Work, target: &str) -> Result<Option<Service>, Error> {
+        let start = |words: &Words| Service::start(&words.list(), target, &work.cpus(), &work.confinement());
+        work.server.as_ref().map(start).transpose()
+    }
+
     /// The run that both files describe together.
     fn asked(&self, subject: &Subject<'_>, means: &Means<'_>) -> Result<RunSpec, Error> {
         let unit = &self.sheets.unit;
         let own = subject.work.bench.as_ref().map_or(Vec::new(), Words::list);
         let options = [unit.bench.list(), own].concat();
-        Ok(RunSpec {
-            seconds: unit.seconds,
-            until_steady: true,
-            cpus: subject.work.cpus.clone().unwrap_or_default(),
-            confinement: subject.work.confinement(),
-            ..(means.spec)(&options)?
+        let spec = RunSpec { seconds: unit.seconds, until_steady: true, ..(means.spec)(&options)? };
+        Ok(match subject.work.server {
+            // The limits are those of the server, and its clients have none.
+            Some(_) => spec,
+            None => RunSpec { cpus: subject.work.cpus(), confinement: subject.work.confinement(), ..spec },
         })
     }
 
@@ -455,7 +464,7 @@ fn measure_raw(
         let spec = CeilingSpec {
             path: folder.join(format!("ziptier-raw-{}", std::process::id())),
             file_bytes: FILE_BYTES,
-            mix: Mix { read, write: 100 - read, delete: 0, scan: 0 },
+            mix: Mix::percent(read, 100 - read),
             order: Order::Random,
             block_bytes,
             threads,
@@ -473,7 +482,7 @@ fn shares(subject: &Subject<'_>, rounds: &[Round], raw: Option<&Raw>) -> Shares 
         let all: Option<Vec<f64>> = machines().map(of).collect();
         Some(Mean::of(&all?)?.mean)
     };
-    let cpus = subject.work.cpus.as_deref().unwrap_or_default();
+    let cpus = &subject.work.cpus();
     let processors = mean(&|machine| {
         let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
         Some(machine.busy_cores(cpus)? / there.max(1) as f64)
@@ -522,11 +531,10 @@ impl fmt::Display for Measured {
             true => write!(f, "; {rounds} rounds, steady. ")?,
             false => write!(f, "; {rounds} round(s), NOT SHOWN TO BE STEADY by the rule for five rounds. ")?,
         }
-        write!(
-            f,
-            "It was {}.",
-            self.shares.verdict().replace("not an", "NOT AN").replace("not known", "NOT KNOWN")
-        )?;
+        match self.stage.is_empty() {
+            true => write!(f, "{}", self.shares.verdict())?,
+            false => write!(f, "It was {}.", self.shares)?,
+        }
         if let Some(power) = self.power {
             let source = match power.source {
                 Source::Measured => "measured",

@@ -64,12 +64,12 @@ impl Shares {
         }
     }
 
-    /// Whether the throughput is a unit, in a sentence without its stop.
+    /// Whether the throughput of the unit is one, in a sentence.
     pub fn verdict(&self) -> String {
         match self.limit() {
-            Limit::Medium => format!("limited by the medium alone: {self}"),
-            Limit::Unknown => format!("not known to be an MBWU, for a meter is missing: {self}"),
-            limit => format!("not an MBWU, limited by {limit}: {self}"),
+            Limit::Medium => format!("It is an MBWU, {self}."),
+            Limit::Unknown => format!("NOT KNOWN TO BE AN MBWU: a meter is missing ({self})."),
+            _ => format!("NOT AN MBWU, but {self}."),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Shares {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Limit::Medium => "the medium",
+            Limit::Medium => "the medium alone",
             Limit::Processors => "processors",
             Limit::Network => "the network",
             Limit::Waiting => "waiting, for locks or for one thread",
@@ -88,6 +88,7 @@ impl fmt::Display for Limit {
 
 impl fmt::Display for Shares {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limited by {}: ", self.limit())?;
         let percent =
             |share: Option<f64>| share.map_or("-".into(), |share| format!("{:.0} %", share * 100.0));
         let (medium, processors, network) = (self.medium, self.processors, self.network);
@@ -123,6 +124,6 @@ mod tests {
             assert_eq!(of(shares.0, shares.1, shares.2), expected, "{shares:?}");
         }
         let told = Shares { medium: Some(0.31), processors: Some(0.98), network: None }.verdict();
-        assert_eq!(told, "not an MBWU, limited by processors: medium 31 %, processors 98 %, network -");
+        assert_eq!(told, "NOT AN MBWU, but limited by processors: medium 31 %, processors 98 %, network -.");
     }
 }

@@ -74,9 +74,9 @@ const GAP_SEC: f64 = 10.0;
 const COVERED: f64 = 0.9;
 
 impl Readings {
-    /// Reads a file with a line for each reading: seconds since 1970 and watts, or seconds, volts, amperes and, where it
-    /// is not 1, the power factor. The first line may have names. A reading of nothing at all is one below the meter's
-    /// resolution, and counts as it is.
+    /// Reads a file with a line for each reading: seconds since 1970 and watts, or seconds, volts, amperes and, where
+    /// it is not 1, the power factor. The first line may have names. A reading of nothing at all is one below the
+    /// meter's resolution, and counts as it is.
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let text = fs::read_to_string(path).map_err(|source| Error::Io {
             action: "read",

@@ -106,6 +106,9 @@ pub(crate) struct PlatformSheet {
 pub(crate) struct Work {
     /// Options of `ziptier bench` that say who does the work.
     pub(crate) bench: Option<Words>,
+    /// A command that starts a server for each round; the limits below are its own. `{folder}` in it stands for a fresh
+    /// folder on the medium.
+    pub(crate) server: Option<Words>,
     /// Processors that may be used; all of them where it is missing.
     pub(crate) cpus: Option<Vec<usize>>,
     /// A folder on the medium; none if the work needs no medium of this machine.
@@ -158,6 +161,11 @@ impl Work {
         Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
     }
 
+    /// The processors that may be used; none for all.
+    pub(crate) fn cpus(&self) -> Vec<usize> {
+        self.cpus.clone().unwrap_or_default()
+    }
+
     /// Limits of the disk, if there are any.
     pub(crate) fn limits(&self) -> DiskLimits {
         self.disk.unwrap_or_default()
@@ -165,8 +173,11 @@ impl Work {
 
     /// The same, with what is missing here as `unit` has it.
     fn or(self, unit: &Work) -> Work {
+        let is_same_target = self.bench.is_none();
         Work {
             bench: self.bench.or_else(|| unit.bench.clone()),
+            // Another target has no use for the unit's server.
+            server: self.server.or_else(|| unit.server.clone().filter(|_| is_same_target)),
             cpus: self.cpus.or_else(|| unit.cpus.clone()),
             folder: self.folder.or_else(|| unit.folder.clone()),
             memory_bytes: self.memory_bytes.or(unit.memory_bytes),

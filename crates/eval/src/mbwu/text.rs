@@ -1,9 +1,10 @@
 //! A comparison as a table, as TSV or as JSON.
 
-use crate::inputs::{Saving, saving_in_words};
-use crate::mbwu::comparison::{Comparison, Resource, effects_on_saving};
+use crate::inputs::{SURE_95, Saving, saving_in_words};
+use crate::mbwu::comparison::{Comparison, Platform, Resource, Unit, effects_on_saving};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
+use crate::statistics::Mean;
 
 /// The comparisons in this format, ending with a newline. Several end with a matrix: which platform is the cheapest for
 /// which workload.
@@ -22,6 +23,7 @@ pub fn render(all: &[(Comparison, toml::Table)], format: Format) -> String {
                 all.iter().map(|(comparison, table)| text(comparison, table)).collect();
             if all.len() > 1 {
                 parts.push(matrix(all));
+                parts.extend(repeated(all));
             }
             parts.join("\n")
         }
@@ -74,6 +76,57 @@ fn matrix(all: &[(Comparison, toml::Table)]) -> String {
         lines.push(std::iter::once(setting).chain(prices.iter().map(cell)).collect());
     }
     aligned(&lines, 1)
+}
+
+/// A throughput and its standard error, as a file has them.
+fn throughput(table: &toml::Value) -> Option<Mean> {
+    let plain =
+        |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
+    let given = table.get("operations_per_second")?;
+    let mean = plain(given).or_else(|| given.get("value").and_then(plain))?;
+    Some(Mean { mean, error: given.get("error").and_then(plain), samples: 2 })
+}
+
+/// Whether what was measured twice came out alike: the same unit in the first file and in another, and the same
+/// platform at the same stage.
+fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
+    let (first, first_table) = all.first()?;
+    let words = |unit: &Unit| [unit.workload.clone(), unit.medium.clone(), unit.software.clone()];
+    let mut lines = Vec::new();
+    for (other, other_table) in &all[1..] {
+        if words(&first.unit) != words(&other.unit) {
+            continue;
+        }
+        let mut pairs = vec![("the unit".to_owned(), first_table.get("unit"), other_table.get("unit"))];
+        for (place, platform) in first.platforms.iter().enumerate() {
+            let is_same = |one: &Platform| one.name == platform.name && one.stage == platform.stage;
+            let Some(again) = other.platforms.iter().position(is_same) else { continue };
+            pairs.push((
+                format!("{} ({})", platform.name, platform.stage),
+                first_table.get("platform").and_then(|all| all.get(place)),
+                other_table.get("platform").and_then(|all| all.get(again)),
+            ));
+        }
+        for (name, before, after) in pairs {
+            let Some((before, after)) = before.and_then(throughput).zip(after.and_then(throughput)) else {
+                continue;
+            };
+            let apart = after.mean - before.mean;
+            let error = before.error.zip(after.error).map(|(one, other)| one.hypot(other) * SURE_95);
+            let verdict = match error {
+                None => "nobody knows whether that is more than the errors",
+                Some(error) if apart.abs() <= error => "within the errors of both",
+                Some(_) => "MORE THAN THE ERRORS of both",
+            };
+            lines.push(wrapped(&format!(
+                "{name}: {} and {} operations per second, {:+.1} %: {verdict}.",
+                grouped(before.mean, 0),
+                grouped(after.mean, 0),
+                apart / before.mean * 100.0
+            )));
+        }
+    }
+    (!lines.is_empty()).then(|| format!("measured again\n{}", lines.concat()))
 }
 
 fn saving(comparison: &Comparison, table: &toml::Table, place: usize, resource: Resource) -> Option<Saving> {

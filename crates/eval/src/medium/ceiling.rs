@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::medium::{Access, Aligned, Medium};
-use crate::workload::{Mix, Operation};
+use crate::workload::mix::{Mix, Operation, WHOLE};
 
 /// A run from this share of the ceiling on is limited by its medium.
 const REACHED: f64 = 0.9;
@@ -72,7 +72,8 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
-    /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or more.
+    /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or
+    /// more.
     pub fn is_reached_by(&self, operations_per_sec: f64) -> bool {
         operations_per_sec >= REACHED * self.operations_per_sec
     }
@@ -123,7 +124,7 @@ pub fn raw_ceiling(spec: &CeilingSpec) -> Result<Ceiling, Error> {
 
 fn opened(spec: &CeilingSpec) -> Result<Medium, Error> {
     let refused = |sentence: String| Error::invalid("medium", spec.path.display().to_string(), sentence);
-    if spec.mix.operations().any(|one| matches!(one, Operation::Delete | Operation::Scan)) {
+    if !spec.mix.operations().all(|one| matches!(one, Operation::Read | Operation::Write)) {
         return Err(refused(format!("it has reads and writes alone, and the mix is {}", spec.mix)));
     }
     if !(1..=1024).contains(&spec.threads) || !(0.01..=86_400.0).contains(&spec.seconds) {
@@ -176,7 +177,7 @@ fn operate(spec: &CeilingSpec, medium: &Medium, thread: u64, stop: &AtomicBool) 
         };
         next += 1;
         let at = place * spec.block_bytes as u64;
-        match spec.mix.operation(random.next_u64() % 100) {
+        match spec.mix.operation(random.next_u64() % u64::from(WHOLE)) {
             Operation::Read => medium.read(at, &mut block)?,
             _ => medium.write(at, &block)?,
         }
@@ -201,7 +202,7 @@ mod tests {
         CeilingSpec {
             path,
             file_bytes: 4 << 20,
-            mix: Mix { read, write: 100 - read, delete: 0, scan: 0 },
+            mix: Mix::percent(read, 100 - read),
             order: Order::Random,
             block_bytes: 4096,
             threads: 2,

@@ -94,8 +94,7 @@ impl ResultsFolder {
         };
         let workload = &spec.workload.name;
         let cpus = if spec.cpus.is_empty() { String::new() } else { format!("-c{}", spec.cpus.len()) };
-        // An address of servers has slashes.
-        let run = spec.name().replace("://", "-").replace('/', "-");
+        let run = file_name(&spec.name());
         let name = format!("{run}-{workload}-v{values}-t{}{cpus}-round{round}.log", spec.threads);
         let text = format!("run: {:#}\n\n{said}\nmeasured: {:#}\n", json!(spec), json!(measured));
         self.write(&name, &text)?;
@@ -155,6 +154,16 @@ pub(crate) fn machine(program: &Program, folder: Option<&Path>) -> Value {
     })
 }
 
+/// A name of a run as part of a file's name: addresses have slashes, and commands can have anything. The end of a long
+/// one tells most.
+fn file_name(run: &str) -> String {
+    const CHARS_MAX: usize = 120;
+    let run = run.replace("://", "-");
+    let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-+=:".contains(one);
+    let plain: Vec<char> = run.chars().map(|one| if is_plain(one) { one } else { '-' }).collect();
+    plain[plain.len().saturating_sub(CHARS_MAX)..].iter().collect()
+}
+
 fn first_line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or("unknown").to_owned()
 }
@@ -181,6 +190,14 @@ fn timestamp(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_runs_are_names_of_files() {
+        assert_eq!(file_name("store_auto_l1024_bg0"), "store_auto_l1024_bg0");
+        assert_eq!(file_name("redis://127.0.0.1:6379/1"), "redis-127.0.0.1:6379-1");
+        assert_eq!(file_name("exec:python3 a/b.py 'x y'"), "exec:python3-a-b.py--x-y-");
+        assert_eq!(file_name(&"é/".repeat(500)).len(), 120);
+    }
 
     #[test]
     fn timestamps_are_utc() {

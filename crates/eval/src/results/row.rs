@@ -262,6 +262,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("machine_busy_cores", Cell::number(machine.busy_cores(&[]), 3)),
         ("page_cache_bytes", Cell::count(machine.page_cache_bytes)),
         ("watts", Cell::number(machine.watts(), 1)),
+        ("processors", own(Cell::Count(spec.processors() as i64))),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -125,11 +125,11 @@ const MEMORY: [(&str, &str); 9] = [
 const COLUMNS: usize = 80;
 
 fn table(plan: &Plan, outcome: &Outcome) -> String {
-    let mut text = wrapped(&title(plan));
+    let mut text = wrapped(&title(plan, outcome));
     let in_group = |one: &Configuration, other: &Configuration| group(plan, one) == group(plan, other);
     for group_of in outcome.configurations.chunk_by(in_group) {
         let [first, ..] = group_of else { continue };
-        text += &format!("\n{}\n", group(plan, first));
+        text += &format!("\n{}", group(plan, first));
         let rows: Vec<Row> = group_of.iter().map(median_row).collect();
         let line = |row, one| speed(row, one, &rows[0]);
         text += &tabulated(&SPEED, rows.iter().zip(group_of).map(|(row, one)| line(row, one)).collect(), 1);
@@ -235,13 +235,21 @@ pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {
 fn group(plan: &Plan, configuration: &Configuration) -> String {
     let spec = &configuration.spec;
     let mut words = spec.workload.name.clone();
-    if plan.value_bytes.len() > 1 {
+    let own = &spec.workload.settings;
+    if own.keys.is_some() {
+        words += &format!(", {} keys", grouped(spec.keys as f64, 0));
+    }
+    if own.distribution.is_some() {
+        words += &format!(", {}", spec.distribution);
+    }
+    if plan.value_bytes.len() > 1 || own.value_bytes.is_some() {
         words += &format!(", values of {} B", spec.value_bytes);
     }
     if plan.value_orders.len() > 1 {
         words += &format!(", {}", spec.value_order);
     }
-    words + &format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" })
+    words += &format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" });
+    wrapped(&words)
 }
 
 fn figure(row: &Row, name: &str) -> Option<f64> {
@@ -333,7 +341,19 @@ pub(crate) fn listed<T: ToString>(list: &[T]) -> String {
     list.iter().map(T::to_string).collect::<Vec<_>>().join(" and ")
 }
 
-fn title(plan: &Plan) -> String {
+/// The different values of a setting, in a sentence.
+fn distinct(outcome: &Outcome, setting: impl Fn(&RunSpec) -> String) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for configuration in &outcome.configurations {
+        let value = setting(&configuration.spec);
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    listed(&all)
+}
+
+fn title(plan: &Plan, outcome: &Outcome) -> String {
     let several =
         if plan.instances > 1 { format!(" in each of {} stores", plan.instances) } else { String::new() };
     let in_batches = |what: &str, number: usize| match number {
@@ -347,16 +367,16 @@ fn title(plan: &Plan) -> String {
     };
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("median of {} rounds", plan.rounds) };
-    let window = plan.window_in_words();
+    let window = distinct(outcome, RunSpec::window_in_words);
     format!(
         "{} {} keys of {} B{several}, values of {} B from {}{halves} ({}), {}{batches}; {rounds} of {window}",
-        grouped(plan.keys as f64, 0),
-        plan.key_shape,
+        distinct(outcome, |spec| grouped(spec.keys as f64, 0)),
+        distinct(outcome, |spec| spec.key_shape.to_string()),
         crate::data::keys::KEY_BYTES,
-        listed(&plan.value_bytes),
+        distinct(outcome, |spec| spec.value_bytes.to_string()),
         plan.corpus,
         listed(&plan.value_orders),
-        plan.distribution,
+        distinct(outcome, |spec| spec.distribution.to_string()),
     )
 }
 
@@ -389,11 +409,10 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
                      every other row, too.\n";
     }
     let mut text = format!("\n{}", wrapped(&meanings));
-    if let Some(limit) = plan.pace.limit_us() {
-        text += &steps(outcome, limit);
-    }
+    text += &steps(outcome);
     text += &findings(&outcome.configurations);
     text += &predictions(&outcome.configurations);
+    text += &descriptions(outcome);
     let notes: std::collections::BTreeSet<&str> = outcome
         .configurations
         .iter()
@@ -406,6 +425,17 @@ fn footer(plan: &Plan, outcome: &Outcome) -> String {
         text += &wrapped(&format!("note: {note}"));
     }
     text + &faults(outcome)
+}
+
+/// The words of the targets that a user named by an address: what they are, and how they were reached.
+fn descriptions(outcome: &Outcome) -> String {
+    let mut text = String::new();
+    for configuration in outcome.configurations.iter().filter(|one| one.spec.target.contains(':')) {
+        let last = configuration.rounds.last().and_then(|round| round.descriptions.last());
+        let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
+        text += &last.map_or_else(String::new, |words| wrapped(&format!("{name}, {workload}: {words}")));
+    }
+    text
 }
 
 /// The meaning of rows of modelled devices, with their predicted figures; empty without such rows.
@@ -480,10 +510,13 @@ fn findings(configurations: &[Configuration]) -> String {
     text
 }
 
-pub(crate) fn steps(outcome: &Outcome, limit_us: f64) -> String {
-    let mut text = format!(
-        "\noffered rates until the 99th percentile passed {limit_us} us (open loop, latency from arrival):\n"
-    );
+/// The rates that were offered one after the other; empty if there was one, or none.
+pub(crate) fn steps(outcome: &Outcome) -> String {
+    let has_steps = |one: &&Configuration| one.rounds.iter().any(|round| !round.steps.is_empty());
+    let Some(first) = outcome.configurations.iter().find(has_steps) else { return String::new() };
+    let limit_us = first.spec.pace.limit_us();
+    let until = limit_us.map_or(String::new(), |us| format!(" until the 99th percentile passed {us} us"));
+    let mut text = format!("\noffered rates{until} (open loop, latency from arrival):\n");
     for configuration in &outcome.configurations {
         let spec = &configuration.spec;
         for step in configuration.rounds.iter().flat_map(|round| &round.steps) {
@@ -495,7 +528,7 @@ pub(crate) fn steps(outcome: &Outcome, limit_us: f64) -> String {
                 grouped(step.offered_per_sec, 0),
                 grouped(step.done_per_sec, 0),
                 grouped(step.p99_us, 1),
-                if step.p99_us > limit_us { "  (too slow)" } else { "" }
+                if limit_us.is_some_and(|limit_us| step.p99_us > limit_us) { "  (too slow)" } else { "" }
             );
         }
     }

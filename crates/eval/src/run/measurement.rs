@@ -64,7 +64,7 @@ impl Percentiles {
     }
 }
 
-/// One step of a search for the rate that a latency allows.
+/// One of several rates that were offered.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     /// Arrivals per second.
@@ -166,7 +166,7 @@ pub struct Measurement {
     pub load_cpu_sec: Option<f64>,
     /// The target's counters in the window.
     pub counters: Counters,
-    /// The steps of `--until-p99`.
+    /// The steps of `--until-p99`, or of several rates.
     pub steps: Vec<Step>,
     /// What `--saturate` found.
     #[serde(default)]
@@ -243,14 +243,11 @@ impl Measurement {
         (self.servers.is_none() || self.loaded_held_bytes.is_some()).then_some(memory)
     }
 
-    /// The rate of an open loop, or the highest one that kept the limit of latency.
+    /// The rate of an open loop, or the highest of several; with a limit of latency, the highest that kept it.
     pub fn offered_rate(&self, pace: Pace) -> Option<f64> {
-        let Some(limit_us) = pace.limit_us() else { return pace.rate() };
-        self.steps
-            .iter()
-            .filter(|step| step.p99_us <= limit_us)
-            .map(|step| step.offered_per_sec)
-            .reduce(f64::max)
+        let limit_us = pace.limit_us().unwrap_or(f64::INFINITY);
+        let kept = self.steps.iter().filter(|step| step.p99_us <= limit_us);
+        kept.map(|step| step.offered_per_sec).reduce(f64::max).or(pace.rate())
     }
 
     /// Whether the target learnt from data that were held out.

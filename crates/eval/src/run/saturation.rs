@@ -100,7 +100,8 @@ impl fmt::Display for Saturation {
         match self.is_saturated {
             true => write!(
                 f,
-                "{enough} thread(s) are enough for 97 % of the largest throughput, which {peak} gave; the knee lies at {knee:.1}{error}"
+                "{enough} thread(s) are enough for 97 % of the largest throughput, which {peak} gave; the knee lies at \
+                 {knee:.1}{error}"
             ),
             false => write!(f, "NOT SATURATED: throughput still grew at {largest} thread(s); allow more"),
         }

@@ -9,10 +9,12 @@ use crate::data::corpus::Corpus;
 use crate::data::keys::{KEY_BYTES, KeyShape};
 use crate::data::values::{ValueBytes, ValueOrder};
 use crate::error::Error;
+use crate::results::table::grouped;
 use crate::target::options::TargetOptions;
+use crate::workload::Workload;
 use crate::workload::distribution::Distribution;
+use crate::workload::mix::{Mix, WHOLE};
 use crate::workload::pace::Pace;
-use crate::workload::{LoadOrder, Mix, Workload};
 
 /// Which part of the corpus is loaded before the keys that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,22 +124,31 @@ pub struct RunSpec {
     pub seed: u64,
 }
 
+/// Operations per second that no processor does more of, whatever the target; and keys that are inserted at most,
+/// whose words take 1 GiB.
+const OPERATIONS_PER_SEC_MAX: f64 = 10e6;
+const INSERTS_MAX: f64 = 268_435_456.0;
+
 /// Keys are numbered by 32 bits times this; beyond, the oracle's memory is the limit.
 const KEYS_MAX: u64 = 2_000_000_000;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000;
 
 impl RunSpec {
+    /// The number of processors that the run may use.
+    pub(crate) fn processors(&self) -> usize {
+        match self.cpus.len() {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            some => some,
+        }
+    }
+
     /// A run with the usual settings: 50,000 decimal keys, 128-byte values, one thread, reads only, two seconds.
     pub fn new(target: &str, corpus: &str) -> Self {
         RunSpec {
             target: target.into(),
             tunable: false,
             codec: "none".into(),
-            workload: Workload {
-                name: "read_only".into(),
-                mix: Mix { read: 100, write: 0, delete: 0, scan: 0 },
-                load: LoadOrder::Random,
-            },
+            workload: Workload::of("read_only", Mix::percent(100, 0)),
             threads: 1,
             keys: 50_000,
             key_shape: KeyShape::Decimal,
@@ -166,6 +177,28 @@ impl RunSpec {
             perf_control: None,
             latency: true,
             seed: 1,
+        }
+    }
+
+    /// The same run of another workload, with the settings that the workload brings along.
+    pub(crate) fn of_workload(self, workload: Workload) -> Self {
+        let own = &workload.settings;
+        RunSpec {
+            keys: own.keys.unwrap_or(self.keys),
+            operations: own.operations.or(self.operations),
+            key_shape: own.key_shape.unwrap_or(self.key_shape),
+            distribution: own.distribution.unwrap_or(self.distribution),
+            pace: own.pace.unwrap_or(self.pace),
+            workload,
+            ..self
+        }
+    }
+
+    /// How long a timed window is.
+    pub(crate) fn window_in_words(&self) -> String {
+        match self.operations {
+            Some(operations) => format!("{} operations", grouped(operations as f64, 0)),
+            None => format!("{} s", self.seconds),
         }
     }
 
@@ -244,7 +277,56 @@ impl RunSpec {
                 "give at least one operation per thread and at most 1,000,000,000,000",
             );
         }
+        if self.distribution == Distribution::Latest && self.workload.mix.insert > 0 {
+            return wrong(
+                "--distribution",
+                self.distribution.to_string(),
+                "its newest keys are those that were written last; give ycsb-latest, whose newest keys are those that \
+                 were inserted last",
+            );
+        }
         self.pace.check(&self.workload)
+    }
+
+    /// The keys that one store can take in besides those that are loaded.
+    pub(crate) fn inserts_max(&self) -> u64 {
+        let share = self.insert_share();
+        if share == 0.0 {
+            return 0;
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let workers = (self.threads * self.instances) as f64;
+        let fastest = self.pace.fastest().unwrap_or(OPERATIONS_PER_SEC_MAX * workers.min(processors));
+        let window = self.operations.map_or(self.seconds * fastest, |operations| operations as f64);
+        let operations = self.pace.windows() as f64 * (window + self.warmup_seconds * fastest);
+        // Chance spreads inserts unevenly: six standard deviations, and what is planned ahead.
+        let each = share * operations / workers;
+        let each = each + 6.0 * each.sqrt() + 100.0;
+        (each * self.threads as f64).min(INSERTS_MAX) as u64
+    }
+
+    /// The inserts into one store that its distribution counts on: those of the timed window if it ends by count, else
+    /// half as many as it has keys.
+    pub(crate) fn inserts_expected(&self) -> f64 {
+        let of_window = |operations| operations as f64 / self.instances as f64 * self.insert_share();
+        match self.operations {
+            Some(operations) => of_window(operations),
+            None => (self.keys as f64 / 2.0).min(self.inserts_max() as f64),
+        }
+    }
+
+    fn insert_share(&self) -> f64 {
+        f64::from(self.workload.mix.insert) / f64::from(WHOLE)
+    }
+
+    /// The store has taken in all keys that there was room for.
+    pub(crate) fn lacks_room(&self) -> Error {
+        let expected = format!(
+            "the workload inserted all {} keys that this benchmark has room for; give a number of --operations, or \
+             fewer --seconds",
+            self.inserts_max()
+        );
+        Error::invalid("--seconds", self.seconds.to_string(), expected)
     }
 
     /// The largest number of threads on each store at one time.

@@ -1,5 +1,5 @@
-//! The timed window: warm-up, the operating threads, and their counts. Also the search for the rate that a latency
-//! limit allows.
+//! The timed window: warm-up, the operating threads, and their counts. Also the windows of several rates: those that a
+//! user lists, or those of a search for the rate that a latency limit allows.
 //!
 //! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
 //! work on every machine, so that a busy one can only make the window longer.
@@ -7,20 +7,22 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::error::Error;
 use crate::meters::machine::{MachineUse, Reading};
 use crate::meters::{Meters, ModelledWork, Usage};
-use crate::run::Spaces;
 use crate::run::clock::Clock;
 use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu, Step};
 use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
+use crate::run::{Spaces, has_not_ended};
 use crate::target::{Counters, Target, Work};
 use crate::workload::distribution::KeyLaw;
+use crate::workload::pace::Pace;
+use crate::workload::scan::ScanLengths;
 
 /// The inputs of a timed window.
 pub(crate) struct Arena<'a, T: Target> {
@@ -116,6 +118,45 @@ impl Window {
 }
 
 impl<T: Target> Arena<'_, T> {
+    /// All windows of the run: the one that its row is made of, the steps to it if it has several, and what a search
+    /// for saturation found.
+    pub(crate) fn windows(
+        &self,
+        buffers: &mut Vec<Buffers<T>>,
+        progress: &dyn Fn(&str),
+    ) -> Result<(Window, Vec<Step>, Option<Saturation>), Error> {
+        let offer = Offer::of(self.spec);
+        Ok(match self.spec.pace {
+            Pace::Closed | Pace::Rate(_) => (self.window(buffers, offer), Vec::new(), None),
+            Pace::UntilP99(limit_us) => {
+                let closed = self.window(buffers, offer);
+                let (window, steps) = self.raise_rate(buffers, closed, limit_us, progress);
+                (window, steps, None)
+            }
+            Pace::Ramp { from, to, steps } => {
+                let rates = Pace::rates(from, to, steps);
+                let offered: Vec<_> = rates.map(|rate| self.offer(buffers, rate, progress)).collect();
+                let steps = offered.iter().map(|(_, step)| *step).collect();
+                let (last, _) = offered.into_iter().next_back().expect("a checked ramp has steps");
+                (last, steps, None)
+            }
+            Pace::Saturated(threads_max) => {
+                let (window, found) = self.saturate(buffers, threads_max, progress)?;
+                (window, Vec::new(), Some(found))
+            }
+        })
+    }
+
+    /// A window at a rate.
+    fn offer(&self, buffers: &mut Vec<Buffers<T>>, rate: f64, progress: &dyn Fn(&str)) -> (Window, Step) {
+        progress(&format!("offering {rate:.0} operations per second"));
+        let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
+        let latencies = [window.read, window.write].into_iter().flatten();
+        let p99_us = latencies.map(|latency| latency.p99_us).fold(0.0, f64::max);
+        let done_per_sec = window.operations as f64 / window.wall_sec;
+        (window, Step { offered_per_sec: rate, done_per_sec, p99_us })
+    }
+
     /// Warm-up and one timed window. The buffers of the workers are lent and come back.
     pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, offer: Offer) -> Window {
         let (spec, control) = (self.spec, Control::default());
@@ -149,7 +190,7 @@ impl<T: Target> Arena<'_, T> {
                 })
                 .collect();
             let (recording, before, machine) = begun.unwrap_or_else(|| {
-                thread::sleep(Duration::from_secs_f64(spec.warmup_seconds));
+                control.wait(spec.warmup_seconds);
                 begin()
             });
             let (counters_before, work, start, usage, modelled) = before;
@@ -159,9 +200,9 @@ impl<T: Target> Arena<'_, T> {
             };
             match offer.end {
                 End::Operations(_) => used.extend(handles.drain(..).map(joined)),
-                End::Seconds(seconds) => samples = sampled(seconds, &machine, done, |_| false),
+                End::Seconds(seconds) => samples = sampled(&control, seconds, &machine, done, |_| false),
                 End::Steady(seconds_max) => {
-                    samples = sampled(seconds_max, &machine, done, |samples| {
+                    samples = sampled(&control, seconds_max, &machine, done, |samples| {
                         let verdict = Steadiness::of(&throughputs(samples));
                         steadiness = Some(verdict);
                         matches!(verdict, Steadiness::Steady { .. })
@@ -232,6 +273,7 @@ impl<T: Target> Arena<'_, T> {
             oracle: &self.spaces[instance].measured,
             chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
             mix: spec.workload.mix,
+            scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
             threads,
             multi_get: spec.multi_get,
@@ -269,6 +311,7 @@ impl<T: Target> Arena<'_, T> {
         let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
             progress(&format!("measuring {threads} threads"));
             let window = self.window(buffers, Offer { threads, rate: None, end });
+            has_not_ended(self.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
             Ok(window.operations as f64 / window.wall_sec)
         })?;
         progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
@@ -290,7 +333,7 @@ impl<T: Target> Arena<'_, T> {
         const FIRST_SHARE: f64 = 0.1;
         const FASTER: f64 = 1.25;
         const SLOWER: f64 = 0.5;
-        const STEPS_MAX: usize = 20;
+        const STEPS_MAX: usize = Pace::SEARCH_STEPS_MAX;
         /// With fewer operations in a window, ten or less would decide the percentile.
         const OPERATIONS_MIN: f64 = 1_000.0;
         /// How long a window that ends by count may take at a slow rate: all steps down to it take twice as long
@@ -299,17 +342,10 @@ impl<T: Target> Arena<'_, T> {
         let mut rate = (closed.operations as f64 / closed.wall_sec * FIRST_SHARE).max(1.0);
         let (mut best, mut steps): (Option<Window>, Vec<Step>) = (None, Vec::new());
         let mut has_held = false;
-        while steps.len() < STEPS_MAX {
-            progress(&format!("offering {rate:.0} operations per second"));
-            let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.spec) });
-            let p99_us = [window.read, window.write]
-                .into_iter()
-                .flatten()
-                .map(|latency| latency.p99_us)
-                .fold(0.0, f64::max);
-            let done_per_sec = window.operations as f64 / window.wall_sec;
-            steps.push(Step { offered_per_sec: rate, done_per_sec, p99_us });
-            let holds = p99_us <= limit_us;
+        while steps.len() < STEPS_MAX && buffers.iter().all(|one| one.tally.mistakes.gone.is_none()) {
+            let (window, step) = self.offer(buffers, rate, progress);
+            let holds = step.p99_us <= limit_us;
+            steps.push(step);
             let too_fast_before = steps.len() > 1 && !has_held;
             if holds || !has_held {
                 best = Some(window);
@@ -339,6 +375,7 @@ fn throughputs(samples: &[Sample]) -> Vec<f64> {
 /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
 /// up to four times a second. `begin` is what the meters said at the begin.
 fn sampled(
+    control: &Control,
     seconds: f64,
     begin: &Reading,
     done: impl Fn() -> u64,
@@ -353,13 +390,13 @@ fn sampled(
         // The rest of a window that is no whole interval belongs to the last one.
         let ends = number as f64 * interval_sec;
         let is_last = ends + interval_sec > seconds;
-        let at = Duration::from_secs_f64(if is_last { seconds } else { ends });
-        thread::sleep(at.saturating_sub(start.elapsed()));
+        let at = if is_last { seconds } else { ends };
+        control.wait(at - start.elapsed().as_secs_f64());
         let (now, done_now) = (Reading::now(), done());
         let (operations, machine) = (done_now.saturating_sub(done_before), now.since(&before));
         samples.push(Sample { operations, machine });
         (before, done_before) = (now, done_now);
-        if is_last || is_enough(&samples) {
+        if is_last || control.is_stopped() || is_enough(&samples) {
             break;
         }
     }
@@ -376,7 +413,6 @@ mod tests {
     use crate::run;
     use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
-    use crate::workload::pace::Pace;
 
     const GET_NS: u64 = 10_000;
 
@@ -428,7 +464,7 @@ mod tests {
         let mut mistakes = crate::run::worker::Mistakes::default();
         run::load(&target, &spaces[0].measured, 1, spec.workload.load, &mut mistakes);
         let law = KeyLaw::new(spec.distribution, spec.keys);
-        let mut buffers = vec![Buffers::new(spec.multi_get, spec.value_bytes.max as usize)];
+        let mut buffers = vec![Buffers::new(spec.multi_get, spec.value_bytes.max as usize, 100)];
         let answer = with(
             &Arena {
                 spec: &spec,
@@ -528,6 +564,33 @@ mod tests {
             let rate = held.last().unwrap().offered_per_sec / capacity;
             assert!((0.3..0.9).contains(&rate), "{rate} of the capacity");
             assert_eq!(best.read.unwrap().p99_us, held.last().unwrap().p99_us);
+        });
+    }
+
+    #[test]
+    fn each_rate_of_a_ramp_is_offered_once() {
+        let pace = Pace::Ramp { from: 1_000.0, to: 4_000.0, steps: 3 };
+        simulated(RunSpec { pace, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            let (last, steps, _) = arena.windows(buffers, &|_| {}).unwrap();
+            let offered: Vec<f64> = steps.iter().map(|step| step.offered_per_sec.round()).collect();
+            assert_eq!(offered, [1_000.0, 2_000.0, 4_000.0]);
+            assert_eq!(last.read.unwrap().p99_us, steps[2].p99_us);
+            for step in steps {
+                assert!((0.9..1.1).contains(&(step.done_per_sec / step.offered_per_sec)), "{step:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn inserts_go_on_from_window_to_window_until_there_is_no_room() {
+        let workload = crate::workload::Workload::mixed("insert=100").unwrap();
+        simulated(RunSpec { workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            let oracle = &arena.spaces[0].measured;
+            assert_eq!(arena.window(buffers, Offer::of(arena.spec)).operations, 4_000);
+            assert_eq!((oracle.used(), buffers[0].lacks_room()), (4_500, false));
+            arena.window(buffers, Offer::of(arena.spec));
+            assert_eq!((oracle.used(), buffers[0].lacks_room()), (oracle.len(), true));
+            assert!(arena.spec.lacks_room().to_string().contains("--operations"));
         });
     }
 

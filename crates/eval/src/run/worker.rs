@@ -7,19 +7,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
 use crate::data::keys::Key;
 use crate::data::oracle::{Forecast, Oracle, Word};
 use crate::run::clock::{Clock, SPUN_NS_MAX};
-use crate::target::{Batch, Records, Target, TargetError, Work};
+use crate::target::{Batch, Gone, Records, Target, TargetError, Work};
 use crate::workload::distribution::Chooser;
-use crate::workload::{Mix, Operation, SCAN_RECORDS};
+use crate::workload::mix::{Mix, Operation, WHOLE};
+use crate::workload::scan::ScanLengths;
 
-/// The current command for the workers of a run.
-#[derive(Debug, Default)]
-pub(crate) struct Control(AtomicU8);
+/// The current command for the workers of a run, which the thread gives that made it. A worker stops all if the store
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Control {
+    phase: AtomicU8,
+    commander: Thread,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -28,14 +35,43 @@ pub(crate) enum Phase {
     Stop = 2,
 }
 
+impl Default for Control {
+    fn default() -> Self {
+        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
+    }
+}
+
 impl Control {
+    /// Nothing follows after the stop.
     pub(crate) fn enter(&self, phase: Phase) {
-        self.0.store(phase as u8, Ordering::Release);
+        self.phase.fetch_max(phase as u8, Ordering::Release);
+    }
+
+    /// Lets a part of the run take its time. The thread that commands calls it, and comes back early if a worker has
+    /// stopped all.
+    pub(crate) fn wait(&self, seconds: f64) {
+        let (began, length) = (Instant::now(), Duration::from_secs_f64(seconds.max(0.0)));
+        while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
+            && !self.is_stopped()
+        {
+            std::thread::park_timeout(left);
+        }
+    }
+
+    /// Whether a worker has stopped all, or the window is over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase() == Phase::Stop
+    }
+
+    #[cold]
+    fn stop(&self) {
+        self.enter(Phase::Stop);
+        self.commander.unpark();
     }
 
     #[inline]
     fn phase(&self) -> Phase {
-        match self.0.load(Ordering::Relaxed) {
+        match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measure,
             _ => Phase::Stop,
@@ -68,6 +104,8 @@ impl Progress {
 pub(crate) struct Mistakes {
     pub(crate) count: u64,
     pub(crate) first: Option<String>,
+    /// The reason why the store answers no more.
+    pub(crate) gone: Option<String>,
 }
 
 impl Mistakes {
@@ -77,9 +115,19 @@ impl Mistakes {
         self.first.get_or_insert_with(what);
     }
 
+    /// Adds a call that failed.
+    #[cold]
+    pub(crate) fn fail(&mut self, call: &str, index: u64, error: &TargetError) {
+        self.add(|| format!("{call} of key number {index} failed: {error}"));
+        if let Some(Gone(reason)) = error.downcast_ref() {
+            self.gone.get_or_insert_with(|| reason.clone());
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Mistakes) {
         self.count += other.count;
         self.first = self.first.take().or(other.first);
+        self.gone = self.gone.take().or(other.gone);
     }
 }
 
@@ -126,6 +174,7 @@ pub(crate) struct Worker<'a, T: Target> {
     pub(crate) oracle: &'a Oracle,
     pub(crate) chooser: Chooser,
     pub(crate) mix: Mix,
+    pub(crate) scan_lengths: ScanLengths,
     pub(crate) thread: u64,
     pub(crate) threads: u64,
     pub(crate) multi_get: usize,
@@ -151,10 +200,21 @@ pub(crate) struct Buffers<T: Target> {
     batch: T::Batch,
     records: Records,
     scanned: Vec<Word>,
+    inserts: Inserts,
+}
+
+/// The keys that a thread inserts: those behind the loaded ones that it owns, in their order.
+#[derive(Debug, Default, Clone, Copy)]
+struct Inserts {
+    /// Keys that were inserted, and those that are also planned.
+    done: u64,
+    planned: u64,
+    /// Whether there was no room for one.
+    lack_room: bool,
 }
 
 impl<T: Target> Buffers<T> {
-    pub(crate) fn new(multi_get: usize, value_bytes_max: usize) -> Self {
+    pub(crate) fn new(multi_get: usize, value_bytes_max: usize, scan_max: usize) -> Self {
         Buffers {
             tally: Tally::new(),
             progress: Progress::default(),
@@ -164,8 +224,14 @@ impl<T: Target> Buffers<T> {
             batch_arrival: None,
             batch: T::Batch::default(),
             records: Records::default(),
-            scanned: Vec::with_capacity(SCAN_RECORDS),
+            scanned: Vec::with_capacity(scan_max),
+            inserts: Inserts::default(),
         }
+    }
+
+    /// Whether a key could not be inserted, because there was no room for its answer.
+    pub(crate) fn lacks_room(&self) -> bool {
+        self.inserts.lack_room
     }
 }
 
@@ -186,6 +252,7 @@ impl<'a, T: Target> Worker<'a, T> {
         self.buffers.keys.clear();
         self.buffers.pending.clear();
         self.buffers.progress.tell(0);
+        self.go_on_inserting();
         // Warming up has no quota.
         let mut quota = u64::MAX;
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
@@ -197,7 +264,8 @@ impl<'a, T: Target> Worker<'a, T> {
                 *slot = self.plan();
             }
             for (forecast, &(operation, index)) in forecasts.iter_mut().zip(&plan) {
-                *forecast = self.oracle.forecast(index, operation == Operation::Write);
+                *forecast =
+                    self.oracle.forecast(index, matches!(operation, Operation::Write | Operation::Insert));
             }
             for (forecast, &(operation, index)) in forecasts.iter().zip(&plan) {
                 let now = control.phase();
@@ -221,19 +289,49 @@ impl<'a, T: Target> Worker<'a, T> {
                 };
                 match operation {
                     Operation::Read if self.multi_get == 1 => self.read(index, forecast, arrival),
-                    Operation::Read => self.read_later(index, arrival),
                     Operation::Write if self.multi_put == 1 => self.write(index, forecast, arrival),
-                    Operation::Write => self.write_later(index, forecast, arrival, &mut writes),
-                    Operation::Delete => {
-                        self.write_first(index, &mut writes);
-                        self.delete(index, arrival);
-                    }
-                    Operation::Scan => {
-                        // It meets keys that nobody observes before.
-                        self.write_all(&mut writes);
-                        self.scan(index, arrival);
-                    }
+                    _ => self.operate(operation, index, forecast, arrival, &mut writes),
                 }
+                if self.buffers.tally.mistakes.gone.is_some() {
+                    control.stop();
+                }
+            }
+        }
+    }
+
+    /// Does what [`Worker::run`] does not do itself: batches, and operations that take longer.
+    #[inline(never)]
+    fn operate(
+        &mut self,
+        operation: Operation,
+        index: u64,
+        forecast: &Forecast,
+        arrival: Option<u64>,
+        writes: &mut Writes<'a>,
+    ) {
+        match operation {
+            Operation::Read => self.read_later(index, arrival),
+            Operation::Write => self.write_later(index, forecast, arrival, writes),
+            Operation::Insert => {
+                match self.multi_put {
+                    1 => self.write(index, forecast, arrival),
+                    _ => self.write_later(index, forecast, arrival, writes),
+                }
+                self.buffers.inserts.done += 1;
+                self.chooser.inserted(index);
+            }
+            Operation::ReadModifyWrite => {
+                self.write_first(index, writes);
+                self.read_modify_write(index, forecast, arrival);
+            }
+            Operation::Delete => {
+                self.write_first(index, writes);
+                self.delete(index, arrival);
+            }
+            Operation::Scan => {
+                // It meets keys that nobody observes before.
+                self.write_all(writes);
+                self.scan(index, arrival);
             }
         }
     }
@@ -243,7 +341,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut plan = [0u64; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut left = reads;
-        while left > 0 {
+        while left > 0 && self.buffers.tally.mistakes.gone.is_none() {
             let group = left.min(PLANNED as u64);
             for slot in &mut plan[..group as usize] {
                 *slot = self.chooser.read();
@@ -261,21 +359,67 @@ impl<'a, T: Target> Worker<'a, T> {
 
     #[inline]
     fn plan(&mut self) -> (Operation, u64) {
-        let operation = if self.mix.read == 100 {
+        let operation = if self.mix.read == WHOLE {
             Operation::Read
         } else {
-            let percent = self.chooser.below(100);
-            self.mix.operation(percent)
+            let number = self.chooser.below(u64::from(WHOLE));
+            self.mix.operation(number)
         };
         let index = match operation {
-            Operation::Read | Operation::Scan => self.chooser.read(),
-            Operation::Write | Operation::Delete => {
-                let index = self.chooser.write();
-                self.oracle.own(index, self.thread, self.threads)
-            }
+            Operation::Read | Operation::Scan => self.existing(|worker| worker.chooser.read()),
+            Operation::Write | Operation::Delete | Operation::ReadModifyWrite => self.existing(|worker| {
+                let index = worker.chooser.write();
+                worker.oracle.own(index, worker.thread, worker.threads)
+            }),
+            Operation::Insert => match self.new_key() {
+                Some(index) => index,
+                None => return (Operation::Read, 0),
+            },
         };
         self.oracle.warm(index);
         (operation, index)
+    }
+
+    /// A key of those that `choose` gives: one that was loaded, or that was inserted and exists.
+    #[inline]
+    fn existing(&mut self, choose: impl Fn(&mut Self) -> u64) -> u64 {
+        let index = choose(self);
+        if index < self.oracle.loaded() { index } else { self.inserted_or_other(index, choose) }
+    }
+
+    #[cold]
+    fn inserted_or_other(&mut self, mut index: u64, choose: impl Fn(&mut Self) -> u64) -> u64 {
+        while index >= self.oracle.loaded() && !self.oracle.existed(index) {
+            index = choose(self);
+        }
+        index
+    }
+
+    /// The next key that this thread inserts, if there is room for its answer.
+    fn new_key(&mut self) -> Option<u64> {
+        let index = self.inserted(self.buffers.inserts.planned);
+        if index >= self.oracle.len() {
+            self.buffers.inserts.lack_room = true;
+            return None;
+        }
+        self.buffers.inserts.planned += 1;
+        Some(index)
+    }
+
+    /// The key that this thread inserts after so many others.
+    fn inserted(&self, others: u64) -> u64 {
+        let loaded = self.oracle.loaded();
+        let first = loaded + (self.threads + self.thread - loaded % self.threads) % self.threads;
+        first + others * self.threads
+    }
+
+    /// Goes on behind the keys that this thread inserted in windows before.
+    fn go_on_inserting(&mut self) {
+        let done = self.buffers.inserts.done;
+        self.buffers.inserts.planned = done;
+        if done > 0 {
+            self.chooser.inserted(self.inserted(done - 1));
+        }
     }
 
     #[inline]
@@ -305,7 +449,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
                 }
             }
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("get", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("get", index, &error),
         }
     }
 
@@ -338,7 +482,7 @@ impl<'a, T: Target> Worker<'a, T> {
                     }
                 }
             }
-            Err(error) => tally.mistakes.add(|| failed("multi_get", index, &error)),
+            Err(error) => tally.mistakes.fail("multi_get", index, &error),
         }
         keys.clear();
         pending.clear();
@@ -356,7 +500,7 @@ impl<'a, T: Target> Worker<'a, T> {
         self.oracle.finish(index);
         self.buffers.tally.operations += 1;
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("put", index, &error));
+            self.buffers.tally.mistakes.fail("put", index, &error);
         }
     }
 
@@ -402,7 +546,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let done = self.target.multi_put(&writes.records);
         let ns = self.elapsed_ns(start);
         if let Err(error) = done {
-            self.buffers.tally.mistakes.add(|| failed("multi_put", first, &error));
+            self.buffers.tally.mistakes.fail("multi_put", first, &error);
         }
         writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
         writes.records.clear();
@@ -433,35 +577,61 @@ impl<'a, T: Target> Worker<'a, T> {
                     if existed { "existed" } else { "did not exist" }
                 )
             }),
-            Err(error) => self.buffers.tally.mistakes.add(|| failed("delete", index, &error)),
+            Err(error) => self.buffers.tally.mistakes.fail("delete", index, &error),
+        }
+    }
+
+    /// Reads a key and writes its next value: one operation, and one latency, which leaves out the check between them.
+    fn read_modify_write(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
+        let key = self.oracle.key(index);
+        let before = self.oracle.observe(index);
+        let start = self.start(arrival);
+        let found = self.target.get(&key, &mut self.buffers.value);
+        let read_ns = self.elapsed_ns(start);
+        match found {
+            Ok(found) => {
+                let answer = found.then_some(self.buffers.value.as_slice());
+                if !self.oracle.accepts_as(index, before, answer, forecast) {
+                    self.buffers.tally.mistakes.add(|| wrong_answer("get", index, found));
+                }
+            }
+            Err(error) => self.buffers.tally.mistakes.fail("get", index, &error),
+        }
+        let value = self.oracle.begin_put(index);
+        let start = self.start(None);
+        let done = self.target.put(&key, value);
+        if let (Some(read_ns), Some(write_ns)) = (read_ns, self.elapsed_ns(start)) {
+            self.buffers.tally.write_ns.saturating_record(read_ns + write_ns);
+        }
+        self.oracle.finish(index);
+        self.buffers.tally.operations += 1;
+        if let Err(error) = done {
+            self.buffers.tally.mistakes.fail("put", index, &error);
         }
     }
 
     fn scan(&mut self, index: u64, arrival: Option<u64>) {
         let key = self.oracle.key(index);
+        let limit = self.scan_lengths.draw(|| self.chooser.unit());
         self.buffers.scanned.clear();
         // Decimal keys are in the order of their numbers: what the scan must meet is known beforehand.
-        let expected = self.oracle.expected_in_scan(index, SCAN_RECORDS as u64);
+        let expected = self.oracle.expected_in_scan(index, limit as u64);
         self.buffers.scanned.extend(expected.map(|index| self.oracle.observe(index)));
         self.buffers.records.clear();
         let start = self.start(arrival);
-        let done = self.target.scan(&key, SCAN_RECORDS, &mut self.buffers.records);
+        let done = self.target.scan(&key, limit, &mut self.buffers.records);
         if let Some(ns) = self.elapsed_ns(start) {
             self.buffers.tally.read_ns.saturating_record(ns);
         }
         self.buffers.tally.operations += 1;
-        let verdict = match done {
-            Ok(()) => self.oracle.check_scan(
-                index,
-                &self.buffers.scanned,
-                SCAN_RECORDS,
-                self.threads == 1,
-                &self.buffers.records,
-            ),
-            Err(error) => Err(failed("scan", index, &error)),
-        };
-        if let Err(what) = verdict {
-            self.buffers.tally.mistakes.add(|| what);
+        let Buffers { tally, scanned, records, .. } = &mut self.buffers;
+        if let Err(error) = done {
+            return tally.mistakes.fail("scan", index, &error);
+        }
+        let alone = self.threads == 1;
+        let filter = self.target.filter();
+        if let Err(what) = self.oracle.check_scan(index, scanned, limit, alone, filter, records) {
+            tally.mistakes.add(|| what);
         }
     }
 }
@@ -469,10 +639,6 @@ impl<'a, T: Target> Worker<'a, T> {
 pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
     let what = if found { "answered bytes that were not written" } else { "did not find a key that exists" };
     format!("{call} of key number {index} {what}")
-}
-
-pub(crate) fn failed(call: &str, index: u64, error: &TargetError) -> String {
-    format!("{call} of key number {index} failed: {error}")
 }
 
 /// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a

@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket}
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::servers::process::{cpu_sec_of, wait_until_quiet};
+use crate::servers::process::{cpu_sec_of, pids, wait_until_quiet};
 
 /// A node of Cassandra without requests takes up to 2 % of a processor for its timers.
-const QUIET_SHARE: f64 = 0.05;
+pub(crate) const QUIET_SHARE: f64 = 0.05;
 /// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
-const WATCHED: Duration = Duration::from_millis(300);
-const QUIET_PERIODS: usize = 2;
+pub(crate) const WATCHED: Duration = Duration::from_millis(300);
+pub(crate) const QUIET_PERIODS: usize = 2;
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
@@ -98,12 +98,6 @@ fn processors_of(pid: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(list.trim().to_owned())
-}
-
-/// All processes.
-fn pids() -> impl Iterator<Item = u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// A process of each network namespace of this machine, but for that of this process.

@@ -139,10 +139,52 @@ pub(crate) fn cpu_sec_of(pid: u32) -> Option<f64> {
     Some(cpu_sec_in(&stat))
 }
 
+/// All processes.
+pub(crate) fn pids() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// A process and all that descend from it: their CPU seconds so far, with those of children that have ended, and their
+/// resident bytes. Nothing if the process has ended.
+pub(crate) fn work_of_tree(root: u32) -> Option<(f64, u64)> {
+    let stat_of = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let mut others: Vec<(u32, String)> = pids().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
+    let mut tree: Vec<(u32, String)> = others.extract_if(.., |(pid, _)| *pid == root).collect();
+    tree.first()?;
+    let mut known = 0;
+    while known < tree.len() {
+        let parent = tree[known].0;
+        tree.extend(others.extract_if(.., |(_, stat)| parent_in(stat) == Some(parent)));
+        known += 1;
+    }
+    let rss_bytes = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        crate::meters::rss_of(&status.unwrap_or_default())
+    };
+    let cpu_sec = tree.iter().map(|(_, stat)| cpu_sec_in(stat) + ended_cpu_sec_in(stat)).sum();
+    Some((cpu_sec, tree.iter().map(|(pid, _)| rss_bytes(pid)).sum()))
+}
+
+/// The parent in a line of `/proc/PID/stat`.
+fn parent_in(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// User and system time of children that have ended and were waited for, in a line of `/proc/PID/stat`.
+fn ended_cpu_sec_in(stat: &str) -> f64 {
+    ticks_in(stat, 13)
+}
+
 /// User and system time in a line of `/proc/PID/stat`; the name of the program, in parentheses, may have spaces.
 fn cpu_sec_in(stat: &str) -> f64 {
+    ticks_in(stat, 11)
+}
+
+/// Seconds of the two times from a field behind the name on.
+fn ticks_in(stat: &str, field: usize) -> f64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let times = fields.split_whitespace().skip(11).take(2);
+    let times = fields.split_whitespace().skip(field).take(2);
     times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
 }
 
@@ -154,8 +196,39 @@ mod tests {
     fn times_are_read_behind_any_name() {
         let stat = "77 (a b) c) S 1 77 77 0 -1 4194304 100 0 0 0 250 31 9 9 20 0 5 0 1234 5 6";
         assert_eq!(cpu_sec_in(stat), 2.81);
+        assert_eq!((ended_cpu_sec_in(stat), parent_in(stat)), (0.18, Some(1)));
         assert_eq!(cpu_sec_in(""), 0.0);
         assert_eq!(cpu_sec_of(u32::MAX), None);
+    }
+
+    /// Both the program that the shell started and the one that has ended count.
+    #[test]
+    fn the_work_of_a_tree_is_that_of_all_its_processes() {
+        let busy = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+        let script = format!("sh -c '{busy}'; sh -c '{busy}; echo; exec sleep 600'; true");
+        let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut one = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut one).unwrap();
+        let (all_sec, rss_bytes) = work_of_tree(child.id()).unwrap();
+        let own = stat(child.id());
+        let running: Vec<u32> = pids().filter(|pid| parent_in(&stat(*pid)) == Some(child.id())).collect();
+        let running_sec: f64 = running.iter().filter_map(|pid| cpu_sec_of(*pid)).sum();
+        let ended_sec = ended_cpu_sec_in(&own);
+        assert!(running_sec > 0.02 && ended_sec > 0.02 && rss_bytes > 100_000, "{running_sec} {ended_sec}");
+        let parts_sec = cpu_sec_in(&own) + running_sec + ended_sec;
+        assert!((all_sec - parts_sec).abs() < 0.02, "{all_sec} {parts_sec}");
+        for pid in running.into_iter().chain([child.id()]) {
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid as i32),
+                nix::sys::signal::Signal::SIGKILL,
+            );
+        }
+        child.wait().unwrap();
+        assert_eq!(work_of_tree(child.id()), None);
+    }
+
+    fn stat(pid: u32) -> String {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
     }
 
     #[test]

@@ -15,9 +15,10 @@ use crate::run::clock::Clock;
 use crate::run::measurement::Latency;
 use crate::run::spec::RunSpec;
 use crate::run::worker::{Buffers, Mistakes, Worker};
-use crate::run::{check_absent, check_all, config, live, load, spaces};
+use crate::run::{check_absent, check_all, config, has_not_ended, live, load, spaces};
 use crate::target::{Config, Target, TargetError};
 use crate::workload::distribution::KeyLaw;
+use crate::workload::scan::ScanLengths;
 
 /// A phase lasts for the seconds of the run, and for at least this many intervals. With 5,000 operations each, that is
 /// twice the recovery time of the published bypass.
@@ -105,7 +106,7 @@ pub(crate) fn run<T: Target>(
     let spaces = all_spaces.first().expect("a checked run has at least one store");
     let clock = Clock::new();
     let law = KeyLaw::new(run.distribution, run.keys);
-    let buffers = Buffers::<T>::new(1, run.value_bytes.max as usize);
+    let buffers = Buffers::<T>::new(1, run.value_bytes.max as usize, 1);
     let intervals = Vec::with_capacity(INTERVALS_RESERVED);
     let empty = meters.memory();
     let fail = |action| {
@@ -122,13 +123,14 @@ pub(crate) fn run<T: Target>(
     progress("loading");
     load(&target, &spaces.measured, 1, run.workload.load, &mut mistakes);
     progress("settling");
-    target.settle().map_err(fail("did not settle"))?;
+    target.loaded().and_then(|()| target.settle()).map_err(fail("did not settle"))?;
 
     let worker = Worker {
         target: &target,
         oracle: &spaces.measured,
         chooser: law.chooser(run.seed, 0, 1),
         mix: run.workload.mix,
+        scan_lengths: ScanLengths::new(run.workload.scan),
         thread: 0,
         threads: 1,
         multi_get: 1,
@@ -146,6 +148,7 @@ pub(crate) fn run<T: Target>(
     check_all(&target, &spaces.measured, &mut mistakes);
     check_absent(&target, spaces, &mut mistakes);
     mistakes.merge(buffers.tally.mistakes);
+    has_not_ended(run, [&mistakes])?;
     Ok(BypassSeries {
         intervals,
         jump,
@@ -179,7 +182,7 @@ fn phases<T: Target>(
             Some(reads) => intervals as u64 >= reads,
             None => began.elapsed() >= length && intervals >= INTERVALS_MIN,
         };
-        while !is_long_enough(intervals.len() - first) {
+        while !is_long_enough(intervals.len() - first) && worker.buffers.tally.mistakes.gone.is_none() {
             let before = target.counters();
             worker.read_many(spec.interval_operations);
             let counted = target.counters().since(&before);

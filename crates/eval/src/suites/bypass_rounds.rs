@@ -94,7 +94,7 @@ impl BypassPlan {
         Ok(format!(
             "{} of two phases of {}: about {} in all, more for codecs that need longer than 5 us a read",
             runs_in_words(runs),
-            self.plan.window_in_words(),
+            self.plan.common().window_in_words(),
             human_seconds(seconds)
         ))
     }

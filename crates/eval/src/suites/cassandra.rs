@@ -114,16 +114,14 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         "{} rows in each table, values from {}, {rounds} of {}; {}",
         grouped(plan.keys as f64, 0),
         plan.corpus,
-        plan.window_in_words(),
+        plan.common().window_in_words(),
         nodes.map_or("no round was finished", String::as_str)
     ));
     for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;
         text += &format!("\n{}{}{}", wrapped(&in_words(spec)), speeds(group), sizes(group));
     }
-    if let Some(limit_us) = plan.pace.limit_us() {
-        text += &steps(outcome, limit_us);
-    }
+    text += &steps(outcome);
     for configuration in &outcome.configurations {
         if let Some(first) = configuration.rounds.iter().find_map(|round| round.first_mismatch.as_ref()) {
             text += &wrapped(&format!("WRONG ANSWERS: {}; the first: {first}", configuration.spec.name()));
@@ -147,6 +145,9 @@ fn in_words(spec: &RunSpec) -> String {
     let pace = match spec.pace {
         Pace::Closed => String::new(),
         Pace::Rate(per_sec) => format!("; {} offered per second", grouped(per_sec, 0)),
+        Pace::Ramp { to, .. } => {
+            format!("; {} offered per second, the last of several rates", grouped(to, 0))
+        }
         Pace::Saturated(_) => "; as many as gave the largest throughput".into(),
         Pace::UntilP99(limit_us) => {
             format!("; the last rate with a 99th percentile of at most {limit_us} us")

@@ -278,7 +278,7 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         grouped(plan.keys as f64, 0),
         plan.instances,
         plan.corpus,
-        plan.window_in_words()
+        plan.common().window_in_words()
     ));
     for group in all.chunk_by(|one, other| are_beside(one.configuration, other.configuration)) {
         let spec = &group[0].configuration.spec;

@@ -2,6 +2,7 @@
 //! Figure 6. The question is how many processors a codec needs for the throughput of built-in zstd on all of them.
 
 use crate::bench::{Configuration, Outcome};
+use crate::predict::cores_for;
 use crate::results::row::{Cell, Row, median};
 use crate::results::table::{aligned, grouped, tsv, wrapped};
 use crate::run::measurement::Measurement;
@@ -29,36 +30,21 @@ pub(crate) struct Scaling<'a> {
     curves: Vec<Curve<'a>>,
 }
 
-/// The processors that a run has.
-fn processors(spec: &RunSpec) -> usize {
-    match spec.cpus.len() {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        some => some,
-    }
-}
-
-/// The number of processors that reach `qps`, on straight lines between the points, beginning at zero. `None` if no
-/// point reaches `qps`.
-fn processors_for(points: &[Point], qps: f64) -> Option<f64> {
-    let mut before = Point { processors: 0, qps: 0.0, range: (0.0, 0.0) };
-    for &point in points {
-        if point.qps >= qps {
-            let share = (qps - before.qps) / (point.qps - before.qps);
-            return Some(before.processors as f64 + share * (point.processors - before.processors) as f64);
-        }
-        before = point;
-    }
-    None
-}
-
 impl Curve<'_> {
     fn add(&mut self, configuration: &Configuration) {
         let mut qps: Vec<f64> = configuration.rounds.iter().map(Measurement::qps).collect();
         let Some(qps) = median(&mut qps) else { return };
         let all = || configuration.rounds.iter().map(Measurement::qps);
         let range = (all().fold(qps, f64::min), all().fold(qps, f64::max));
-        self.points.push(Point { processors: processors(&configuration.spec), qps, range });
+        self.points.push(Point { processors: configuration.spec.processors(), qps, range });
         self.points.sort_by_key(|point| point.processors);
+    }
+
+    /// The number of processors that reach `qps`; `None` if no point does.
+    fn processors_for(&self, qps: f64) -> Option<f64> {
+        let points: Vec<(f64, f64)> =
+            self.points.iter().map(|point| (point.processors as f64, point.qps)).collect();
+        cores_for(&points, qps)
     }
 
     fn is_modelled(&self) -> bool {
@@ -107,7 +93,7 @@ impl<'a> Scaling<'a> {
     /// The share of zstd's processors with which a curve reaches zstd's throughput.
     fn share(&self, curve: &Curve<'_>) -> Option<f64> {
         let line = self.line()?;
-        Some(processors_for(&curve.points, line.qps)? / line.processors as f64)
+        Some(curve.processors_for(line.qps)? / line.processors as f64)
     }
 
     /// The share of zstd's processors that `spec` needs for as many operations, by the measurements with fewer
@@ -124,7 +110,7 @@ impl<'a> Scaling<'a> {
         let line = self.line();
         let mut lines = vec![HEADINGS.map(str::to_owned).to_vec()];
         for curve in &self.curves {
-            let needed = line.map(|line| processors_for(&curve.points, line.qps));
+            let needed = line.map(|line| curve.processors_for(line.qps));
             let mut name = label(curve.spec);
             let mut needed = match needed {
                 None => "-".to_owned(),
@@ -185,16 +171,6 @@ mod tests {
         one.spec.cpus = (0..cpus).collect();
         one.spec.options.model = model.map(str::to_owned);
         one
-    }
-
-    #[test]
-    fn processors_are_found_between_points() {
-        let point = |processors, qps| Point { processors, qps, range: (qps, qps) };
-        let points = [point(1, 100.0), point(2, 150.0)];
-        assert_eq!(processors_for(&points, 50.0), Some(0.5));
-        assert_eq!(processors_for(&points, 125.0), Some(1.5));
-        assert_eq!(processors_for(&points, 150.0), Some(2.0));
-        assert_eq!(processors_for(&points, 151.0), None);
     }
 
     #[test]

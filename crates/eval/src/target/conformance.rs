@@ -1,8 +1,8 @@
 //! The conformance suite of targets. The author of a target runs it, and a smoke test runs it again.
 //!
-//! The oracle is the model. First one thread creates, reads, overwrites, deletes and scans in a random order, and the
-//! suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads the keys
-//! of all.
+//! The oracle is the model. First one thread creates, reads, overwrites, deletes, scans and inserts in a random order,
+//! and the suite compares every answer. Then several threads do the same at once. Each writes its own keys and reads
+//! the keys of all.
 
 use std::sync::Arc;
 
@@ -12,25 +12,32 @@ use crate::data::values::{ValueBytes, Values};
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
 use crate::run::{check_all, load};
 use crate::target::{Config, Target};
+use crate::workload::LoadOrder;
 use crate::workload::distribution::{Distribution, KeyLaw};
-use crate::workload::{LoadOrder, Mix};
+use crate::workload::mix::{Mix, Operation};
+use crate::workload::scan::{ScanLength, ScanLengths};
 
 const KEYS: u64 = 2_000;
+/// Three times as many as are expected of three threads.
+const INSERTS_MAX: u64 = 2_000;
 /// About as many as are loaded.
 const RAW_BYTES: u64 = KEYS * 200;
 /// Of each thread: several at a key, so that threads meet.
 const MIXED_OPERATIONS: u64 = 2_000;
 
-/// Runs the suite with a codec. The error names the first fault.
-pub fn check<T: Target>(codec: &str) -> Result<(), String> {
+/// Runs the suite with a target of this name and a codec. The suite leaves out operations that the target refuses. The
+/// error names the first fault.
+pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
     for shape in [KeyShape::Decimal, KeyShape::Random] {
         for bytes in [ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 }] {
             let what = |step: &str, error: String| {
                 format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
             };
-            let oracle = Arc::new(Oracle::new(shape, 0, KEYS, values(bytes)));
+            let oracle = Arc::new(Oracle::with_room(shape, 0, [KEYS, INSERTS_MAX], values(bytes)));
             let config = Config {
+                target: target.into(),
                 codec: codec.into(),
+                instances: 1,
                 raw_bytes: RAW_BYTES,
                 oracles: vec![Arc::clone(&oracle)],
                 ..Config::default()
@@ -39,6 +46,7 @@ pub fn check<T: Target>(codec: &str) -> Result<(), String> {
             empty_store_has_nothing(&target, &oracle).map_err(|error| what("an empty store", error))?;
             let mut mistakes = Mistakes::default();
             load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
+            target.loaded().map_err(|error| what("loading", error.to_string()))?;
             check_all(&target, &oracle, &mut mistakes);
             verdict(mistakes).map_err(|error| what("loading", error))?;
             for threads in [1, 3] {
@@ -68,7 +76,10 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
     let mut value = vec![1, 2, 3];
     let mut records = crate::target::Records::default();
     let key = oracle.key(1);
-    match (target.get(&key, &mut value), target.delete(&key), target.scan(&key, 10, &mut records)) {
+    let has = |operation| target.refuses(operation).is_none();
+    let deleted = if has(Operation::Delete) { target.delete(&key) } else { Ok(false) };
+    let scanned = if has(Operation::Scan) { target.scan(&key, 10, &mut records) } else { Ok(()) };
+    match (target.get(&key, &mut value), deleted, scanned) {
         (Ok(false), Ok(false), Ok(())) if records.is_empty() => Ok(()),
         answers => Err(format!(
             "get, delete and scan of a key that is not there gave {answers:?} and {} records",
@@ -77,9 +88,25 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
     }
 }
 
+/// Everything that the target has. Reads take the place of the rest.
+fn mix_of<T: Target>(target: &T) -> Mix {
+    let share = |share, operation| if target.refuses(operation).is_none() { share } else { 0.0 };
+    let others = [
+        share(20.0, Operation::Write),
+        share(15.0, Operation::Delete),
+        share(5.0, Operation::Scan),
+        share(10.0, Operation::Insert),
+        share(5.0, Operation::ReadModifyWrite),
+    ];
+    let [write, delete, scan, insert, read_modify_write] = others;
+    let read = 100.0 - others.iter().sum::<f64>();
+    Mix::weighted([read, write, delete, scan, insert, read_modify_write]).expect("these are weights")
+}
+
 /// Everything at once.
 fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
-    let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.len());
+    let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.loaded());
+    let mix = mix_of(target);
     let control = Control::default();
     control.enter(Phase::Measure);
     let mut total = Mistakes::default();
@@ -90,7 +117,8 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     target,
                     oracle,
                     chooser: law.chooser(100 + thread, thread, threads),
-                    mix: Mix { read: 50, write: 30, delete: 15, scan: 5 },
+                    mix,
+                    scan_lengths: ScanLengths::new(ScanLength::default()),
                     thread,
                     threads,
                     multi_get: at_once,
@@ -98,7 +126,7 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     clock: None,
                     interval_ns: None,
                     quota: Some(MIXED_OPERATIONS),
-                    buffers: Buffers::<T>::new(at_once, 0),
+                    buffers: Buffers::<T>::new(at_once, 0, 0),
                 };
                 let control = &control;
                 scope.spawn(move || worker.run(control))

@@ -11,7 +11,8 @@ use crate::target::conformance;
 use crate::target::options::{Huffman, Path};
 use crate::target::{Config, Target, TargetError};
 use crate::targets::{
-    BTreeMapInlineTarget, BTreeMapTarget, HashMapTarget, NullTarget, RESP_NAME, RespTarget, SkipListTarget,
+    BTreeMapInlineTarget, BTreeMapTarget, EXEC_NAME, ExecTarget, FILE_NAME, FileTarget, HashMapTarget,
+    NullTarget, RESP_NAME, RespTarget, SkipListTarget,
 };
 
 type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
@@ -59,7 +60,7 @@ pub struct Registration {
     pub(crate) run: Run,
     pub(crate) bypass: Bypass,
     pub(crate) check: fn(&Config) -> Result<(), TargetError>,
-    pub(crate) conformance: fn(&str) -> Result<(), String>,
+    pub(crate) conformance: fn(&str, &str) -> Result<(), String>,
 }
 
 impl Registration {
@@ -139,9 +140,10 @@ impl Registration {
         added
     }
 
-    /// Whether a user means it by `name`: its own name, or an address of its scheme, such as `cql://` and hosts.
+    /// Whether a user means it by `name`: its own name, or an address of its scheme, such as `cql://` and hosts or
+    /// `file:` and a path.
     pub fn is_named(&self, name: &str) -> bool {
-        let scheme = |name: &str| name.find("://").map(|end| name[..end].to_owned());
+        let scheme = |name: &str| name.find(':').map(|end| name[..end].to_owned());
         self.name == name || scheme(self.name).is_some_and(|own| Some(own) == scheme(name))
     }
 
@@ -172,7 +174,12 @@ impl Registration {
 
     /// Runs the conformance suite with one of the target's codecs.
     pub fn check_conformance(&self, codec: &str) -> Result<(), String> {
-        (self.conformance)(codec)
+        self.check_conformance_of(self.name, codec)
+    }
+
+    /// Runs the conformance suite with the target that a user has named so.
+    pub fn check_conformance_of(&self, target: &str, codec: &str) -> Result<(), String> {
+        (self.conformance)(target, codec)
     }
 }
 
@@ -189,7 +196,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The uncompressed yardsticks, any RESP server and the harness itself, after the program's own targets.
+    /// The uncompressed yardsticks, any RESP server, a raw medium, any function and the harness itself, after the
+    /// program's own targets.
     pub fn with(mut own: Vec<Registration>) -> Self {
         own.push(Registration::of::<BTreeMapTarget>(
             "btreemap",
@@ -215,6 +223,18 @@ impl Registry {
             Registration::of::<RespTarget>(
                 RESP_NAME,
                 "an empty database of a server that speaks RESP",
+                &["none"],
+            )
+            .foreign(),
+        );
+        own.push(
+            Registration::of::<FileTarget>(FILE_NAME, "a file or a block device, one slot a key", &["none"])
+                .foreign(),
+        );
+        own.push(
+            Registration::of::<ExecTarget>(
+                EXEC_NAME,
+                "a data access function that speaks ziptier's protocol on its standard input and output",
                 &["none"],
             )
             .foreign(),

@@ -1,7 +1,10 @@
-//! The yardsticks: uncompressed maps, any server that speaks RESP, and a target that costs nothing.
+//! The yardsticks: uncompressed maps, any server that speaks RESP, a raw medium, any data access
+//! function in a process of its own, and a target that costs nothing.
 
 mod btreemap;
 mod btreemap_inline;
+mod exec;
+mod file;
 mod hashmap;
 mod locked_map;
 mod null;
@@ -10,6 +13,10 @@ mod skiplist;
 
 pub use btreemap::BTreeMapTarget;
 pub use btreemap_inline::BTreeMapInlineTarget;
+pub use exec::ExecTarget;
+pub(crate) use exec::NAME as EXEC_NAME;
+pub use file::FileTarget;
+pub(crate) use file::NAME as FILE_NAME;
 pub use hashmap::HashMapTarget;
 pub use null::NullTarget;
 pub(crate) use resp::NAME as RESP_NAME;

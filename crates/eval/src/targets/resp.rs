@@ -13,11 +13,13 @@ use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, address_of, host_and_port, own_processors};
 use crate::servers::resp::{Connection, Reply};
-use crate::target::{Answers, Config, Records, Target, TargetError, Work};
+use crate::target::{Answers, Config, Gone, Records, Target, TargetError, Work};
+use crate::workload::mix::Operation;
 
 /// The name of the target in lists: any address of its scheme means it.
 pub(crate) const NAME: &str = "redis://HOST[:PORT][/DATABASE]";
 const SCHEME: &str = "redis://";
+const NO_SCAN: &str = "it keeps keys in the order of a hash and cannot scan them; leave scan out of --mix";
 const PORT: u16 = 6379;
 /// Requests that are sent before their replies are read. They and the replies to SETs fit into the buffers of a socket,
 /// so that a server that stops reading while its replies lie unread can't make both sides wait.
@@ -77,14 +79,18 @@ impl Database {
         Ok(connection)
     }
 
-    /// Calls `with` with a connection of this thread's own. One that failed is not used again.
+    /// Calls `with` with a connection of this thread's own. One that failed is not used again, and if no other can take
+    /// its place the server is gone.
     fn ask<R>(&self, with: impl FnOnce(&mut Connection) -> Result<R, String>) -> Result<R, TargetError> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
-        let mut connection = taken.map_or_else(|| self.connect(), Ok)?;
-        let answer = with(&mut connection)?;
+        let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
+        let answer = with(&mut connection);
+        if let Err(error) = &answer {
+            connection = self.connect().map_err(|reason| Gone(format!("{error}, and {reason}")))?;
+        }
         idle().push(connection);
-        Ok(answer)
+        Ok(answer?)
     }
 
     /// The number of keys.
@@ -98,8 +104,9 @@ impl Database {
     /// Removes the keys of an oracle, which are those of the benchmark.
     fn remove(&self, oracle: &Oracle) -> Result<(), TargetError> {
         self.ask(|connection| {
-            for first in (0..oracle.len()).step_by(PIPELINE_MAX) {
-                let group = first..(first + PIPELINE_MAX as u64).min(oracle.len());
+            let end = oracle.used();
+            for first in (0..end).step_by(PIPELINE_MAX) {
+                let group = first..(first + PIPELINE_MAX as u64).min(end);
                 group.clone().for_each(|index| connection.add(&[b"DEL", &oracle.key(index)]));
                 connection.send()?;
                 for _ in group {
@@ -244,7 +251,11 @@ impl Target for RespTarget {
     }
 
     fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
-        Err("it keeps keys in the order of a hash and cannot scan them; leave scan out of --mix".into())
+        Err(NO_SCAN.into())
+    }
+
+    fn refuses(&self, operation: Operation) -> Option<String> {
+        (operation == Operation::Scan).then(|| NO_SCAN.to_owned())
     }
 
     fn loaded(&self) -> Result<(), TargetError> {

@@ -71,7 +71,9 @@ pub struct Design {
     /// Cores of a server.
     pub cores: Number,
     /// Operations per second of a core, as measured.
-    pub operations_per_second_per_core: Number,
+    pub operations_per_second_per_core: Option<Number>,
+    /// Instead of that: the part of the first design's cores that this design saves at the same throughput.
+    pub core_saving: Option<Number>,
     /// Share of the cores that may be busy.
     #[serde(default = "one")]
     pub utilisation: Number,
@@ -160,8 +162,25 @@ impl Inputs for Sheet {
         if self.designs.len() < 2 {
             return Err("there are fewer than two designs; add a table [[design]]".into());
         }
+        if self.designs[0].operations_per_second_per_core.is_none() {
+            return Err(format!(
+                "the first design, {}, has no operations_per_second_per_core; the others are compared with it",
+                self.designs[0].name
+            ));
+        }
         self.items.iter().try_for_each(|item| item.check(""))?;
         self.designs.iter().try_for_each(Design::check)
+    }
+}
+
+impl Sheet {
+    /// Operations per second of a core of this design.
+    pub(super) fn per_core(&self, design: &Design) -> f64 {
+        let own = |design: &Design| design.operations_per_second_per_core.map(|number| number.0);
+        match design.core_saving {
+            Some(saving) => own(&self.designs[0]).unwrap_or_default() / (1.0 - saving.0),
+            None => own(design).unwrap_or_default(),
+        }
     }
 }
 
@@ -169,7 +188,16 @@ impl Design {
     fn check(&self) -> Result<(), String> {
         let named = |field: &str| format!("{field} of the design {}", self.name);
         above_0(&named("cores"), self.cores)?;
-        above_0(&named("operations_per_second_per_core"), self.operations_per_second_per_core)?;
+        match (self.operations_per_second_per_core, self.core_saving) {
+            (Some(given), None) => above_0(&named("operations_per_second_per_core"), given)?,
+            (None, Some(saving)) => within(&named("core_saving"), saving, -100.0, 0.999)?,
+            _ => {
+                return Err(format!(
+                    "the design {} needs operations_per_second_per_core or core_saving, and not both",
+                    self.name
+                ));
+            }
+        }
         within(&named("utilisation"), self.utilisation, 0.01, 1.0)?;
         self.gb.map_or(Ok(()), |gb| above_0(&named("gb"), gb))?;
         above_0(&named("held_per_data"), self.held_per_data)?;

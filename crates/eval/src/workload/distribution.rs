@@ -1,9 +1,11 @@
 //! Distributions of requested keys: even, by Zipf's law, the newest first, or a few neighbours most of the time.
 //!
-//! Zipf ranks are drawn by the closed form of Gray et al. ("Quickly generating billion-record synthetic databases",
-//! SIGMOD 1994), as YCSB does: one power per draw, no table. A bijection scatters ranks over the key space, so that hot
-//! keys are not neighbours and each keeps its exact share. The keys of a hot set, in contrast, are neighbours. A store
-//! that tracks leaves rather than keys can detect a hot set.
+//! A bijection scatters the ranks of Zipf's law over the key space, so that hot keys are not neighbours and each keeps
+//! its exact share. The keys of a hot set, in contrast, are neighbours. A store that tracks leaves rather than keys can
+//! detect a hot set.
+//!
+//! `ycsb-zipfian`, `ycsb-latest`, `sequential` and `exponential` request the keys that YCSB 0.17.0 requests, with its
+//! quirks; so do `uniform` and `hot`. A test compares each of them with YCSB's own generator.
 //!
 //! A chooser can *jump*: every key is then replaced by the one half the key space away. Hot keys become cold, other
 //! keys become hot, and the skew stays.
@@ -18,9 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::workload::permutation::Permutation;
+use crate::workload::zipf::{DEFAULT_THETA, SteepZipf, Zipf};
 
-/// The skew of YCSB's Zipf distribution.
-pub(crate) const DEFAULT_THETA: f64 = 0.99;
+const THETA_MAX: f64 = 10.0;
 
 /// How often each key is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -30,7 +32,7 @@ pub enum Distribution {
     Uniform,
     /// The i-th most popular key in proportion to `1 / i^theta`.
     Zipfian {
-        /// The skew, between 0 and 1.
+        /// The skew, above 0.
         theta: f64,
     },
     /// Writes go round the key space in order; reads prefer what was written last, by Zipf's law.
@@ -42,7 +44,34 @@ pub enum Distribution {
         /// Per cent of the operations that go to them.
         share_pct: f64,
     },
+    /// YCSB's `zipfian`: ranks of Zipf's law over 10,000,000,001 items, whatever the number of keys, with YCSB's sum
+    /// of their weights. FNV-1a in 64 bits hashes each rank to a place. There is one place more than keys, and two for
+    /// each insert that is expected, so that inserts change no hot key. A place without a key is drawn again. The share
+    /// of a key is that of all ranks in its place.
+    #[serde(rename = "ycsb-zipfian")]
+    YcsbZipfian,
+    /// YCSB's `latest`: reads and writes prefer the key that was inserted last, by Zipf's law over the keys before it.
+    /// The very first key is never requested. The sum of weights grows with the keys, and one factor of the closed form
+    /// does not, so that many inserts change the law, as they do in YCSB.
+    #[serde(rename = "ycsb-latest")]
+    YcsbLatest,
+    /// One key after the other, round and round.
+    Sequential,
+    /// Keys that were inserted last, exponentially less often the longer ago that was.
+    Exponential {
+        /// Per cent of the operations that go to the newest keys.
+        percentile: f64,
+        /// The number of these keys, as a part of the keys that were loaded.
+        fraction: f64,
+    },
 }
+
+/// The items and the sum of YCSB's scrambled Zipf distribution, which are constants there.
+const YCSB_ITEMS: u64 = 10_000_000_001;
+const YCSB_ZETA: f64 = 26.469_028_201_783_02;
+/// YCSB's defaults of `exponential.percentile` and `exponential.frac`.
+pub(crate) const EXPONENTIAL_PERCENTILE: f64 = 95.0;
+pub(crate) const EXPONENTIAL_FRACTION: f64 = 0.857_142_857_1;
 
 /// One key in a hundred takes 95 % of the operations.
 const HOT_KEYS_PCT: f64 = 1.0;
@@ -64,13 +93,28 @@ impl FromStr for Distribution {
             ("latest", "") => Ok(Distribution::Latest),
             ("zipfian", "") => Ok(Distribution::Zipfian { theta: DEFAULT_THETA }),
             ("zipfian", theta) => match theta.parse() {
-                Ok(theta) if theta > 0.0 && theta < 1.0 => Ok(Distribution::Zipfian { theta }),
+                Ok(theta) if theta > 0.0 && theta <= THETA_MAX => Ok(Distribution::Zipfian { theta }),
                 _ => Err(Error::invalid(
                     "zipfian skew",
                     theta,
-                    "give a number above 0 and below 1, such as zipfian:0.99",
+                    "give a number above 0, up to 10, such as zipfian:0.99",
                 )),
             },
+            ("ycsb-zipfian", "") => Ok(Distribution::YcsbZipfian),
+            ("ycsb-latest", "") => Ok(Distribution::YcsbLatest),
+            ("sequential", "") => Ok(Distribution::Sequential),
+            ("exponential", "") => Ok(Distribution::Exponential {
+                percentile: EXPONENTIAL_PERCENTILE,
+                fraction: EXPONENTIAL_FRACTION,
+            }),
+            ("exponential", both) => exponential(both).ok_or_else(|| {
+                Error::invalid(
+                    "exponential distribution",
+                    both,
+                    "give per cent of operations, above 0 and below 100, and a part of the keys above 0 and up to 1, \
+                     such as exponential:95:0.1",
+                )
+            }),
             ("hot", "") => Ok(Distribution::Hot { keys_pct: HOT_KEYS_PCT, share_pct: HOT_SHARE_PCT }),
             ("hot", both) => hot(both).ok_or_else(|| {
                 Error::invalid(
@@ -82,10 +126,19 @@ impl FromStr for Distribution {
             _ => Err(Error::Unknown {
                 what: "distribution",
                 given: text.into(),
-                known: "uniform, zipfian, zipfian:THETA, latest, hot, hot:KEYS_PCT:SHARE_PCT".into(),
+                known: "uniform, zipfian, zipfian:THETA, latest, hot, hot:KEYS_PCT:SHARE_PCT, ycsb-zipfian, \
+                        ycsb-latest, sequential, exponential, exponential:PERCENT:FRACTION"
+                    .into(),
             }),
         }
     }
+}
+
+fn exponential(text: &str) -> Option<Distribution> {
+    let (percentile, fraction) = text.split_once(':')?;
+    let percentile = percentile.parse().ok().filter(|&pct: &f64| pct > 0.0 && pct < 100.0)?;
+    let fraction = fraction.parse().ok().filter(|&part: &f64| part > 0.0 && part <= 1.0)?;
+    Some(Distribution::Exponential { percentile, fraction })
 }
 
 fn hot(text: &str) -> Option<Distribution> {
@@ -101,58 +154,25 @@ impl fmt::Display for Distribution {
             Distribution::Zipfian { theta } => write!(f, "zipfian:{theta}"),
             Distribution::Latest => f.write_str("latest"),
             Distribution::Hot { keys_pct, share_pct } => write!(f, "hot:{keys_pct}:{share_pct}"),
+            Distribution::YcsbZipfian => f.write_str("ycsb-zipfian"),
+            Distribution::YcsbLatest => f.write_str("ycsb-latest"),
+            Distribution::Sequential => f.write_str("sequential"),
+            Distribution::Exponential { percentile, fraction } => {
+                f.write_str("exponential")?;
+                match (*percentile, *fraction) == (EXPONENTIAL_PERCENTILE, EXPONENTIAL_FRACTION) {
+                    true => Ok(()),
+                    false => write!(f, ":{percentile}:{fraction}"),
+                }
+            }
         }
     }
 }
 
-/// Zipf ranks over a fixed number of items; built once, shared by the threads.
-#[derive(Debug)]
-struct Zipf {
-    items: f64,
-    theta_half: f64,
-    alpha: f64,
-    eta: f64,
-    zeta: f64,
-}
-
-impl Zipf {
-    fn new(items: u64, theta: f64) -> Self {
-        let zeta = zeta(items, theta);
-        let n = items as f64;
-        Zipf {
-            items: n,
-            theta_half: 1.0 + 0.5f64.powf(theta),
-            alpha: 1.0 / (1.0 - theta),
-            eta: (1.0 - (2.0 / n).powf(1.0 - theta)) / (1.0 - self::zeta(2, theta) / zeta),
-            zeta,
-        }
-    }
-
-    #[inline]
-    fn rank(&self, uniform: f64) -> u64 {
-        let scaled = uniform * self.zeta;
-        let rank = if scaled < 1.0 {
-            0.0
-        } else if scaled < self.theta_half {
-            1.0
-        } else {
-            self.items * (self.eta * uniform - self.eta + 1.0).powf(self.alpha)
-        };
-        rank.min(self.items - 1.0) as u64
-    }
-}
-
-/// The sum of `1 / i^theta` for i up to `items`; beyond the first 100,000 terms by the trapezoidal rule (relative error
-/// below 1e-9).
-fn zeta(items: u64, theta: f64) -> f64 {
-    let exact = items.min(100_000);
-    let sum: f64 = (1..=exact).map(|i| (i as f64).powf(-theta)).sum();
-    if items == exact {
-        return sum;
-    }
-    let (from, to) = (exact as f64, items as f64);
-    let integral = (to.powf(1.0 - theta) - from.powf(1.0 - theta)) / (1.0 - theta);
-    sum + integral + (to.powf(-theta) - from.powf(-theta)) / 2.0
+/// YCSB's hash of an item: FNV-1a in 64 bits of its little-endian bytes, without the sign.
+fn fnv_hash64(item: u64) -> u64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = item.to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix);
+    (hash as i64).unsigned_abs()
 }
 
 #[derive(Debug)]
@@ -160,7 +180,19 @@ enum Law {
     Uniform,
     Zipfian(Zipf, Permutation),
     Latest(Zipf),
-    Hot { keys: u64, share: f64 },
+    Hot {
+        keys: u64,
+        share: f64,
+    },
+    Steep(SteepZipf, Permutation),
+    YcsbZipfian {
+        zipf: Zipf,
+        places: u64,
+    },
+    YcsbLatest(Zipf),
+    Sequential,
+    /// The mean distance from the newest key.
+    Exponential(f64),
 }
 
 /// The shared part of a key chooser.
@@ -171,17 +203,34 @@ pub(crate) struct KeyLaw {
 }
 
 impl KeyLaw {
-    /// Prepares a distribution over `keys` keys (at least 1).
+    /// Prepares a distribution over `keys` keys (at least 1), none of which is inserted later.
     pub(crate) fn new(distribution: Distribution, keys: u64) -> Self {
+        Self::with_inserts(distribution, keys, 0.0)
+    }
+
+    /// Prepares a distribution over `keys` keys and those that are inserted later, as far as it requests any of them.
+    /// About `inserts` are expected.
+    pub(crate) fn with_inserts(distribution: Distribution, keys: u64, inserts: f64) -> Self {
+        let scatter = || Permutation::new(keys, 0x5eed);
         let law = match distribution {
-            Distribution::Zipfian { theta } if keys > 2 => {
-                Law::Zipfian(Zipf::new(keys, theta), Permutation::new(keys, 0x5eed))
+            Distribution::Zipfian { theta } if keys > 2 && theta < 1.0 => {
+                Law::Zipfian(Zipf::new(keys, theta), scatter())
             }
+            Distribution::Zipfian { theta } if keys > 2 => Law::Steep(SteepZipf::new(keys, theta), scatter()),
             Distribution::Latest if keys > 2 => Law::Latest(Zipf::new(keys, DEFAULT_THETA)),
             Distribution::Hot { keys_pct, share_pct } if keys > 1 => Law::Hot {
                 keys: ((keys as f64 * keys_pct / 100.0) as u64).clamp(1, keys - 1),
                 share: share_pct / 100.0,
             },
+            Distribution::YcsbZipfian => Law::YcsbZipfian {
+                zipf: Zipf::with_zeta(YCSB_ITEMS, DEFAULT_THETA, YCSB_ZETA),
+                places: keys + (2.0 * inserts) as u64 + 1,
+            },
+            Distribution::YcsbLatest if keys > 3 => Law::YcsbLatest(Zipf::new(keys - 1, DEFAULT_THETA)),
+            Distribution::Sequential => Law::Sequential,
+            Distribution::Exponential { percentile, fraction } => {
+                Law::Exponential(keys as f64 * fraction / -(1.0 - percentile / 100.0).ln())
+            }
             _ => Law::Uniform,
         };
         KeyLaw { law: Arc::new(law), keys }
@@ -189,11 +238,17 @@ impl KeyLaw {
 
     /// The chooser of one thread.
     pub(crate) fn chooser(&self, seed: u64, thread: u64, threads: u64) -> Chooser {
+        let growing = match &*self.law {
+            Law::YcsbLatest(zipf) => Some(zipf.clone()),
+            _ => None,
+        };
         Chooser {
             law: self.clone(),
             random: SmallRng::seed_from_u64(seed),
-            written: 0,
+            steps: 0,
             shift: 0,
+            newest: self.keys - 1,
+            growing,
             thread,
             threads,
         }
@@ -205,9 +260,14 @@ impl KeyLaw {
 pub(crate) struct Chooser {
     law: KeyLaw,
     random: SmallRng,
-    written: u64,
+    /// Keys written in the order of `latest`, or requested in that of `sequential`.
+    steps: u64,
     /// How far every key is moved up, going round.
     shift: u64,
+    /// The key that was inserted last.
+    newest: u64,
+    /// Zipf's law over a growing number of keys.
+    growing: Option<Zipf>,
     thread: u64,
     threads: u64,
 }
@@ -231,22 +291,25 @@ impl Chooser {
         self.shift = (self.shift + keys / 2) % keys;
     }
 
-    /// The key of the next read.
+    /// Tells that a key was inserted.
+    pub(crate) fn inserted(&mut self, key: u64) {
+        self.newest = self.newest.max(key);
+        if let Some(zipf) = &mut self.growing {
+            zipf.grow(self.newest, self.law.keys - 1);
+        }
+    }
+
+    /// The key of the next read. It lies below the number of keys, or was inserted: by this thread or, if it is older
+    /// than the newest of this thread, perhaps by another.
     #[inline]
     pub(crate) fn read(&mut self) -> u64 {
         let keys = self.law.keys;
-        let moved = self.unmoved() + self.shift;
-        if moved < keys { moved } else { moved - keys }
-    }
-
-    #[inline]
-    fn unmoved(&mut self) -> u64 {
-        let keys = self.law.keys;
-        match &*self.law.law {
+        let law = &*self.law.law;
+        let unmoved = match law {
             Law::Uniform => below(&mut self.random, keys),
             Law::Zipfian(zipf, scatter) => scatter.at(zipf.rank(unit(&mut self.random))),
             Law::Latest(zipf) => {
-                let newest = (self.written * self.threads + self.thread) % keys;
+                let newest = (self.steps * self.threads + self.thread) % keys;
                 let back = zipf.rank(unit(&mut self.random));
                 if back <= newest { newest - back } else { newest + keys - back }
             }
@@ -254,6 +317,39 @@ impl Chooser {
                 true => below(&mut self.random, *hot),
                 false => hot + below(&mut self.random, keys - hot),
             },
+            _ => return self.read_otherwise(),
+        };
+        let moved = unmoved + self.shift;
+        if moved < keys { moved } else { moved - keys }
+    }
+
+    /// The rank of the next read by Zipf's law, before it is scattered.
+    #[cfg(test)]
+    pub(crate) fn read_rank(&mut self) -> u64 {
+        let Law::Zipfian(zipf, _) = &*self.law.law else { panic!("ranks are those of Zipf's law") };
+        zipf.rank(unit(&mut self.random))
+    }
+
+    /// The key of the next read by a steep law, or by one that may request inserted keys.
+    #[inline(never)]
+    fn read_otherwise(&mut self) -> u64 {
+        let Chooser { law, random, steps, newest, growing, thread, threads, shift, .. } = self;
+        loop {
+            let key = match (&*law.law, &*growing) {
+                (Law::YcsbZipfian { zipf, places }, _) => Some(fnv_hash64(zipf.rank(unit(random))) % places),
+                (Law::Steep(zipf, scatter), _) => {
+                    Some((scatter.at(zipf.rank(|| unit(random))) + *shift) % law.keys)
+                }
+                (Law::Exponential(mean), _) => newest.checked_sub((-unit(random).ln() * mean) as u64),
+                (_, Some(zipf)) => Some(*newest - zipf.rank(unit(random))),
+                _ => {
+                    *steps += 1;
+                    Some(((*steps - 1) * *threads + *thread) % law.keys)
+                }
+            };
+            if let Some(key) = key.filter(|key| key <= newest) {
+                return key;
+            }
         }
     }
 
@@ -261,8 +357,8 @@ impl Chooser {
     #[inline]
     pub(crate) fn write(&mut self) -> u64 {
         if matches!(*self.law.law, Law::Latest(_)) {
-            self.written += 1;
-            return (self.written * self.threads + self.thread) % self.law.keys;
+            self.steps += 1;
+            return (self.steps * self.threads + self.thread) % self.law.keys;
         }
         self.read()
     }
@@ -301,7 +397,7 @@ mod tests {
     fn zipfian_shares_follow_the_law() {
         let mut counts = shares(Distribution::Zipfian { theta: 0.99 }, 1_000);
         counts.sort_unstable_by(|a, b| b.cmp(a));
-        let zeta = zeta(1_000, 0.99);
+        let zeta = crate::workload::zipf::zeta(1_000, 0.99);
         for (rank, tolerance) in [(0, 0.02), (1, 0.03), (9, 0.15), (99, 0.2)] {
             let expected = 1e6 / ((rank + 1) as f64).powf(0.99) / zeta;
             let error = (counts[rank] as f64 / expected - 1.0).abs();
@@ -347,12 +443,6 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_of_the_sum_is_close() {
-        let exact: f64 = (1..=300_000u64).map(|i| (i as f64).powf(-0.9)).sum();
-        assert!((zeta(300_000, 0.9) / exact - 1.0).abs() < 1e-9);
-    }
-
-    #[test]
     fn latest_prefers_what_was_just_written() {
         let mut chooser = KeyLaw::new(Distribution::Latest, 10_000).chooser(1, 0, 1);
         let newest = (0..500).map(|_| chooser.write()).last().unwrap();
@@ -362,9 +452,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in
-            ["zipf", "zipfian:2", "zipfian:x", "uniform:1", "hot:1", "hot:0:95", "hot:1:100", "hot:1:95:3"]
-        {
+        for text in [
+            "zipf",
+            "zipfian:0",
+            "zipfian:11",
+            "zipfian:x",
+            "uniform:1",
+            "ycsb-latest:1",
+            "hot:1",
+            "hot:0:95",
+            "hot:1:100",
+            "hot:1:95:3",
+        ] {
             assert!(text.parse::<Distribution>().is_err(), "{text}");
         }
     }

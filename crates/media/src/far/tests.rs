@@ -63,10 +63,12 @@ fn what_was_put_is_found_again_and_what_was_freed_is_not() {
 #[test]
 #[cfg(not(miri))]
 fn a_crash_loses_no_acknowledged_block_and_invents_none() {
+    /// Of each change.
+    const IMAGES: u32 = 12;
     let mut random = fastrand::Rng::with_seed(2);
     let (far, _) = open_image(&empty_image(6));
     let mut blocks: Vec<Block> = Vec::new();
-    for round in 0..160 {
+    for round in 0..ziptier_testing::count("ZIPTIER_IMAGES", 960) / IMAGES {
         let before = image_of(&far);
         let freed = (!blocks.is_empty() && random.u8(..) < 90)
             .then(|| blocks.swap_remove(random.usize(..blocks.len())));
@@ -85,7 +87,7 @@ fn a_crash_loses_no_acknowledged_block_and_invents_none() {
             }
         }
         let after = image_of(&far);
-        for image in 0..12 {
+        for image in 0..IMAGES {
             let (torn, reopened) = open_image(&torn_image(&mut random, &before, &after));
             let found = contents(&torn, &reopened.blocks);
             for (offset, bytes) in &acknowledged {

@@ -68,8 +68,9 @@ std::string ValueOf(int i) {
 Options Parse(const char* text) {
   Options options;
   options.create_if_missing = true;
-  options.write_buffer_size = 4 << 20;
-  options.target_file_size_base = 2 << 20;
+  // Of the usual records these make four memtables and two files.
+  options.write_buffer_size = 2 << 20;
+  options.target_file_size_base = 1 << 20;
   ConfigOptions config;
   config.ignore_unsupported_options = false;
   Check(GetOptionsFromString(config, options, text, &options), "options");

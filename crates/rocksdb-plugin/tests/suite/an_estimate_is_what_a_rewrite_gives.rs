@@ -71,8 +71,9 @@ fn holds(options: &str, more: &[&str]) {
 
 #[test]
 fn of_a_database_that_is_sampled_whole() {
-    holds("compression=kNoCompression", &[]);
-    holds("compression=kZSTD;block_based_table_factory={block_size=16384}", &[]);
+    let files = "write_buffer_size=4194304;target_file_size_base=2097152";
+    holds(&format!("compression=kNoCompression;{files}"), &[]);
+    holds(&format!("compression=kZSTD;block_based_table_factory={{block_size=16384}};{files}"), &[]);
 }
 
 #[test]

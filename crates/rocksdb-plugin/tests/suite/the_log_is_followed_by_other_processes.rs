@@ -125,8 +125,8 @@ fn a_log_that_is_written_is_whole_for_who_opens_it_read_only() {
             let options =
                 format!("recycle_log_file_num={recycle};{NO_COMPACTION};write_buffer_size=1073741824");
             let mut writer = Writer::start(&dir, &options, 0);
-            for round in 1..=6 {
-                let count = writer.wait_for(round * 150);
+            for round in 1..=3 {
+                let count = writer.wait_for(round * 300);
                 // The mode that takes no record for half written.
                 let arguments = ["glance", text(&dir), text(&wal_dir), "ziptier", ABSOLUTE];
                 let output = program("follow.cc", &arguments).output().unwrap();

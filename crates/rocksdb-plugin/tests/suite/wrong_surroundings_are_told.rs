@@ -195,7 +195,7 @@ fn a_device_that_is_busy_or_lost_costs_no_data() {
                 "compression_manager={{id=ziptier;format=deflate;path={path};model=timing=off,{fault}}};\
                  compression=kZlibCompression;compression_opts={{parallel_threads=2}}"
             );
-            let arguments = |command, options| [command, text(dir.path()), options, "20000"];
+            let arguments = |command, options| [command, text(dir.path()), options, "10000"];
             let counters = printed(with_plugin(&compiled("database.cc"), &arguments("work", &options)));
             let figure = |name: &str| -> u64 {
                 let of_device =

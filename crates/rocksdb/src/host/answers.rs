@@ -3,17 +3,18 @@
 use std::ffi::c_char;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use super::Error;
 use super::calls::checked;
 use super::database::Database;
-use super::functions::{Functions, Iter, Pinned, Slice};
+use super::functions::{Functions, Iter, Pinned as PinnedValue, Slice};
 
 /// The answers of one multi-get, where RocksDB left them.
 #[derive(Debug, Default)]
 pub struct Values {
     pub(super) functions: Option<&'static Functions>,
-    pub(super) pinned: Vec<*mut Pinned>,
+    pub(super) pinned: Vec<*mut PinnedValue>,
     pub(super) keys: Vec<Slice>,
     pub(super) errors: Vec<*mut c_char>,
 }
@@ -49,6 +50,36 @@ impl Values {
 impl Drop for Values {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+/// A value where RocksDB has it.
+#[derive(Debug)]
+pub struct Pinned {
+    pub(super) at: NonNull<PinnedValue>,
+    pub(super) database: Arc<Database>,
+}
+
+// SAFETY: any thread may read and free the value, which does not change.
+unsafe impl Send for Pinned {}
+// SAFETY: as above.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// The value.
+    pub fn value(&self) -> &[u8] {
+        let mut len = 0;
+        // SAFETY: the object is ours, and `len` may be written.
+        let value = unsafe { (self.database.functions().pinned_value)(self.at.as_ptr(), &mut len) };
+        // SAFETY: the value has so many bytes, and lives as long as it is pinned.
+        if value.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(value.cast(), len) } }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: the object is ours, and the database is still open.
+        unsafe { (self.database.functions().pinned_destroy)(self.at.as_ptr()) };
     }
 }
 

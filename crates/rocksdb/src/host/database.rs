@@ -5,12 +5,15 @@ use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
 
 use super::Error;
-use super::answers::{Scan, Values};
+use super::answers::{Pinned, Scan, Values};
+use super::batch::WriteBatch;
 use super::calls::{c_string, checked, made, taken};
 use super::functions::{Db, Family, Functions, Options, ReadOptions, Slice, WriteOptions};
 use super::library::Library;
+use super::memory::Memory;
 
 /// The durability of a put on return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,19 +26,30 @@ pub enum WriteLog {
     Synced,
 }
 
-/// How SST files are laid out and read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Table {
-    /// Raw bytes of a block.
-    pub block_bytes: usize,
-    /// Whether blocks that were read stay in memory, in RocksDB's usual cache.
-    pub has_block_cache: bool,
+/// Where blocks that were read stay in memory.
+#[derive(Debug, Clone, Copy)]
+pub enum BlockCache<'a> {
+    /// Nowhere: every read decompresses.
+    None,
+    /// In RocksDB's usual cache.
+    Usual,
+    /// In memory that databases share, as do indexes and memtables.
+    Shared(&'a Memory),
 }
 
-impl Default for Table {
+/// How SST files are laid out and read.
+#[derive(Debug, Clone, Copy)]
+pub struct Table<'a> {
+    /// Raw bytes of a block.
+    pub block_bytes: usize,
+    /// The block cache.
+    pub cache: BlockCache<'a>,
+}
+
+impl Default for Table<'_> {
     /// As RocksDB has them.
     fn default() -> Self {
-        Table { block_bytes: 4096, has_block_cache: true }
+        Table { block_bytes: 4096, cache: BlockCache::Usual }
     }
 }
 
@@ -62,12 +76,20 @@ unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
 
-fn set_table(functions: &Functions, options: *mut Options, table: Table) {
-    // SAFETY: the object that is made is ours, and the options keep a copy of what is in it.
+fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
+    // SAFETY: the object that is made is ours, and the options keep a copy of what is in it, and shares of the memory.
     unsafe {
         let object = (functions.table_create)();
         (functions.table_set_block_size)(object, table.block_bytes);
-        (functions.table_set_no_block_cache)(object, (!table.has_block_cache).into());
+        match table.cache {
+            BlockCache::None => (functions.table_set_no_block_cache)(object, 1),
+            BlockCache::Usual => {}
+            BlockCache::Shared(memory) => {
+                (functions.table_set_cache)(object, memory.cache());
+                (functions.table_set_cache_indexes)(object, 1);
+                (functions.options_set_buffers)(options, memory.buffers());
+            }
+        }
         (functions.options_set_table)(options, object);
         (functions.table_destroy)(object);
     }
@@ -86,7 +108,7 @@ impl Database {
         library: &'static Library,
         folder: &Path,
         options: &str,
-        table: Table,
+        table: Table<'_>,
         log: WriteLog,
     ) -> Result<Self, Error> {
         let functions = &library.functions;
@@ -179,6 +201,64 @@ impl Database {
         checked!(self.functions, "delete a key", delete(at, write, key.as_ptr().cast(), key.len()))
     }
 
+    /// Performs all writes of `batch` or none. Readers see all of them or none.
+    ///
+    /// # Errors
+    /// As for [`Database::put`].
+    pub fn write(&self, batch: &mut WriteBatch) -> Result<(), Error> {
+        let (at, write) = (self.at.as_ptr(), self.write.as_ptr());
+        checked!(self.functions, "write several keys", write(at, write, batch.at()))
+    }
+
+    /// Removes every key that is there now.
+    ///
+    /// # Errors
+    /// As for [`Database::put`].
+    pub fn clear(&self) -> Result<(), Error> {
+        let Some(mut end) = self.last_key()? else { return Ok(()) };
+        // The end is not removed, so it is the first key behind the last one.
+        end.push(0);
+        let (at, write, family) = (self.at.as_ptr(), self.write.as_ptr(), self.family.as_ptr());
+        let (start, end_at) = (end.as_ptr().cast(), end.as_ptr().cast());
+        checked!(
+            self.functions,
+            "delete all keys",
+            delete_range(at, write, family, start, 0, end_at, end.len())
+        )
+    }
+
+    fn last_key(&self) -> Result<Option<Vec<u8>>, Error> {
+        let mut scan = self.scan(&[]);
+        // SAFETY: the iterator is the scan's.
+        unsafe { (self.functions.iter_seek_to_last)(scan.at.as_ptr()) };
+        let mut last = None;
+        scan.next(|key, _| last = Some(key.to_vec()))?;
+        Ok(last)
+    }
+
+    /// Has the write-ahead log on its medium, up to all writes that any reader may have seen.
+    ///
+    /// # Errors
+    /// RocksDB's error. It is not known then which of the last writes are durable.
+    pub fn sync_log(&self) -> Result<(), Error> {
+        checked!(self.functions, "sync the write-ahead log", flush_log(self.at.as_ptr(), 1))
+    }
+
+    /// The number of the newest write that readers see. Each write of a key takes the next number.
+    pub fn latest_sequence(&self) -> u64 {
+        // SAFETY: the database is open.
+        unsafe { (self.functions.latest_sequence)(self.at.as_ptr()) }
+    }
+
+    /// The folder of the database.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+
     /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits
     /// into the capacity of `value` is copied once.
     ///
@@ -186,6 +266,21 @@ impl Database {
     /// RocksDB's error, such as corruption.
     #[inline]
     pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        Ok(self.get_up_to(key, usize::MAX, value)?.is_some())
+    }
+
+    /// The length of the value of `key`, if there is one. If it is at most `bytes_max`, `value` holds the value
+    /// afterwards; otherwise `value` is empty.
+    ///
+    /// # Errors
+    /// As for [`Database::get`].
+    #[inline]
+    pub fn get_up_to(
+        &self,
+        key: &[u8],
+        bytes_max: usize,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<usize>, Error> {
         value.clear();
         loop {
             let (mut len, mut found) = (0, 0);
@@ -205,16 +300,30 @@ impl Database {
                 )
             )?;
             if found == 0 {
-                return Ok(false);
+                return Ok(None);
             }
             if copied != 0 {
                 // SAFETY: the function says that it wrote so many bytes into the room that it was told of.
-                unsafe { value.set_len(len) };
-                return Ok(true);
+                unsafe { value.set_len(if len <= bytes_max { len } else { 0 }) };
+                return Ok(Some(len));
+            }
+            if len > bytes_max {
+                return Ok(Some(len));
             }
             // Too long; it may be another one by the next time.
             value.reserve(len);
         }
+    }
+
+    /// The value of `key` where RocksDB has it. It stays there, and the database open, until the result is dropped.
+    ///
+    /// # Errors
+    /// As for [`Database::get`].
+    pub fn get_pinned(self: &Arc<Self>, key: &[u8]) -> Result<Option<Pinned>, Error> {
+        let (at, read) = (self.at.as_ptr(), self.read.as_ptr());
+        let pinned =
+            checked!(self.functions, "get a value", get_pinned(at, read, key.as_ptr().cast(), key.len()))?;
+        Ok(NonNull::new(pinned).map(|at| Pinned { at, database: Arc::clone(self) }))
     }
 
     /// Looks up several keys at once; `values` holds the answers until the next call or until it is dropped.
@@ -372,7 +481,7 @@ mod tests {
             .ok()?;
         let folder = tempfile::tempdir().unwrap();
         let options = format!("create_if_missing=true;{options}");
-        let table = Table { block_bytes: 1024, has_block_cache: false };
+        let table = Table { block_bytes: 1024, cache: BlockCache::None };
         Some((Database::open(library, folder.path(), &options, table, WriteLog::Unsynced), folder))
     }
 

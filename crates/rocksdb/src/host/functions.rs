@@ -12,7 +12,7 @@ macro_rules! opaque {
     )*};
 }
 
-opaque!(Db Options Table ReadOptions WriteOptions FlushOptions WaitOptions Iter Family Pinned);
+opaque!(Db Options Table ReadOptions WriteOptions FlushOptions WaitOptions Iter Family Pinned Batch Cache WriteBuffers);
 
 /// `rocksdb_slice_t`: bytes that somebody else owns.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +54,18 @@ functions! {
     table_destroy = "rocksdb_block_based_options_destroy": fn(*mut Table);
     table_set_block_size = "rocksdb_block_based_options_set_block_size": fn(*mut Table, usize);
     table_set_no_block_cache = "rocksdb_block_based_options_set_no_block_cache": fn(*mut Table, c_uchar);
+    table_set_cache = "rocksdb_block_based_options_set_block_cache": fn(*mut Table, *mut Cache);
+    table_set_cache_indexes = "rocksdb_block_based_options_set_cache_index_and_filter_blocks": fn(*mut Table, c_uchar);
+    cache_create = "rocksdb_cache_create_lru": fn(usize) -> *mut Cache;
+    cache_destroy = "rocksdb_cache_destroy": fn(*mut Cache);
+    cache_set_capacity = "rocksdb_cache_set_capacity": fn(*mut Cache, usize);
+    cache_usage = "rocksdb_cache_get_usage": fn(*const Cache) -> usize;
+    buffers_create = "rocksdb_write_buffer_manager_create_with_cache":
+        fn(usize, *const Cache, bool) -> *mut WriteBuffers;
+    buffers_destroy = "rocksdb_write_buffer_manager_destroy": fn(*mut WriteBuffers);
+    buffers_set_size = "rocksdb_write_buffer_manager_set_buffer_size": fn(*mut WriteBuffers, usize);
+    buffers_usage = "rocksdb_write_buffer_manager_memory_usage": fn(*mut WriteBuffers) -> usize;
+    options_set_buffers = "rocksdb_options_set_write_buffer_manager": fn(*mut Options, *mut WriteBuffers);
     open = "rocksdb_open": fn(*const Options, *const c_char, Status) -> *mut Db;
     close = "rocksdb_close": fn(*mut Db);
     default_family = "rocksdb_get_default_column_family_handle": fn(*mut Db) -> *mut Family;
@@ -66,6 +78,16 @@ functions! {
     write_options_disable_wal = "rocksdb_writeoptions_disable_WAL": fn(*mut WriteOptions, c_int);
     put = "rocksdb_put": fn(*mut Db, *const WriteOptions, *const c_char, usize, *const c_char, usize, Status);
     delete = "rocksdb_delete": fn(*mut Db, *const WriteOptions, *const c_char, usize, Status);
+    batch_create = "rocksdb_writebatch_create": fn() -> *mut Batch;
+    batch_destroy = "rocksdb_writebatch_destroy": fn(*mut Batch);
+    batch_put = "rocksdb_writebatch_put": fn(*mut Batch, *const c_char, usize, *const c_char, usize);
+    batch_delete = "rocksdb_writebatch_delete": fn(*mut Batch, *const c_char, usize);
+    write = "rocksdb_write": fn(*mut Db, *const WriteOptions, *mut Batch, Status);
+    delete_range = "rocksdb_delete_range_cf":
+        fn(*mut Db, *const WriteOptions, *mut Family, *const c_char, usize, *const c_char, usize, Status);
+    flush_log = "rocksdb_flush_wal": fn(*mut Db, c_uchar, Status);
+    latest_sequence = "rocksdb_get_latest_sequence_number": fn(*mut Db) -> u64;
+    get_pinned = "rocksdb_get_pinned": fn(*mut Db, *const ReadOptions, *const c_char, usize, Status) -> *mut Pinned;
     get_into_buffer = "rocksdb_get_into_buffer":
         fn(*mut Db, *const ReadOptions, *const c_char, usize, *mut c_char, usize, *mut usize, *mut c_uchar, Status)
             -> c_uchar;
@@ -76,6 +98,7 @@ functions! {
     iterator = "rocksdb_create_iterator": fn(*mut Db, *const ReadOptions) -> *mut Iter;
     iter_destroy = "rocksdb_iter_destroy": fn(*mut Iter);
     iter_seek = "rocksdb_iter_seek": fn(*mut Iter, *const c_char, usize);
+    iter_seek_to_last = "rocksdb_iter_seek_to_last": fn(*mut Iter);
     iter_valid = "rocksdb_iter_valid": fn(*const Iter) -> c_uchar;
     iter_next = "rocksdb_iter_next": fn(*mut Iter);
     iter_key = "rocksdb_iter_key": fn(*const Iter, *mut usize) -> *const c_char;

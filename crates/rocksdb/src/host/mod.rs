@@ -2,8 +2,8 @@
 //!
 //! The module uses RocksDB's C API, whose functions `functions` declares by hand. Settings without a C function go
 //! through option strings, as in an OPTIONS file. [`Library::load`] finds RocksDB, and [`Library::load_plugin`] adds
-//! ziptier's classes. [`Database`] is a small safe wrapper for a benchmark; for all of RocksDB, use the crate
-//! `rocksdb`.
+//! ziptier's classes. [`Database`] is a small safe wrapper for a benchmark and a server; for all of RocksDB, use the
+//! crate `rocksdb`.
 //!
 //! ```no_run
 //! use ziptier_rocksdb::host::{Database, Library, Table, WriteLog};
@@ -18,14 +18,18 @@
 //! ```
 
 mod answers;
+mod batch;
 mod calls;
 mod database;
 mod functions;
 mod library;
+mod memory;
 
-pub use answers::{Scan, Values};
-pub use database::{Database, Table, WriteLog};
+pub use answers::{Pinned, Scan, Values};
+pub use batch::WriteBatch;
+pub use database::{BlockCache, Database, Table, WriteLog};
 pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
+pub use memory::Memory;
 
 use std::path::PathBuf;
 

@@ -77,6 +77,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
         ("bind", config.bind.to_string()),
         ("client-output-buffer-limit", live.output_limits().to_string()),
         ("databases", "1".into()),
+        ("tls-port", shared.config.tls.as_ref().map_or(0, |tls| tls.port).to_string()),
         ("io-threads", config.threads.to_string()),
         ("maxclients", live.clients_max().to_string()),
         ("maxmemory", shared.limit_bytes().to_string()),

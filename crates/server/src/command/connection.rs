@@ -73,6 +73,7 @@ fn authenticate(session: &mut Session<'_>, user: &[u8], password: &[u8]) -> Resu
 pub(super) fn reset(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
     let client = &mut *session.client;
     client.in_transaction = false;
+    client.chosen = Some(None);
     client.authenticated = !session.shared.settings.requires_password();
     client.info.rename(|names| {
         names.name = String::new();

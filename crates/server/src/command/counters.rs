@@ -32,7 +32,7 @@ pub(super) fn decrby(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 /// Adds to the integer that a key's value spells; a missing key counts as 0.
 fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refusal> {
     let mut sum = Ok(0);
-    session.shared.backend.update(key, &mut |old| {
+    session.backend.update(key, &mut |old| {
         let (number, expires_at_ms) = match old {
             Some((Old::Whole(value), meta)) => {
                 (strict_i64(value).ok_or(Refusal::NOT_INTEGER), meta.expires_at_ms)
@@ -55,7 +55,7 @@ fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refu
 
 pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut sum = Ok(String::new());
-    session.shared.backend.update(args.at(1), &mut |old| {
+    session.backend.update(args.at(1), &mut |old| {
         let expires_at_ms = old.as_ref().and_then(|(_, meta)| meta.expires_at_ms);
         let value = match old {
             None => Some(LongDouble::ZERO),

@@ -1,6 +1,6 @@
 //! The texts of `COMMAND DOCS`: one row per command.
 
-/// A command's name, the Redis version it came with, its group, and what it does.
+/// A command's name, the Redis version it came with (empty for ziptier's own), its group, and what it does.
 pub(super) struct Doc {
     pub(super) name: &'static str,
     pub(super) since: &'static str,
@@ -85,6 +85,12 @@ static DOCS: &[Doc] = &[
     doc("unlink", "4.0.0", "generic", "Delete keys"),
     doc("unwatch", "2.2.0", "transactions", "Do nothing: no key is watched"),
     doc("watch", "2.2.0", "transactions", "Refuse, because there are no transactions"),
+    doc("zt.batch", "", "string", "Set and delete several keys at once"),
+    doc("zt.db.close", "", "server", "Close a database"),
+    doc("zt.db.list", "", "server", "List the databases"),
+    doc("zt.db.open", "", "server", "Open a database, or make it"),
+    doc("zt.db.use", "", "connection", "Choose the database"),
+    doc("zt.range", "", "string", "Read the records of a range of keys, in order"),
 ];
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ fn change_expiry(
     let condition = Condition::parse(args)?;
     let expires_at_ms = Time { text: args.at(2), unit, clock }.deadline(command, i64::MIN)?;
     let key = args.at(1);
-    let backend = &session.shared.backend;
+    let backend = session.backend;
     let passed = has_passed(expires_at_ms);
     let changed = if condition.is_none() {
         if passed { backend.delete(key)? } else { backend.set_expiry(key, Some(expires_at_ms))? }
@@ -194,7 +194,7 @@ pub(super) fn pexpiretime(session: &mut Session<'_>, args: &Args<'_>) -> Result<
 
 pub(super) fn persist(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut changed = false;
-    session.shared.backend.update_meta(args.at(1), &mut |old| {
+    session.backend.update_meta(args.at(1), &mut |old| {
         changed = old.is_some_and(|meta| meta.expires_at_ms.is_some());
         if changed { Update::Expire { expires_at_ms: None } } else { Update::Keep }
     })?;

@@ -8,7 +8,7 @@ use crate::request::Args;
 use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
 
 pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let found = lookup(&*session.shared.backend, args.at(1), session.value)?;
+    let found = lookup(session.backend, args.at(1), session.value)?;
     session.counters.note_lookup(!matches!(found, Found::Nothing));
     match found {
         Found::Small => session.reply.bulk(session.value),
@@ -23,7 +23,7 @@ pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
 /// Keys are looked up in groups. Other clients' `MSET`s may take effect between two groups.
 pub(super) fn mget(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     session.reply.array(args.len() - 1);
-    let answered = answer_keys(&*session.shared.backend, session.counters, session.reply, args.from(1));
+    let answered = answer_keys(session.backend, session.counters, session.reply, args.from(1));
     if answered < args.len() - 1 {
         session.client.streaming = Some(Box::new(Streaming::values(session.own(args), 1 + answered)));
     }
@@ -99,7 +99,7 @@ fn read_and_change(
 ) -> Result<(), Refusal> {
     let mut found = Found::Nothing;
     let value = &mut *session.value;
-    session.shared.backend.update(key, &mut |old| {
+    session.backend.update(key, &mut |old| {
         let meta = old.as_ref().map(|(_, meta)| *meta);
         found = keep_old(old, value);
         change(meta)

@@ -1,6 +1,7 @@
 //! Keys as such: `DEL` `UNLINK` `EXISTS` `TOUCH` `TYPE` `KEYS` `RANDOMKEY` `DBSIZE` `FLUSHALL` `FLUSHDB`.
 
 use super::Session;
+use crate::backend::DatabaseName;
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
@@ -9,7 +10,7 @@ use crate::streaming::Streaming;
 pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut deleted = 0;
     for key in args.from(1) {
-        deleted += i64::from(session.shared.backend.delete(key)?);
+        deleted += i64::from(session.backend.delete(key)?);
     }
     session.reply.integer(deleted);
     Ok(())
@@ -40,7 +41,7 @@ pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
 }
 
 pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
-    match session.shared.backend.random_key()? {
+    match session.backend.random_key()? {
         Some(key) => session.reply.bulk(&key),
         None => session.reply.null(),
     }
@@ -49,22 +50,45 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
 
 /// If counting must visit many leaves, another thread does it; on an SSD each leaf may cost a read.
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
-    match session.shared.backend.len_if_quick() {
+    match session.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),
         Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Long),
-        Err(_) => session.reply.integer(session.shared.backend.len() as i64),
+        Err(_) => session.reply.integer(session.backend.len() as i64),
     }
     Ok(())
 }
 
-pub(super) fn flushall(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let known = |mode: &[u8]| mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async");
-    match args.get(1) {
-        None => {}
-        Some(mode) if args.len() == 2 && known(mode) => {}
-        Some(_) => return Err(Refusal::SYNTAX),
-    }
-    session.shared.backend.clear()?;
+pub(super) fn flushdb(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    check_mode(args)?;
+    session.backend.clear()?;
     session.reply.ok();
     Ok(())
+}
+
+/// Databases that are closed keep their keys.
+pub(super) fn flushall(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    check_mode(args)?;
+    let shared = session.shared;
+    shared.backend.clear()?;
+    if let Some(databases) = shared.backend.databases() {
+        for database in databases.list()?.into_iter().filter(|database| database.is_open) {
+            // It may have been closed since.
+            let found =
+                DatabaseName::new(database.name.as_bytes()).and_then(|name| databases.find(name).ok());
+            if let Some(database) = found.flatten() {
+                database.clear()?;
+            }
+        }
+    }
+    session.reply.ok();
+    Ok(())
+}
+
+fn check_mode(args: &Args<'_>) -> Result<(), Refusal> {
+    let known = |mode: &[u8]| mode.eq_ignore_ascii_case(b"sync") || mode.eq_ignore_ascii_case(b"async");
+    match args.get(1) {
+        None => Ok(()),
+        Some(mode) if args.len() == 2 && known(mode) => Ok(()),
+        Some(_) => Err(Refusal::SYNTAX),
+    }
 }

@@ -34,7 +34,7 @@ pub(super) fn object(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
         }
         _ => return Err(Refusal::unknown_subcommand("OBJECT", args.at(1))),
     }
-    let meta = session.shared.backend.get_into(args.at(2), INTEGER_BYTES_MAX, session.value)?;
+    let meta = session.backend.get_into(args.at(2), INTEGER_BYTES_MAX, session.value)?;
     session.counters.note_lookup(meta.is_some());
     let Some(meta) = meta else {
         session.reply.null();
@@ -93,11 +93,11 @@ pub(super) fn memory(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
             return Err(Refusal::SYNTAX);
         }
     }
-    let Some(meta) = session.shared.backend.meta(args.at(2))? else {
+    let Some(meta) = session.backend.meta(args.at(2))? else {
         session.reply.null();
         return Ok(());
     };
-    let memory = session.shared.backend.memory();
+    let memory = session.backend.memory();
     let written = args.at(2).len() as u64 + meta.len;
     let held_per_written = memory.held_bytes as f64 / memory.logical_bytes.max(1) as f64;
     // Right after the first writes, most held bytes are not data.

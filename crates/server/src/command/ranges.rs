@@ -12,7 +12,7 @@ pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
     let start = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
     let end = strict_i64(args.at(3)).ok_or(Refusal::NOT_INTEGER)?;
     // The reader sees one value, whatever is written meanwhile.
-    let opened = session.shared.backend.open_value(args.at(1))?;
+    let opened = session.backend.open_value(args.at(1))?;
     session.counters.note_lookup(opened.is_some());
     let Some(mut reader) = opened else {
         session.reply.bulk(b"");
@@ -49,7 +49,7 @@ pub(super) fn setrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
     let offset = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
     let offset = u64::try_from(offset).map_err(|_| Refusal::fixed("ERR offset is out of range"))?;
     if part.is_empty() {
-        let meta = session.shared.backend.meta(key)?;
+        let meta = session.backend.meta(key)?;
         session.reply.integer(meta.map_or(0, |meta| meta.len as i64));
         return Ok(());
     }
@@ -85,7 +85,7 @@ fn change(
     let (is_apart, mut deferred) = (session.request.is_some(), None);
     // The store's copy, and the log's until it is written.
     let copies = 2 + usize::from(shared.backend.holds_replies());
-    shared.backend.update(key, &mut |old| {
+    session.backend.update(key, &mut |old| {
         let (old_len, expires_at_ms) =
             old.as_ref().map_or((0, None), |(_, meta)| (meta.len as usize, meta.expires_at_ms));
         let len = len(old_len);

@@ -74,13 +74,13 @@ fn transfer(
     let (source, target) = (args.at(1), args.at(2));
     let shared = session.shared;
     if source == target {
-        let exists = shared.backend.meta(source)?.is_some();
+        let exists = session.backend.meta(source)?.is_some();
         return Ok(Some(if exists { Transferred::TargetExists } else { Transferred::NoSource }));
     }
     let (is_apart, mut deferred) = (session.request.is_some(), false);
     let (mut room, mut refused) = (None, Ok(()));
     let copies = 1 + usize::from(shared.backend.holds_replies());
-    let outcome = shared.backend.transfer(source, target, how, &mut |need| {
+    let outcome = session.backend.transfer(source, target, how, &mut |need| {
         let len = match need {
             Need::Wait => 0,
             Need::Bytes(len) => usize::try_from(len).unwrap_or(usize::MAX),

@@ -30,8 +30,8 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     };
     session.value.clear();
     let mut walk = Walk::new(options.pattern, after)?;
-    let Session { shared, client, value, .. } = session;
-    let more = !options.nothing && walk.advance(&*shared.backend, options.count, REPLY_BYTES_MAX, value)?;
+    let Session { shared, backend, client, value, .. } = session;
+    let more = !options.nothing && walk.advance(*backend, options.count, REPLY_BYTES_MAX, value)?;
     let next = match walk.after() {
         Some(after) if more => {
             client.scans = true;

@@ -1,5 +1,5 @@
 //! Writing whole values: `SET` and its options, the older forms (`SETEX` `PSETEX` `SETNX` `GETSET`), and several keys
-//! at once: `MSET` `MSETNX`.
+//! at once: `MSET` `MSETNX` `ZT.BATCH`.
 
 use super::Session;
 use super::expiry::{Clock, Time, Unit};
@@ -35,7 +35,7 @@ struct Options<'a> {
 pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let (key, value) = (args.at(1), args.at(2));
     if args.len() == 3 {
-        session.shared.backend.put(key, value, None)?;
+        session.backend.put(key, value, None)?;
         session.reply.ok();
         return Ok(());
     }
@@ -45,7 +45,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         Expiry::None | Expiry::Keep => None,
     };
     if options.when == When::Always && !options.get && !matches!(options.expiry, Expiry::Keep) {
-        session.shared.backend.put(key, value, expires_at_ms)?;
+        session.backend.put(key, value, expires_at_ms)?;
         session.reply.ok();
         return Ok(());
     }
@@ -65,7 +65,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         Update::Put { value: value.to_vec(), expires_at_ms }
     };
     if !options.get {
-        session.shared.backend.update_meta(key, &mut decide)?;
+        session.backend.update_meta(key, &mut decide)?;
         if written {
             session.reply.ok()
         } else {
@@ -75,7 +75,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
     }
     let mut found = Found::Nothing;
     let waiting = &mut *session.value;
-    session.shared.backend.update(key, &mut |old| {
+    session.backend.update(key, &mut |old| {
         let meta = old.as_ref().map(|(_, meta)| *meta);
         found = keep_old(old, waiting);
         decide(meta)
@@ -86,7 +86,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
 pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut found = Found::Nothing;
     let waiting = &mut *session.value;
-    session.shared.backend.update(args.at(1), &mut |old| {
+    session.backend.update(args.at(1), &mut |old| {
         found = keep_old(old, waiting);
         Update::Put { value: args.at(2).to_vec(), expires_at_ms: None }
     })?;
@@ -95,7 +95,7 @@ pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 
 pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut written = false;
-    session.shared.backend.update_meta(args.at(1), &mut |old| {
+    session.backend.update_meta(args.at(1), &mut |old| {
         written = old.is_none();
         match written {
             true => Update::Put { value: args.at(2).to_vec(), expires_at_ms: None },
@@ -122,10 +122,29 @@ pub(super) fn msetnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     Ok(())
 }
 
+/// `ZT.BATCH` of `SET key value` and `DEL key`, any number of each. If a key is named twice, the last one counts.
+pub(super) fn batch(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let (mut operations, mut rest) = (Vec::new(), args.from(1));
+    while let Some(verb) = rest.next() {
+        let key = rest.next().ok_or(Refusal::SYNTAX)?;
+        operations.push(if verb.eq_ignore_ascii_case(b"set") {
+            Operation::Put { key, value: rest.next().ok_or(Refusal::SYNTAX)? }
+        } else if verb.eq_ignore_ascii_case(b"del") {
+            Operation::Delete { key }
+        } else {
+            return Err(Refusal::SYNTAX);
+        });
+    }
+    if write(session, &operations)?.is_some() {
+        session.reply.ok();
+    }
+    Ok(())
+}
+
 /// Writes several keys. A worker does not wait for another such write: `None` means that another thread is to run the
 /// command.
 fn write(session: &mut Session<'_>, operations: &[Operation<'_>]) -> Result<Option<bool>, Refusal> {
-    let backend = &session.shared.backend;
+    let backend = session.backend;
     if session.request.is_some() {
         return Ok(Some(backend.write(operations)?));
     }
@@ -153,7 +172,7 @@ pub(super) fn psetex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 
 fn set_for(session: &mut Session<'_>, args: &Args<'_>, command: &str, unit: Unit) -> Result<(), Refusal> {
     let expires_at_ms = Time { text: args.at(2), unit, clock: Clock::FromNow }.deadline(command, 1)?;
-    session.shared.backend.put(args.at(1), args.at(3), Some(expires_at_ms))?;
+    session.backend.put(args.at(1), args.at(3), Some(expires_at_ms))?;
     session.reply.ok();
     Ok(())
 }

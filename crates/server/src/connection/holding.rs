@@ -36,7 +36,7 @@ impl Connection {
     fn holds(&self) -> usize {
         let parser = self.parser.as_ref().map_or(0, |parser| parser.held_bytes());
         let reply = self.client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
-        let buffers = self.input.capacity() + self.output.held_bytes();
+        let buffers = self.input.capacity() + self.output.held_bytes() + self.socket.held_bytes();
         buffers + parser + reply + self.job_bytes.unwrap_or(0) + self.client.info.names_bytes()
     }
 

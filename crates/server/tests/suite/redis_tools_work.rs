@@ -67,7 +67,7 @@ fn redis_benchmark_runs_quietly(server: &TestServer) {
     for (tests, pipeline) in [("ping,set,get,incr", "1"), ("set,get,mset", "16"), ("set,get", "1000")] {
         let mut command = program("redis-benchmark");
         command.args(["-p", &server.port(), "-t", tests, "-P", pipeline]);
-        command.args(["-n", "20000", "-r", "1000", "-d", "128", "--csv"]);
+        command.args(["-n", "8000", "-r", "1000", "-d", "128", "--csv"]);
         let table = output(&mut command);
         let rows = table.lines().filter(|line| line.starts_with('"')).count();
         let expected = tests.split(',').count() + usize::from(tests.contains("ping"));

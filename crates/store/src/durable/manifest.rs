@@ -194,8 +194,9 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let (disk, bytes) = stored(1000);
-        let entries: Vec<Entry> = (0..1000).map(entry).collect();
+        let (disk, bytes) = stored(400);
+        let entries: Vec<Entry> = (0..400).map(entry).collect();
+        assert!(bytes.len() > 16 << 10, "{} bytes are one chunk", bytes.len());
         for bit in (0..8 * bytes.len()).step_by(37) {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

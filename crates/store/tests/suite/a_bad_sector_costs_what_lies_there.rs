@@ -13,7 +13,7 @@ use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use crate::durable::{Contents, DIR, contents, options, value};
 
-const KEYS: u64 = 40_000;
+const KEYS: u64 = 20_000;
 const WHOLE_FILE: Range<u64> = 0..u64::MAX;
 
 fn key(n: u64) -> Vec<u8> {
@@ -62,7 +62,7 @@ static FOLDER: LazyLock<Folder> = LazyLock::new(|| {
 
 /// Keys that were written behind the checkpoint.
 fn logged() -> impl Iterator<Item = u64> {
-    (0..KEYS).step_by(10)
+    (0..KEYS).step_by(5)
 }
 
 /// The folder's files of which `has` says yes.

@@ -139,7 +139,7 @@ fn data_beyond_memory_goes_to_ssd() {
     for background_threads in [0, 1] {
         let options = Options { memory_limit_bytes: Some(LIMIT_BYTES), background_threads, ..base.clone() };
         let store = Store::open(options).unwrap();
-        let keys = 60_000;
+        let keys = 40_000;
         let mut random = fastrand::Rng::with_seed(3);
         let noise: Vec<u8> = (0..1 << 20).map(|_| random.u8(..)).collect();
         let value = |n: usize, version: usize| &noise[(n * 7919 + version * 104_729) % (1 << 19)..][..200];

@@ -110,17 +110,17 @@ fn a_full_cache_follows_its_data() {
 #[test]
 fn data_that_changes_its_nature_gets_a_new_dictionary() {
     let store = open();
-    load(&store, 0..120_000, log_line);
+    load(&store, 0..60_000, log_line);
     store.settle().unwrap();
     let first = store.stats();
     assert!(first.adoptions >= 1);
-    load(&store, 120_000..300_000, table_row);
+    load(&store, 60_000..150_000, table_row);
     store.settle().unwrap();
     let second = store.stats();
     assert!(second.dictionary_generation > first.dictionary_generation, "{second:?}");
     assert!(held_per_raw(&store) < 0.5, "{:?} {:?}", store.memory(), second);
-    check(&store, 0..120_000, log_line);
-    check(&store, 120_000..300_000, table_row);
+    check(&store, 0..60_000, log_line);
+    check(&store, 60_000..150_000, table_row);
 }
 
 #[test]

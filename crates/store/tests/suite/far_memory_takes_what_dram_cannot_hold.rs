@@ -52,7 +52,7 @@ fn most_held(store: &Store, work: impl FnOnce()) -> u64 {
                 // A watcher that loses its processor between two gauges sees what was never there.
                 let seen = (0..3).map(|_| store.memory().total_bytes()).min();
                 most.fetch_max(seen.unwrap(), Relaxed);
-                std::thread::yield_now();
+                std::thread::sleep(std::time::Duration::from_micros(20));
             }
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
@@ -77,11 +77,13 @@ fn wait_until_empty(store: &Store) {
 
 #[test]
 fn eight_times_the_limit_fits_and_the_limit_is_kept() {
+    const LIMIT_BYTES: u64 = 2 << 20;
     let records = 8 * LIMIT_BYTES / 116;
     for (codec, background_threads) in
         [(CodecChoice::None, 1), (CodecChoice::None, 0), (CodecChoice::Lz4, 1), (CodecChoice::Auto, 1)]
     {
-        let options = Options { codec, background_threads, ..little_dram() };
+        let memory_limit_bytes = Some(LIMIT_BYTES);
+        let options = Options { codec, background_threads, memory_limit_bytes, ..Options::default() };
         let Filled { store, _folder } = open(options, 16 * LIMIT_BYTES);
         let most = most_held(&store, || {
             std::thread::scope(|scope| {

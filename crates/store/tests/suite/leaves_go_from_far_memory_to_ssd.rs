@@ -43,8 +43,7 @@ fn assert_within_limits(store: &Store) {
 
 #[test]
 fn what_no_memory_has_room_for_goes_to_ssd() {
-    for (codec, background_threads) in [(CodecChoice::None, 0), (CodecChoice::None, 1), (CodecChoice::Lz4, 1)]
-    {
+    for (codec, background_threads) in [(CodecChoice::None, 0), (CodecChoice::Lz4, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options { codec, background_threads, ..Options::default() };
         // Space there is given in chunks of 1 MiB: one holds the head, one the large values.

@@ -40,12 +40,12 @@ fn leaves_on_ssd_are_there_again_unread() {
         let disk = RecordingDisk::new();
         let options = with_ssd(&disk, codec, LIMIT);
         let store = Store::open(options.clone()).unwrap();
-        fill(&store, 30_000, 0);
+        fill(&store, 24_000, 0);
         store.settle().unwrap();
         assert!(store.send_to_ssd(|| true).unwrap() > 50);
         // Above what lies on SSD: values, tombstones, an expiry, a large value.
-        (0..30_000).step_by(400).for_each(|n| store.put(&key(n), &value(n, 60)).unwrap());
-        (7..30_000).step_by(900).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
+        (0..24_000).step_by(400).for_each(|n| store.put(&key(n), &value(n, 60)).unwrap());
+        (7..24_000).step_by(900).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
         assert!(store.set_expiry(&key(11), Some(1 << 44)).unwrap());
         store.put(b"large", &value(5, 100_000)).unwrap();
         let before = contents(&store);
@@ -206,7 +206,9 @@ fn room_comes_back_and_a_full_ssd_is_told() {
     let store = Store::open(options.clone()).unwrap();
     let noise = |n: u64| {
         let mut random = fastrand::Rng::with_seed(n);
-        (0..200).map(|_| random.u8(..)).collect::<Vec<u8>>()
+        let mut noise = vec![0; 200];
+        random.fill(&mut noise);
+        noise
     };
     // Three MiB, many times over: what dies must come back.
     for round in 0..9 {

@@ -80,7 +80,7 @@ struct Acknowledged {
 
 #[test]
 fn every_acknowledged_write_survives_a_power_cut() {
-    let wanted = from_environment("ZIPTIER_IMAGES", 600) as usize;
+    let wanted = from_environment("ZIPTIER_IMAGES", 300) as usize;
     let runs = [
         (CodecChoice::Auto, false),
         (CodecChoice::Lz4, false),

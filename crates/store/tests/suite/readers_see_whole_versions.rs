@@ -1,9 +1,15 @@
 //! Readers take no lock, so a wrong publication order shows as a value that is torn, stale or gone. Here threads
 //! write, delete, and split and merge leaves, while readers compare every byte with what each key may hold.
+//!
+//! `ZIPTIER_ROUNDS` gives the number of rounds, 10 by default. In each the readers check a thousand values and the
+//! writers write as many, and then the store settles beside them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ziptier::{CodecChoice, Options, Store, Update};
+use ziptier_testing::{count, until};
+
+use crate::durable::SetOnDrop;
 
 const KEYS: usize = 4_000;
 const WRITERS: usize = 2;
@@ -47,11 +53,12 @@ fn run(codec: CodecChoice, background_threads: usize) {
     let store = Store::open(options).unwrap();
     let versions: Vec<Versions> = (0..KEYS).map(|_| Versions::default()).collect();
     let stop = AtomicBool::new(false);
-    let checked = AtomicU64::new(0);
+    let (checked, written) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (store, versions, stop) = (&store, &versions, &stop);
+            let (store, versions, stop, written) = (&store, &versions, &stop, &written);
             scope.spawn(move || {
+                let _ends = SetOnDrop(stop);
                 let mut random = fastrand::Rng::with_seed(writer as u64);
                 let mut bytes = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
@@ -71,12 +78,14 @@ fn run(codec: CodecChoice, background_threads: usize) {
                         store.update(&key(index), |_| put.clone()).unwrap();
                     }
                     versions[index].acknowledged.store(next, Ordering::SeqCst);
+                    written.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         for reader in 0..2 {
             let (store, versions, stop, checked) = (&store, &versions, &stop, &checked);
             scope.spawn(move || {
+                let _ends = SetOnDrop(stop);
                 let mut random = fastrand::Rng::with_seed(100 + reader);
                 let (mut bytes, mut expected) = (Vec::new(), Vec::new());
                 while !stop.load(Ordering::Relaxed) {
@@ -106,16 +115,17 @@ fn run(codec: CodecChoice, background_threads: usize) {
             });
         }
         scope.spawn(|| {
-            // As long as it takes on a busy machine.
-            let do_enough = |round| round >= 20 && checked.load(Ordering::Relaxed) > 1_000;
-            for _ in (0..600).take_while(|&round| !do_enough(round)) {
-                std::thread::sleep(std::time::Duration::from_millis(100));
+            let _ends = SetOnDrop(&stop);
+            let now = || (checked.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
+            for _ in 0..count("ZIPTIER_ROUNDS", 10) {
+                let (read, put) = now();
+                until("a thousand values were read and written", || {
+                    now().0 > read + 1_000 && now().1 > put + 1_000 || stop.load(Ordering::Relaxed)
+                });
                 store.settle().unwrap();
             }
-            stop.store(true, Ordering::Relaxed);
         });
     });
-    assert!(checked.load(Ordering::Relaxed) > 1_000, "the readers hardly ran");
     store.settle().unwrap();
     let (mut bytes, mut expected, mut live) = (Vec::new(), Vec::new(), 0);
     for (index, versions) in versions.iter().enumerate() {

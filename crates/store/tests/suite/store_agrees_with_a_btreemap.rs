@@ -444,7 +444,7 @@ fn store_with_little_far_memory_and_an_ssd_agrees_with_a_btreemap() {
 
 /// Of a run, unless `ZIPTIER_STEPS` says otherwise: enough for thousands of records, dictionaries and several
 /// checkpoints.
-const STEPS: u64 = 12_000;
+const STEPS: u64 = 6_000;
 
 /// So many runs in CI, each with the next seed: six have every codec once.
 fn agrees(runs: u64, places: Places) {

@@ -6,7 +6,12 @@ use ziptier_testing::until;
 fn text(n: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(n);
     let words = ["lorem", "ipsum", "dolor", "sit", "amet", "consectetur", "adipiscing", "elit", "sed", "do"];
-    (0..25).flat_map(|_| [words[random.usize(..10)].as_bytes(), b" "].concat()).collect()
+    let mut text = String::new();
+    for _ in 0..25 {
+        text.push_str(words[random.usize(..10)]);
+        text.push(' ');
+    }
+    text.into_bytes()
 }
 
 #[test]

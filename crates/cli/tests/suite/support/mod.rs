@@ -26,6 +26,16 @@ pub(crate) fn serve() -> Command {
     command
 }
 
+/// Arguments that serve RocksDB; nothing where RocksDB is not installed.
+pub(crate) fn rocksdb() -> Option<Vec<String>> {
+    let library = std::env::var("ZIPTIER_ROCKSDB_LIBRARY").unwrap_or_default();
+    if !std::path::Path::new(&library).exists() {
+        ziptier_testing::not_run("rocksdb", "run make setup-rocksdb, and set ZIPTIER_ROCKSDB_LIBRARY");
+        return None;
+    }
+    Some(["--backend", "rocksdb", "--rocksdb-library", &library].map(str::to_owned).to_vec())
+}
+
 /// A running server, killed with this.
 pub(crate) struct Server {
     pub(crate) child: Child,
@@ -145,6 +155,31 @@ impl Client {
         self.stream.read_exact(&mut bytes)?;
         bytes.truncate(len);
         Ok(Some(bytes))
+    }
+
+    /// The reply to a request, as it stands on the wire.
+    pub(crate) fn reply(&mut self, words: &[&[u8]]) -> io::Result<Vec<u8>> {
+        self.request(words);
+        self.send()?;
+        let mut reply = Vec::new();
+        let mut elements = 1;
+        while elements > 0 {
+            elements -= 1;
+            let line = self.line()?;
+            reply.extend_from_slice(line.as_bytes());
+            reply.extend_from_slice(b"\r\n");
+            let number: i64 = line[1..].parse().unwrap_or(0);
+            match line.as_bytes()[0] {
+                b'*' => elements += number.max(0),
+                b'$' if number >= 0 => {
+                    let before = reply.len();
+                    reply.resize(before + number as usize + 2, 0);
+                    self.stream.read_exact(&mut reply[before..])?;
+                }
+                _ => {}
+            }
+        }
+        Ok(reply)
     }
 
     /// The reply to a request that gets one line.

@@ -118,9 +118,17 @@ fn generated() -> Vec<File> {
     ]
 }
 
-/// `count` pieces of `size` bytes (or less at the end), spread over the file.
+/// Whether a test tries this combination of files, settings and sizes, by their numbers. All combinations take minutes,
+/// so CI tries one in `share`. Two parts meet in every way if a third one has at least `share` numbers. With
+/// `ZIPTIER_SOAK`, as in `make soak`, a test tries all.
+pub(crate) fn is_tried<const PARTS: usize>(share: usize, numbers: [usize; PARTS]) -> bool {
+    std::env::var_os("ZIPTIER_SOAK").is_some() || numbers.iter().sum::<usize>().is_multiple_of(share)
+}
+
+/// `count` pieces of `size` bytes, spread over the file. The first of several is the end of the file, which is shorter.
 pub(crate) fn pieces(bytes: &[u8], size: usize, count: usize) -> Vec<&[u8]> {
     let all = bytes.chunks(size);
     let step = (all.len() / count).max(1);
-    all.rev().step_by(step).take(count).collect()
+    let is_whole = count == 1 && all.len() > 1;
+    all.rev().skip(usize::from(is_whole)).step_by(step).take(count).collect()
 }

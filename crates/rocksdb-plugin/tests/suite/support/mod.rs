@@ -7,6 +7,7 @@ use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 /// The folder of the plugin's shared objects: `target/debug` of a test in `target/debug/deps`.
 pub(crate) fn objects() -> PathBuf {
@@ -75,7 +76,9 @@ fn compile(source: &Path, more: &[&str]) -> PathBuf {
     } else {
         ("g++", ["-std=c++20", "-O1", "-fno-rtti"])
     };
-    let version = Command::new(compiler).arg("--version").output().unwrap().stdout;
+    static VERSIONS: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
+    let asked = || Command::new(compiler).arg("--version").output().unwrap().stdout;
+    let version = VERSIONS[usize::from(is_c)].get_or_init(asked);
     let mut hasher = DefaultHasher::new();
     (version, language, source, more).hash(&mut hasher);
     let included = more.iter().filter_map(|option| option.strip_prefix("-I")).map(Path::new);

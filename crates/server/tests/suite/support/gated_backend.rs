@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::PATIENCE;
 use super::map_backend::MapBackend;
-use ziptier_server::backend::{Change, ChangeMeta, Grant, Need};
+use ziptier_server::backend::{Change, ChangeMeta, EachRecord, Grant, Need};
 use ziptier_server::{
     Backend, BackendError, MemoryUse, Meta, Operation, Save, Saving, Transfer, Transferred, Update,
     ValueReader,
@@ -213,6 +213,16 @@ impl Backend for GatedBackend {
     ) -> Result<usize, BackendError> {
         self.gate.pass("keys_from");
         self.map.keys_from(from, limit, each)
+    }
+
+    fn records(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError> {
+        self.gate.pass("records");
+        self.map.records(from, to, each)
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_server::backend::{Change, Grant};
+use ziptier_server::backend::{Borrowed, Change, EachRecord, Grant};
 use ziptier_server::{
     Backend, BackendError, MemoryUse, Meta, Old, Operation, Transfer, Transferred, Update, ValueReader,
 };
@@ -195,6 +195,28 @@ impl Backend for MapBackend {
         let range = map.range::<[u8], _>((from, Bound::Unbounded));
         let keys = range.filter(|(_, entry)| is_alive(entry)).take(limit);
         Ok(keys.map(|(key, _)| each(key)).count())
+    }
+
+    fn records(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError> {
+        let map = self.read();
+        let past_end = |key: &[u8]| match to {
+            Bound::Included(to) => key > to,
+            Bound::Excluded(to) => key >= to,
+            Bound::Unbounded => false,
+        };
+        // The map's own ranges panic if the ends are the wrong way round.
+        let range = map.range::<[u8], _>((from, Bound::Unbounded)).take_while(|(key, _)| !past_end(key));
+        for (key, entry) in range.filter(|(_, entry)| is_alive(entry)) {
+            if !each(key, &mut Borrowed(&entry.0))? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -280,6 +280,7 @@ pub(crate) fn program(name: &str) -> Command {
         Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
     let package = match name {
         "redis-server" => "redis-server",
+        "openssl" => "openssl",
         "python3" => "python3 python3-venv",
         "node" | "npm" => "nodejs npm",
         _ => "redis-tools",

@@ -1,0 +1,151 @@
+//! Opening RocksDB: its folder, and its options.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub(crate) use ziptier::Durability;
+use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteLog};
+
+use super::databases::{Named, OPEN_MAX};
+use super::locks::Locks;
+use super::log::Log;
+use super::{RocksDbBackend, memory_bytes, unix_ms};
+use crate::rocksdb_target::Compression;
+
+/// The database that every client begins with. Each database is a folder of its name below `--dir`.
+pub(super) const DEFAULT_NAME: &str = "default";
+/// A memtable gets one part in this many of RocksDB's memory, within these bounds; the upper one is RocksDB's default.
+const MEMTABLE_PART: usize = 16;
+const MEMTABLE_BYTES: std::ops::RangeInclusive<usize> = (256 << 10)..=(64 << 20);
+/// All databases together keep one part in this many of the process's open files open, each within these bounds.
+const FILES_PART: u64 = 4;
+const FILES: std::ops::RangeInclusive<u64> = 32..=5_000;
+const DATABASES_MAX: u64 = OPEN_MAX as u64 + 1;
+/// Files that a database opens beside its SST files: logs, manifests and the like.
+const OTHER_FILES: u64 = 16;
+
+/// How to open RocksDB.
+pub(crate) struct Options {
+    pub(crate) library: &'static Library,
+    pub(crate) dir: PathBuf,
+    pub(crate) durability: Durability,
+    pub(crate) compression: Compression,
+    /// The store's part of the memory limit.
+    pub(crate) limit_bytes: Option<u64>,
+    /// Files that the process may open.
+    pub(crate) open_files: u64,
+}
+
+/// What all databases have in common.
+pub(super) struct Settings {
+    library: &'static Library,
+    pub(super) dir: PathBuf,
+    durability: Durability,
+    /// The compression of databases that ask for no other one.
+    compression: Compression,
+    memory: Arc<Memory>,
+    limit_bytes: Option<u64>,
+    memtable_bytes: usize,
+    /// SST files that a database keeps open.
+    files: u64,
+}
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+impl RocksDbBackend {
+    /// Opens the first database in the folder, or makes it. Others are opened by name.
+    ///
+    /// # Errors
+    ///
+    /// If RocksDB is not installed or refuses, or if the folder holds something else.
+    pub(crate) fn open(options: Options) -> Result<Self, Error> {
+        let Options { library, dir, durability, compression, limit_bytes, open_files } = options;
+        check(&dir)?;
+        std::fs::create_dir_all(&dir)
+            .map_err(|error| format!("could not make {}: {error}", dir.display()))?;
+        let bytes = memory_bytes(limit_bytes);
+        let settings = Settings {
+            library,
+            dir,
+            durability,
+            compression,
+            memory: Arc::new(Memory::new(library, bytes)),
+            limit_bytes,
+            memtable_bytes: (bytes / MEMTABLE_PART).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end()),
+            files: (open_files / FILES_PART / DATABASES_MAX).clamp(*FILES.start(), *FILES.end()),
+        };
+        let database = Self::open_named(&settings, DEFAULT_NAME, None)?;
+        Ok(Self { named: Some(Named::new(settings)), ..database })
+    }
+
+    /// Opens a database, or makes it, with another compression if one is given.
+    pub(super) fn open_named(
+        settings: &Settings,
+        name: &str,
+        compression: Option<&Compression>,
+    ) -> Result<Self, Error> {
+        let compression = compression.unwrap_or(&settings.compression);
+        if compression.needs_plugin {
+            settings.library.load_plugin()?;
+        }
+        let Settings { memtable_bytes, files, .. } = settings;
+        let text = format!(
+            "create_if_missing=true;write_buffer_size={memtable_bytes};max_open_files={files};keep_log_file_num=4;{}",
+            compression.options
+        );
+        let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
+        let folder = settings.dir.join(name);
+        let database = Database::open(settings.library, &folder, &text, table, WriteLog::Unsynced)?;
+        let database = Arc::new(database);
+        Ok(Self {
+            log: Log::keep(Arc::clone(&database), settings.durability)?,
+            database,
+            named: None,
+            memory: Arc::clone(&settings.memory),
+            locks: Locks::new(),
+            compression: compression.name.clone(),
+            limit_bytes: settings.limit_bytes,
+            files_max: DATABASES_MAX * (files + OTHER_FILES),
+            last_save_ms: AtomicU64::new(unix_ms()),
+        })
+    }
+
+    /// The line that tells about the folder when the server is ready.
+    pub(crate) fn describe(&self) -> String {
+        let sync = match self.log.durability() {
+            Durability::Always => "fdatasync before replies",
+            Durability::Everysec => "fdatasync once a second",
+            Durability::No => "nothing is waited for",
+        };
+        let options = self.database.options().unwrap_or_default();
+        let version = options.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version="));
+        format!(
+            "folder {}: RocksDB {}, durability {} ({sync}), about {} keys\n",
+            self.database.folder().display(),
+            version.unwrap_or("?"),
+            self.log.durability(),
+            self.database.property_number(c"rocksdb.estimate-num-keys").unwrap_or(0)
+        )
+    }
+}
+
+/// Refuses a folder that holds something else, such as a store of ziptier's.
+fn check(dir: &Path) -> Result<(), Error> {
+    if dir.join(DEFAULT_NAME).exists() {
+        return Ok(());
+    }
+    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let shown = dir.display();
+            Err(format!(
+                "{shown} is not empty and has no folder {DEFAULT_NAME}, so it belongs to something else; name another \
+                 --dir"
+            )
+            .into())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(format!("could not read {}: {error}", dir.display()).into()),
+    }
+}

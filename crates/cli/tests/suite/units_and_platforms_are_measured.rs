@@ -1,0 +1,170 @@
+//! `ziptier mbwu` as a storage designer meets it: files to begin with, a run that goes on where it ended, and each
+//! mistake.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+use std::time::SystemTime;
+
+use crate::support::ziptier;
+
+fn mbwu(arguments: &[&str], folder: &Path) -> Output {
+    ziptier().arg("mbwu").args(arguments).arg(folder).output().unwrap()
+}
+
+fn printed(arguments: &[&str], folder: &Path) -> String {
+    let output = mbwu(arguments, folder);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The sentence that ends a command.
+fn refused(arguments: &[&str], folder: &Path) -> String {
+    let output = mbwu(arguments, folder);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    said
+}
+
+/// An evaluation in memory: no limits, no disk, two rounds of a moment.
+fn evaluation(folder: &Path) {
+    let unit = r#"
+        workload = "reads"
+        medium = "memory"
+        software = "BTreeMap"
+        bench = "--mix read=90,write=10 --keys 500 --corpus log --warmup 0 --operations 2000"
+        base = "large"
+        rounds = 2
+        rounds_max = 2
+        seconds = 1
+        threads_max = 2
+        work = { bench = "--target btreemap" }
+    "#;
+    let large = "name = 'large'\nstage = 'integrated'\nprice = 900\nwatts = { value = 90, error = 1 }";
+    let small = "name = 'small'\nstage = 'integrated'\nprice = 100\nwork = { cpus = [0] }\n\
+                 power = { idle_watts = 5, busy_watts = 20 }";
+    for (name, text) in [("unit.toml", unit), ("large.toml", large), ("small.toml", small)] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+}
+
+fn replace(file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains(from), "{text}");
+    fs::write(file, text.replacen(from, to, 1)).unwrap();
+}
+
+#[test]
+fn files_to_begin_with_are_read_and_never_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("new");
+    let made = printed(&["init"], &place);
+    assert!(made.ends_with(&format!("edit these, then: ziptier mbwu run {}", place.display())), "{made}");
+    replace(&place.join("board.toml"), "price = 171", "price = 170");
+    assert!(refused(&["init"], &place).contains("it is there already; give a new folder"));
+    assert!(fs::read_to_string(place.join("board.toml")).unwrap().contains("price = 170"));
+    // They are read: what is missing is a measurement, not a field.
+    let told = refused(&["compare"], &place);
+    assert!(told.contains("its unit is not constructed yet") && told.contains("ziptier mbwu run"), "{told}");
+}
+
+#[test]
+fn a_run_keeps_each_round_and_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    let told = printed(&["run"], place);
+    for part in ["unit: ", "large (integrated): ", "small (integrated): ", "AN MBWU", "modelled"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(told.contains("small saves") || told.contains("small takes"), "the first is the base: {told}");
+    let round = |platform: &str, number: usize| {
+        place.join("results").join(platform).join(format!("round-{number}.json"))
+    };
+    let written = |path: &Path| -> SystemTime { fs::metadata(path).unwrap().modified().unwrap() };
+    let before = written(&round("large", 1));
+    fs::remove_file(round("large", 2)).unwrap();
+    // Everything but that round is there.
+    let again = printed(&["run"], place);
+    assert!(round("large", 2).exists() && written(&round("large", 1)) == before);
+    assert_eq!(again.split("large").next(), told.split("large").next(), "the unit was not measured again");
+    let rows = printed(&["compare", "--format", "json"], place);
+    assert_eq!(rows.matches("\"price_per_mbwu\"").count(), 2, "{rows}");
+    // Watts of the model vary with the work, and those that were given do not.
+    assert!(!rows.contains("\"watts_per_mbwu\": null"), "{rows}");
+
+    replace(&place.join("unit.toml"), "--keys 500", "--keys 600");
+    let told = refused(&["run"], place);
+    assert!(told.contains("were measured with other options; move that folder away"), "{told}");
+    replace(&place.join("unit.toml"), "--keys 600", "--keys 500");
+    fs::write(round("small", 1), "{").unwrap();
+    let told = refused(&["compare"], place);
+    assert!(told.contains("small/round-1.json") && told.contains("it is damaged"), "{told}");
+}
+
+#[test]
+fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    for (file, from, to, expected) in [
+        ("large.toml", "price = 900", "price = 'much'", "large.toml: line 3: expected a number"),
+        ("large.toml", "price = 900", "prize = 900", "line 3: unknown field `prize`"),
+        ("large.toml", "price = 900", "price = -9", "large.toml: price is -9; give a number above 0"),
+        ("large.toml", "name = 'large'\n", "", "missing field `name`"),
+        ("large.toml", "'large'", "'small'", "large.toml has the same name and stage"),
+        (
+            "large.toml",
+            "watts = {",
+            "power = { idle_watts = 4 }\nlitres = {",
+            "power needs either csv, or both",
+        ),
+        ("unit.toml", "base = \"large\"", "base = \"huge\"", "base is huge, and there is no huge.toml"),
+        ("unit.toml", "rounds = 2", "rounds = 3", "rounds is 3, more than rounds_max, 2"),
+        ("unit.toml", "--keys 500", "--kees 500", "unexpected argument '--kees' found"),
+        ("unit.toml", "--mix read=90,write=10 ", "", "they describe several runs"),
+        ("unit.toml", "--target btreemap\"", "--target tape\"", "unknown target `tape`"),
+        (
+            "unit.toml",
+            "--target btreemap\"",
+            "--target btreemap\", folder = '/no'",
+            "work.folder is /no, which is no folder",
+        ),
+    ] {
+        evaluation(place);
+        replace(&place.join(file), from, to);
+        let told = refused(&["run"], place);
+        assert!(told.contains(expected), "{told}");
+        assert!(!place.join("results").exists() || expected.contains("rounds"), "{told}");
+    }
+    evaluation(place);
+    let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("medium").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("unknown platform `medium`; known: large, small"), "{said}");
+    fs::remove_file(place.join("large.toml")).unwrap();
+    fs::remove_file(place.join("small.toml")).unwrap();
+    replace(&place.join("unit.toml"), "base = \"large\"", "");
+    assert!(refused(&["run"], place).contains("it has no platform; add a file beside unit.toml"));
+}
+
+#[test]
+fn readings_of_a_meter_must_cover_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    replace(&place.join("large.toml"), "watts = { value = 90, error = 1 }", "power = { csv = 'power.csv' }");
+    printed(&["construct"], place);
+    fs::write(place.join("power.csv"), "100,90\n").unwrap();
+    let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("power.csv: the readings cover 0 s"), "{said}");
+    // The rounds are kept, and better readings are read without a new measurement.
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let readings: String = (now - 600..now + 600).step_by(5).map(|at| format!("{at},42.5\n")).collect();
+    fs::write(place.join("power.csv"), readings).unwrap();
+    let told = printed(&["compare", "--format", "tsv"], place);
+    assert!(told.contains("large"), "{told}");
+    let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.contains("Power: 42.5 W, measured"), "{told}");
+}

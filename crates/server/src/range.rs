@@ -1,0 +1,102 @@
+//! A walk over the records of a range of keys, a bounded part at a time, as `ZT.RANGE` needs it.
+
+use std::ops::Bound;
+
+use crate::backend::{Backend, BackendError, ValueReader};
+use crate::shared::Shared;
+
+/// Records that one call visits at most.
+const RECORDS_MAX: usize = 512;
+
+/// The state of a walk over records.
+#[derive(Debug)]
+pub(crate) struct Range {
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    /// Records that the client still wants.
+    wanted: u64,
+    /// Records so far.
+    pub(crate) found: usize,
+}
+
+impl Range {
+    /// Begins a walk over at most `wanted` records between the two ends.
+    pub(crate) fn new(from: Bound<&[u8]>, to: Bound<&[u8]>, wanted: u64) -> Self {
+        Self { from: from.map(<[u8]>::to_vec), to: to.map(<[u8]>::to_vec), wanted, found: 0 }
+    }
+
+    /// Bytes of memory held.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let bytes = |end: &Bound<Vec<u8>>| match end {
+            Bound::Included(key) | Bound::Excluded(key) => key.capacity(),
+            Bound::Unbounded => 0,
+        };
+        bytes(&self.from) + bytes(&self.to)
+    }
+
+    /// Visits some records, and stops when `out` has `bytes_max` bytes. Appends keys and values to `out` as bulk
+    /// strings. `false` at the end of the walk.
+    ///
+    /// # Errors
+    ///
+    /// The store's, or that the process or its clients have no room for a value.
+    pub(crate) fn advance(
+        &mut self,
+        backend: &dyn Backend,
+        shared: &Shared,
+        bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, BackendError> {
+        if self.wanted == 0 {
+            return Ok(false);
+        }
+        let (mut seen, mut last, mut is_over) = (0, Vec::new(), true);
+        let Self { from, to, wanted, found } = self;
+        let (start, end) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        backend.records(start, end, &mut |key, value| {
+            // The walk can go on behind any record, but at least one.
+            if seen > 0 && (seen == RECORDS_MAX || out.len() >= bytes_max) {
+                is_over = false;
+                return Ok(false);
+            }
+            append(key, value, shared, out)?;
+            last.clear();
+            last.extend_from_slice(key);
+            (seen, *found, *wanted) = (seen + 1, *found + 1, *wanted - 1);
+            Ok(*wanted > 0)
+        })?;
+        *from = Bound::Excluded(last);
+        Ok(!is_over)
+    }
+}
+
+/// Appends a record, if there is room for it.
+fn append(
+    key: &[u8],
+    value: &mut dyn ValueReader,
+    shared: &Shared,
+    out: &mut Vec<u8>,
+) -> Result<(), BackendError> {
+    let len = usize::try_from(value.len()).unwrap_or(usize::MAX);
+    let after = out.len().saturating_add(key.len()).saturating_add(len);
+    if after > shared.budget.limit_bytes() / 2 {
+        let words =
+            format!("the records found so far have {after} bytes, more than there is room for; use LIMIT");
+        return Err(BackendError::Refused(words));
+    }
+    let _room = shared.reserve(len).map_err(|_| BackendError::MemoryLimit)?;
+    bulk_header(key.len(), out);
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\r\n");
+    bulk_header(len, out);
+    value.read_at(0, len, out)?;
+    out.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+/// The line before a bulk string.
+pub(crate) fn bulk_header(len: usize, out: &mut Vec<u8>) {
+    out.push(b'$');
+    out.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

@@ -109,8 +109,9 @@ fn verdicts(all: &[Runs<'_>]) -> Vec<String> {
 /// A configuration beside another, round by round, since the rounds of all take turns.
 fn beside(runs: &Runs<'_>, base: &Runs<'_>) -> String {
     let ratio = |of: &dyn Fn(&Measurement) -> Option<f64>| {
-        let ratios: Option<Vec<f64>> =
-            runs.rounds.iter().zip(base.rounds).map(|(own, other)| Some(of(own)? / of(other)?)).collect();
+        let of_round = |own, other| Some(of(own)? / of(other)?).filter(|ratio: &f64| ratio.is_finite());
+        let pairs = runs.rounds.iter().zip(base.rounds);
+        let ratios: Option<Vec<f64>> = pairs.map(|(own, other)| of_round(own, other)).collect();
         Mean::of(&ratios?)
     };
     let (what, found) = match ratio(&|round| round.qps_per_cpu_core()) {

@@ -126,7 +126,9 @@ fn figure(figure: &Figure, id: &str) -> Markup {
             }
             @if !missing.is_empty() { p class="unknown" { "Missing: " (missing.join("; ")) "." } }
             @if left_out > 0 {
-                p class="small" { (left_out) " more have no room here; the JSON and the TSV beside this page have them." }
+                p class="small" {
+                    (left_out) " more have no room here; the JSON and the TSV beside this page have them."
+                }
             }
             details { summary { "Numbers: " (figure.title) } (numbers(&shown)) }
         }

@@ -94,7 +94,9 @@ pub(crate) fn latency(title: &str, all: &[Runs<'_>]) -> Option<Figure> {
     let y = Axis { name: "latency in microseconds".into(), scale: Scale::Logarithmic };
     let figure = Figure::new(title, Shape::Lines, x, y, points);
     (!figure.points.is_empty()).then(|| {
-        figure.described("Lower is better. Each line is the whole timed window of the last round. Both axes are logarithmic.")
+        figure.described(
+            "Lower is better. Each line is the whole timed window of the last round. Both axes are logarithmic.",
+        )
     })
 }
 
@@ -183,8 +185,9 @@ pub(crate) fn saturation(all: &[Runs<'_>]) -> Option<Figure> {
     figure.marks = marks;
     (!figure.points.is_empty()).then(|| {
         figure.described(format!(
-            "Means of all measurements of a load; whiskers reach from the least to the most, those of a peak over its \
-             interval of 95 %. An upright line of the same colour is the knee, where throughput ends to grow with the load. {}",
+            "Means of all measurements of a load; whiskers reach from the least to the most, those of a peak over \
+             its interval of 95 %. An upright line of the same colour is the knee, where throughput ends to grow \
+             with the load. {}",
             words.join(" ")
         ))
     })

@@ -3,7 +3,7 @@
 //! The page is one HTML file that needs no network and no JavaScript. Beside it lie the same figures as JSON and as
 //! TSV. It is not for programs that follow single runs: these read `rounds.json` of the folders themselves.
 //!
-//! 1. Each input becomes a [`Section`]: verdicts in words, what is not known, and figures as points.
+//! 1. Each input becomes a section: verdicts in words, what is not known, and figures as points.
 //! 2. `plot` draws the points of each figure, behind the feature `plots`.
 //! 3. `page` sets everything as HTML; every text of a file is escaped there.
 //!

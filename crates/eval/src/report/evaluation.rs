@@ -222,10 +222,13 @@ fn shares(measured: &[Measured]) -> Figure {
             Point::new("", Kind::Measured, place, share.map(|share| share * 100.0))
         })
     });
-    let words: Vec<String> =
-        measured.iter().map(|one| format!("{} was {}.", one.name, one.shares.verdict())).collect();
+    let words = measured.iter().map(|one| match one.stage.is_empty() {
+        true => format!("The unit: {}", one.shares.verdict()),
+        false => format!("{} was {}.", one.name, one.shares),
+    });
     let (x, y) = (Axis::linear("resource"), Axis::linear("in use, per cent"));
-    Figure::new("What limits each side", Shape::Bars, x, y, points.collect()).described(words.join(" "))
+    Figure::new("What limits each side", Shape::Bars, x, y, points.collect())
+        .described(words.collect::<Vec<_>>().join(" "))
 }
 
 fn by_round(measured: &[Measured]) -> Figure {

@@ -2,27 +2,8 @@
 //! file.
 
 use std::path::Path;
-use std::process::Output;
 
-use crate::support::ziptier;
-
-fn run(arguments: &[&str]) -> Output {
-    ziptier().args(arguments).output().unwrap()
-}
-
-fn printed(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The sentence that refuses a file.
-fn refused(arguments: &[&str]) -> String {
-    let output = run(arguments);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
-    said
-}
+use crate::support::{printed, refused};
 
 fn file(folder: &Path, text: &str) -> String {
     let path = folder.join("file.toml");

@@ -3,27 +3,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
 use std::time::SystemTime;
 
-use crate::support::ziptier;
+use crate::support::{printed, refused, ziptier};
 
-fn mbwu(arguments: &[&str], folder: &Path) -> Output {
-    ziptier().arg("mbwu").args(arguments).arg(folder).output().unwrap()
+/// The arguments of a command on a folder.
+fn mbwu<'a>(arguments: &[&'a str], folder: &'a Path) -> Vec<&'a str> {
+    [&["mbwu"], arguments, &[folder.to_str().unwrap()]].concat()
 }
 
-fn printed(arguments: &[&str], folder: &Path) -> String {
-    let output = mbwu(arguments, folder);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The sentence that ends a command.
-fn refused(arguments: &[&str], folder: &Path) -> String {
-    let output = mbwu(arguments, folder);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
-    said
+/// What a command on a folder prints, as words between single spaces.
+fn printed_words(arguments: &[&str], folder: &Path) -> String {
+    printed(&mbwu(arguments, folder)).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// An evaluation in memory: no limits, no disk, two rounds of a moment.
@@ -58,13 +49,13 @@ fn replace(file: &Path, from: &str, to: &str) {
 fn files_to_begin_with_are_read_and_never_overwritten() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("new");
-    let made = printed(&["init"], &place);
+    let made = printed_words(&["init"], &place);
     assert!(made.ends_with(&format!("edit these, then: ziptier mbwu run {}", place.display())), "{made}");
     replace(&place.join("board.toml"), "price = 171", "price = 170");
-    assert!(refused(&["init"], &place).contains("it is there already; give a new folder"));
+    assert!(refused(&mbwu(&["init"], &place)).contains("it is there already; give a new folder"));
     assert!(fs::read_to_string(place.join("board.toml")).unwrap().contains("price = 170"));
     // They are read: what is missing is a measurement, not a field.
-    let told = refused(&["compare"], &place);
+    let told = refused(&mbwu(&["compare"], &place));
     assert!(told.contains("its unit is not constructed yet") && told.contains("ziptier mbwu run"), "{told}");
 }
 
@@ -73,7 +64,7 @@ fn a_run_keeps_each_round_and_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path();
     evaluation(place);
-    let told = printed(&["run"], place);
+    let told = printed_words(&["run"], place);
     for part in ["unit: ", "large (integrated): ", "small (integrated): ", "AN MBWU", "modelled"] {
         assert!(told.contains(part), "{part}: {told}");
     }
@@ -85,20 +76,20 @@ fn a_run_keeps_each_round_and_goes_on() {
     let before = written(&round("large", 1));
     fs::remove_file(round("large", 2)).unwrap();
     // Everything but that round is there.
-    let again = printed(&["run"], place);
+    let again = printed_words(&["run"], place);
     assert!(round("large", 2).exists() && written(&round("large", 1)) == before);
     assert_eq!(again.split("large").next(), told.split("large").next(), "the unit was not measured again");
-    let rows = printed(&["compare", "--format", "json"], place);
+    let rows = printed_words(&["compare", "--format", "json"], place);
     assert_eq!(rows.matches("\"price_per_mbwu\"").count(), 2, "{rows}");
     // Watts of the model vary with the work, and those that were given do not.
     assert!(!rows.contains("\"watts_per_mbwu\": null"), "{rows}");
 
     replace(&place.join("unit.toml"), "--keys 500", "--keys 600");
-    let told = refused(&["run"], place);
+    let told = refused(&mbwu(&["run"], place));
     assert!(told.contains("were measured with other options; move that folder away"), "{told}");
     replace(&place.join("unit.toml"), "--keys 600", "--keys 500");
     fs::write(round("small", 1), "{").unwrap();
-    let told = refused(&["compare"], place);
+    let told = refused(&mbwu(&["compare"], place));
     assert!(told.contains("small/round-1.json") && told.contains("it is damaged"), "{told}");
 }
 
@@ -132,7 +123,7 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     ] {
         evaluation(place);
         replace(&place.join(file), from, to);
-        let told = refused(&["run"], place);
+        let told = refused(&mbwu(&["run"], place));
         assert!(told.contains(expected), "{told}");
         assert!(!place.join("results").exists() || expected.contains("rounds"), "{told}");
     }
@@ -143,7 +134,7 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     fs::remove_file(place.join("large.toml")).unwrap();
     fs::remove_file(place.join("small.toml")).unwrap();
     replace(&place.join("unit.toml"), "base = \"large\"", "");
-    assert!(refused(&["run"], place).contains("it has no platform; add a file beside unit.toml"));
+    assert!(refused(&mbwu(&["run"], place)).contains("it has no platform; add a file beside unit.toml"));
 }
 
 #[test]
@@ -152,7 +143,7 @@ fn readings_of_a_meter_must_cover_what_was_measured() {
     let place = folder.path();
     evaluation(place);
     replace(&place.join("large.toml"), "watts = { value = 90, error = 1 }", "power = { csv = 'power.csv' }");
-    printed(&["construct"], place);
+    printed_words(&["construct"], place);
     fs::write(place.join("power.csv"), "100,90\n").unwrap();
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -162,7 +153,7 @@ fn readings_of_a_meter_must_cover_what_was_measured() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let readings: String = (now - 600..now + 600).step_by(5).map(|at| format!("{at},42.5\n")).collect();
     fs::write(place.join("power.csv"), readings).unwrap();
-    let told = printed(&["compare", "--format", "tsv"], place);
+    let told = printed_words(&["compare", "--format", "tsv"], place);
     assert!(told.contains("large"), "{told}");
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();

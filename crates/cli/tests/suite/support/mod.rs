@@ -19,6 +19,26 @@ pub(crate) fn ziptier() -> Command {
     command
 }
 
+/// The program with these arguments, at its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    ziptier().args(arguments).output().unwrap()
+}
+
+/// What it prints with these arguments, if all goes well.
+pub(crate) fn printed(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The sentence that refuses these arguments, or a file that they name.
+pub(crate) fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
+    said
+}
+
 /// A server on any port unless it is told another, what it prints in pipes.
 pub(crate) fn serve() -> Command {
     let mut command = ziptier();

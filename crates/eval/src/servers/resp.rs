@@ -208,6 +208,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::servers::whole;
 
     #[test]
     fn a_request_is_an_array_of_values() {
@@ -226,11 +227,7 @@ mod tests {
             (b"$0\r\n\r\n", Reply::Value(b"")),
             (b"$-1\r\n", Reply::Nothing),
         ] {
-            let (reply, length) = parse(bytes).unwrap().unwrap();
-            assert_eq!((reply.map(|place| &bytes[place]), length), (expected, bytes.len()));
-            for part in 0..bytes.len() {
-                assert_eq!(parse(&bytes[..part]), Ok(None), "{part} bytes of {}", bytes.escape_ascii());
-            }
+            assert_eq!(whole(bytes, parse).map(|place| &bytes[place]), expected);
         }
     }
 

@@ -8,8 +8,8 @@ use ziptier_accel::ModelUsage;
 use ziptier_codec::block::Preloaded;
 use ziptier_eval::{
     BypassPlan, ContextCache, Distribution, Error, Format, Huffman, KeyShape, Launcher, Meters, ModelledWork,
-    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, Settings, TargetOptions, TrainOn, ValueBytes,
-    ValueOrder, Verdicts, Workload,
+    Outcome, Pace, Path as CodecPath, Plan, Registry, RunSpec, Settings, TargetOptions, TraceSpec, TrainOn,
+    ValueBytes, ValueOrder, Verdicts, Workload,
 };
 
 use crate::cql::NodeToolArgument;
@@ -54,6 +54,7 @@ pub(crate) struct Foreign {
 const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
 const DEFAULT_KEYS: u64 = 50_000;
 const DEFAULT_SECONDS: f64 = 5.0;
+const DEFAULT_WARMUP_SECONDS: f64 = 0.5;
 /// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
 const DEFAULT_KEYS_SUITES: u64 = 200_000;
 /// The codecs that the suite of RocksDB compares.
@@ -145,6 +146,28 @@ pub(crate) struct Arguments {
     /// command line override numbers of records, operations and threads, the distribution and so on [default: none]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     workload_file: Vec<PathBuf>,
+    /// Trace files to replay, each a workload: Twitter's cache traces, or ziptier's own format, packed by zstd or not.
+    /// The store begins empty, and gets all requests, unless --operations or --seconds says how many. Keys and lengths
+    /// of values are those of the trace
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "LIST",
+        conflicts_with_all = [
+            "suite", "workload", "workload_file", "mix", "keys", "key_shape", "key_bytes", "multi_get", "multi_put",
+            "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99", "saturate",
+            "until_steady"
+        ],
+        help_heading = RUNS
+    )]
+    trace: Vec<PathBuf>,
+    /// Requests of a trace arrive at its own times, N times as fast, whatever the answers. A latency counts from the
+    /// arrival [default: a closed loop, in which a thread waits for its answer]
+    #[arg(long, value_name = "N", requires = "trace", help_heading = RUNS)]
+    speed: Option<f64>,
+    /// After a get of a trace that finds nothing, put the value, if the trace tells its length
+    #[arg(long, requires = "trace", help_heading = RUNS)]
+    fill: bool,
     /// Print the named workloads, and measure nothing
     #[arg(long, help_heading = RUNS)]
     list_workloads: bool,
@@ -198,14 +221,18 @@ pub(crate) struct Arguments {
     /// [default: the codec of writers]
     #[arg(long, value_name = "NAME", help_heading = CODECS)]
     background_codec: Option<String>,
-    /// Number of keys in each store, of 16 bytes each, loaded in random order except in db_bench's workloads [default:
-    /// 50000; suites bypass and rocksdb: 200000; suite cassandra: 20000]
+    /// Number of keys in each store, loaded in random order except in db_bench's workloads [default: 50000; suites
+    /// bypass and rocksdb: 200000; suite cassandra: 20000]
     #[arg(long, value_name = "N", help_heading = DATA)]
     keys: Option<u64>,
-    /// Shape of keys: decimal (key:000000000042) or random (16 random bytes) [default: decimal; workloads of YCSB:
-    /// random if their keys are hashed]
+    /// Shape of keys: decimal (key:000000000042), random (random bytes), ycsb (YCSB's own: user and 1 to 19 digits of a
+    /// hash) or ycsb-ordered (user and the number) [default: decimal; workloads of YCSB: ycsb or ycsb-ordered]
     #[arg(long, value_name = "SHAPE", help_heading = DATA)]
     key_shape: Option<KeyShape>,
+    /// Bytes of a key, 16 to 250. Decimal keys get more zeros, random ones more random bytes. YCSB's keys get zeros
+    /// before the digits if they are shorter [default: 16; YCSB's keys as they are; clusters of caches: their own]
+    #[arg(long, value_name = "N", help_heading = DATA)]
+    key_bytes: Option<usize>,
     /// Keys of a read call; above 1, a latency is that of the whole call
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = DATA)]
     multi_get: usize,
@@ -244,16 +271,16 @@ pub(crate) struct Arguments {
     /// most 10; suite cassandra: 32, each with --multi-get requests in flight]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
-    /// Seconds of each timed window, or of each of the two phases of suite bypass [default: 5]
+    /// Seconds of each timed window, or of each of the two phases of suite bypass [default: 5; traces: to their end]
     #[arg(long, value_name = "S", help_heading = RUNS)]
     seconds: Option<f64>,
     /// Operations of each timed window over all threads, or of each phase of suite bypass; the window then ends by this
     /// count [default: the window ends after --seconds]
     #[arg(long, value_name = "N", conflicts_with = "seconds", help_heading = RUNS)]
     operations: Option<u64>,
-    /// Seconds of the same operations before the window
-    #[arg(long, default_value_t = 0.5, value_name = "S", help_heading = RUNS)]
-    warmup: f64,
+    /// Seconds of the same operations before the window; of a trace, they are its first ones [default: 0.5; traces: 0]
+    #[arg(long, value_name = "S", help_heading = RUNS)]
+    warmup: Option<f64>,
     /// Seconds without operations after the window, before memory is read again as "settled"; 0 leaves the settled
     /// columns out
     #[arg(long, default_value_t = 0.0, value_name = "S", help_heading = RUNS)]
@@ -369,7 +396,9 @@ impl Arguments {
         let named = self.workload.iter().map(|name| Workload::named(name));
         let files = self.workload_file.iter().map(|path| Workload::from_ycsb_file(path));
         let mix = self.mix.iter().map(|mix| Workload::mixed(mix));
-        named.chain(files).chain(mix).map(|workload| Ok(self.overriding(workload?))).collect()
+        let traces =
+            self.trace.iter().map(|path| TraceSpec::of(path, self.speed, self.fill).map(Workload::of_trace));
+        named.chain(files).chain(mix).chain(traces).map(|workload| Ok(self.overriding(workload?))).collect()
     }
 
     /// The workload without the settings that the command line gives itself.
@@ -380,10 +409,17 @@ impl Arguments {
             keys: own.keys.filter(|_| self.keys.is_none()),
             operations: own.operations.filter(|_| !is_window_given),
             key_shape: own.key_shape.filter(|_| self.key_shape.is_none()),
+            key_bytes: own.key_bytes.filter(|_| {
+                // Of a shape that is overridden, the length goes, too.
+                self.key_bytes.is_none() && (own.key_shape.is_none() || self.key_shape.is_none())
+            }),
             value_bytes: own.value_bytes.filter(|_| self.value_bytes.is_empty()),
             distribution: own.distribution.filter(|_| self.distribution.is_none()),
             threads: own.threads.filter(|_| self.threads.is_empty()),
             pace: own.pace.filter(|_| self.pace().is_none()),
+            seconds: own.seconds.filter(|_| self.seconds.is_none()),
+            warmup_seconds: own.warmup_seconds.filter(|_| self.warmup.is_none()),
+            trace: own.trace,
         };
         Workload { settings, ..workload }
     }
@@ -423,6 +459,7 @@ impl Arguments {
             rounds: self.rounds,
             keys: self.keys.unwrap_or(DEFAULT_KEYS),
             key_shape: self.key_shape.unwrap_or(KeyShape::Decimal),
+            key_bytes: self.key_bytes,
             multi_get: self.multi_get,
             multi_put: self.multi_put,
             value_bytes: self.value_bytes.clone(),
@@ -432,7 +469,7 @@ impl Arguments {
             distribution: self.distribution.unwrap_or(Distribution::Uniform),
             seconds: self.seconds.unwrap_or(DEFAULT_SECONDS),
             operations: self.operations,
-            warmup_seconds: self.warmup,
+            warmup_seconds: self.warmup.unwrap_or(DEFAULT_WARMUP_SECONDS),
             settle_seconds: self.settle,
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,

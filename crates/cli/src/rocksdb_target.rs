@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use tempfile::TempDir;
 use ziptier_eval::{
-    Batch, Config, Counters, EngineUnavailable, Key, ModelledWork, Records, Registration, Target,
-    TargetError, TargetOptions,
+    Batch, Config, Counters, EngineUnavailable, ModelledWork, Records, Registration, Target, TargetError,
+    TargetOptions,
 };
 use ziptier_rocksdb::host::{
     BlockCache, Database, Error, LIBRARY_VARIABLE, Library, Table, Values, WriteLog,
@@ -302,7 +302,7 @@ impl Target for RocksDbTarget {
         Ok(self.database.get(key, value)?)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Found) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Found) -> Result<(), TargetError> {
         Ok(self.database.multi_get(keys, &mut batch.0)?)
     }
 

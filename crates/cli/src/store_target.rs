@@ -5,8 +5,8 @@ use std::ops::Bound;
 use ziptier::{BlockOptions, CodecChoice, DeviceSource, Huffman, ModelOptions, Options, Path, Store, Values};
 use ziptier_codec::block::{Preloaded, Setting};
 use ziptier_eval::{
-    Batch, Config, ContextCache, Counters, EngineUnavailable, Huffman as AskedHuffman, Key,
-    Path as AskedPath, Records, Registration, Target, TargetError, TargetOptions,
+    Batch, Config, ContextCache, Counters, EngineUnavailable, Huffman as AskedHuffman, Path as AskedPath,
+    Records, Registration, Target, TargetError, TargetOptions,
 };
 
 /// Bytes of the blocks that the row of a preloaded accelerator has: Intel's takes none below 512, packed or not, and
@@ -131,7 +131,7 @@ impl Target for StoreTarget {
         Ok(self.store.get_into(key, value)?.is_some())
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Found) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Found) -> Result<(), TargetError> {
         Ok(self.store.multi_get(keys, &mut batch.0)?)
     }
 

@@ -14,7 +14,7 @@ use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Table, dictionary_option};
 use ziptier_eval::{
-    Answers, Config, Counters, KEY_BYTES, Key, KeyShape, LocalServers, Records, Registration, Target,
+    Answers, Config, Counters, KEY_BYTES, KeyShape, Keys, LocalServers, Records, Registration, Target,
     TargetError, Work, own_processors,
 };
 
@@ -86,6 +86,12 @@ impl Setup {
             )
             .into());
         }
+        if config.is_replay && address.rows == RowKind::Timeseries {
+            return Err(
+                "it has readings for the keys of the benchmark alone; leave out /timeseries, or --trace"
+                    .into(),
+            );
+        }
         let chunk_kib = chunk_kib(config.options.block_bytes.unwrap_or(CHUNK_BYTES))?;
         Ok(Setup { address, hosts, compressor, chunk_kib, node_tool })
     }
@@ -94,14 +100,20 @@ impl Setup {
 /// How keys and values become rows.
 enum Rows {
     Records,
-    Timeseries(Series),
+    Timeseries(Series, Keys),
 }
 
 impl Rows {
     fn of(config: &Config, kind: RowKind) -> Rows {
         match kind {
             RowKind::Records => Rows::Records,
-            RowKind::Timeseries => Rows::Timeseries(Series::of_rows(config.raw_bytes / READING_BYTES)),
+            RowKind::Timeseries => {
+                let keys = config
+                    .oracles
+                    .first()
+                    .map_or_else(|| Keys::new(KeyShape::Decimal, None), |oracle| oracle.keys());
+                Rows::Timeseries(Series::of_rows(config.raw_bytes / READING_BYTES), keys)
+            }
         }
     }
 
@@ -109,7 +121,7 @@ impl Rows {
     fn columns(&self) -> (&'static str, &'static str) {
         match self {
             Rows::Records => ("key blob PRIMARY KEY, value blob", ""),
-            Rows::Timeseries(_) => (
+            Rows::Timeseries(..) => (
                 "machine_id uuid, sensor_name text, time timestamp, sensor_value double, station_id uuid, data text, \
                  PRIMARY KEY ((machine_id, sensor_name), time)",
                 " AND CLUSTERING ORDER BY (time DESC) AND compaction = {'class': 'TimeWindowCompactionStrategy', \
@@ -126,7 +138,7 @@ impl Rows {
                 format!("SELECT value FROM {table} WHERE key = ?"),
                 format!("DELETE FROM {table} WHERE key = ?"),
             ],
-            Rows::Timeseries(_) => [
+            Rows::Timeseries(..) => [
                 format!(
                     "INSERT INTO {table} (machine_id, sensor_name, time, sensor_value, station_id, data) \
                      VALUES (?, ?, ?, ?, ?, ?)"
@@ -150,10 +162,8 @@ fn place(reading: &Reading) -> Place<'_> {
     (Uuid::from_u128(reading.machine_id), &reading.sensor_name, CqlTimestamp(reading.time_ms))
 }
 
-fn reading(series: &Series, key: &[u8]) -> Result<Reading, TargetError> {
-    let shapes = [KeyShape::Decimal, KeyShape::Random];
-    let number = shapes.iter().find_map(|shape| shape.number(key));
-    Ok(series.reading(number.ok_or("it has readings for the keys of the benchmark alone")?))
+fn reading(series: &Series, keys: &Keys, key: &[u8]) -> Result<Reading, TargetError> {
+    Ok(series.reading(keys.number(key).ok_or("it has readings for the keys of the benchmark alone")?))
 }
 
 struct CqlTarget {
@@ -183,8 +193,8 @@ impl CqlTarget {
         let answer = answer.into_rows_result()?;
         match &self.rows {
             Rows::Records => Ok(take(answer.maybe_first_row::<(&[u8],)>()?.map(|(value,)| value))),
-            Rows::Timeseries(series) => {
-                let expected = reading(series, key)?;
+            Rows::Timeseries(series, numbers) => {
+                let expected = reading(series, numbers, key)?;
                 let rows = answer.rows::<Row<'_>>()?.collect::<Result<Vec<_>, _>>()?;
                 let Some(&(machine, sensor, time, value, station, data)) = rows.first() else {
                     return Ok(take(None));
@@ -203,7 +213,9 @@ impl CqlTarget {
     fn ask_for(&self, key: &[u8]) -> Result<QueryResult, TargetError> {
         match &self.rows {
             Rows::Records => self.cluster.ask(&self.select, (key,)),
-            Rows::Timeseries(series) => self.cluster.ask(&self.select, place(&reading(series, key)?)),
+            Rows::Timeseries(series, numbers) => {
+                self.cluster.ask(&self.select, place(&reading(series, numbers, key)?))
+            }
         }
     }
 
@@ -280,12 +292,13 @@ impl Target for CqlTarget {
         })
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         let answers = match &self.rows {
             Rows::Records => self.cluster.ask_all(&self.select, keys.iter().map(|key| (key.as_slice(),)))?,
-            Rows::Timeseries(series) => {
-                let readings = keys.iter().map(|key| reading(series, key)).collect::<Result<Vec<_>, _>>()?;
+            Rows::Timeseries(series, numbers) => {
+                let readings =
+                    keys.iter().map(|key| reading(series, numbers, key)).collect::<Result<Vec<_>, _>>()?;
                 self.cluster.ask_all(&self.select, readings.iter().map(place))?
             }
         };
@@ -298,11 +311,11 @@ impl Target for CqlTarget {
         self.has_written.store(true, Ordering::Relaxed);
         match &self.rows {
             Rows::Records => self.cluster.ask(&self.insert, (value, key))?,
-            Rows::Timeseries(series) => {
+            Rows::Timeseries(series, numbers) => {
                 let text = std::str::from_utf8(value);
                 let text =
                     text.map_err(|_| "its readings have a text, and the value is none; give --corpus lorem")?;
-                let reading = reading(series, key)?;
+                let reading = reading(series, numbers, key)?;
                 let ((machine, sensor, time), station) =
                     (place(&reading), Uuid::from_u128(reading.station_id));
                 self.cluster
@@ -318,7 +331,9 @@ impl Target for CqlTarget {
         self.has_written.store(true, Ordering::Relaxed);
         match &self.rows {
             Rows::Records => self.cluster.ask(&self.delete, (key,))?,
-            Rows::Timeseries(series) => self.cluster.ask(&self.delete, place(&reading(series, key)?))?,
+            Rows::Timeseries(series, numbers) => {
+                self.cluster.ask(&self.delete, place(&reading(series, numbers, key)?))?
+            }
         };
         Ok(existed)
     }

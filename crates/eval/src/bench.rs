@@ -154,7 +154,12 @@ fn rounds(
             if let Some(folder) = folder {
                 configuration.logs.push(folder.log(spec, round, &measurement, &said)?);
             }
+            let fault = measurement.replayed.as_ref().and_then(|replayed| replayed.fault.clone());
             configuration.rounds.push(measurement);
+            if let Some(sentence) = fault {
+                // The figures of the requests before are kept.
+                return Err(Error::Run { run: configuration.spec.name(), sentence, status: 1 });
+            }
         }
     }
     Ok(())

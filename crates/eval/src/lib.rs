@@ -69,8 +69,8 @@ pub use bench::process::{Launcher, serve_child};
 pub use bench::{Configuration, Outcome, Unavailable, bench};
 pub use data::corpus::Corpus;
 pub use data::generator::Generator;
-pub use data::keys::{KEY_BYTES, Key, KeyShape};
-pub use data::oracle::{Oracle, Word};
+pub use data::keys::{KEY_BYTES, KEY_BYTES_MAX, KeyRoom, KeyShape, Keys};
+pub use data::oracle::{Live, Oracle, Word};
 pub use data::values::{ValueBytes, ValueOrder, Values};
 pub use error::Error;
 pub use inputs::{Effect, Inputs, Number, deviation, effects};
@@ -79,9 +79,11 @@ pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use results::folder::Program;
 pub use results::table::{Format, faults, render};
-pub use run::measurement::{Latency, Measurement, Percentile, Percentiles, Sample, ServersCpu, Step};
+pub use run::measurement::{
+    Latency, Measurement, Percentile, Percentiles, Replayed, Sample, ServersCpu, Step,
+};
 pub use run::saturation::{Point, Saturation};
-pub use run::spec::{RunSpec, TrainOn};
+pub use run::spec::{RunSpec, TraceSpec, TrainOn};
 pub use run::steady::Steadiness;
 pub use run::warm_up::{WarmUp, warm_up};
 pub use servers::listening::{LocalServers, address_of, host_and_port, own_processors};
@@ -109,4 +111,6 @@ pub use workload::distribution::Distribution;
 pub use workload::mix::{Mix, Operation};
 pub use workload::pace::Pace;
 pub use workload::scan::ScanLength;
+#[doc(hidden)]
+pub use workload::trace;
 pub use workload::{LoadOrder, Settings, Workload};

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
 use crate::target::options::TargetOptions;
 use crate::workload::mix::Operation;
@@ -39,6 +38,8 @@ pub struct Config {
     pub instance: u64,
     /// Stores side by side.
     pub instances: u64,
+    /// Whether requests come from a trace, so that nobody knows the keys beforehand.
+    pub is_replay: bool,
     /// Further options.
     pub options: TargetOptions,
     /// All keys and their right answers. Only a target that measures the harness itself may read the answers.
@@ -74,7 +75,7 @@ pub trait Target: Sized + Send + Sync {
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError>;
 
     /// Looks up several keys at once.
-    fn multi_get(&self, keys: &[Key], batch: &mut Self::Batch) -> Result<(), TargetError>;
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Self::Batch) -> Result<(), TargetError>;
 
     /// Stores a value, replacing the old one.
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError>;
@@ -91,6 +92,11 @@ pub trait Target: Sized + Send + Sync {
         None
     }
 
+    /// Whether the store may lose a key, as a cache does. The answers of a replay then need not find one.
+    fn may_forget(&self) -> bool {
+        false
+    }
+
     /// Bytes that a value must contain for its record to be among those of a scan, if the store leaves out others. Such
     /// a scan looks at `limit` records, or at all to the end.
     fn filter(&self) -> Option<&[u8]> {
@@ -99,7 +105,7 @@ pub trait Target: Sized + Send + Sync {
 
     /// Stores several values, of different keys, and replaces the old ones. A target without a call for several stores
     /// one after the other.
-    fn multi_put(&self, records: &[(Key, &[u8])]) -> Result<(), TargetError> {
+    fn multi_put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError> {
         records.iter().try_for_each(|(key, value)| self.put(key, value))
     }
 

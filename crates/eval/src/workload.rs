@@ -5,6 +5,7 @@ pub(crate) mod mix;
 pub(crate) mod pace;
 pub(crate) mod permutation;
 pub(crate) mod scan;
+pub mod trace;
 pub(crate) mod twitter;
 pub(crate) mod ycsb;
 pub(crate) mod zipf;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::keys::KeyShape;
 use crate::data::values::ValueBytes;
 use crate::error::Error;
+use crate::run::spec::{RunSpec, TraceSpec};
 use crate::workload::distribution::Distribution;
 use crate::workload::mix::Mix;
 use crate::workload::pace::Pace;
@@ -55,6 +57,8 @@ pub struct Settings {
     pub operations: Option<u64>,
     /// How keys look.
     pub key_shape: Option<KeyShape>,
+    /// Bytes of a key, or of the shortest of YCSB's.
+    pub key_bytes: Option<usize>,
     /// Lengths of values.
     pub value_bytes: Option<ValueBytes>,
     /// Which keys are asked for.
@@ -63,6 +67,13 @@ pub struct Settings {
     pub threads: Option<u64>,
     /// How fast operations come.
     pub pace: Option<Pace>,
+    /// Length of the timed window.
+    pub seconds: Option<f64>,
+    /// Operations before it.
+    pub warmup_seconds: Option<f64>,
+    /// The trace that it is.
+    #[serde(default)]
+    pub trace: Option<TraceSpec>,
 }
 
 /// The workload that is loading itself.
@@ -131,11 +142,16 @@ impl Workload {
     }
 
     fn in_words(&self) -> String {
-        let Settings { key_shape, value_bytes, distribution, .. } = &self.settings;
+        let Settings { key_shape, key_bytes, value_bytes, distribution, .. } = &self.settings;
         let mut words = vec![self.mix.in_words()];
         words.extend(self.is_fill().then(|| "the load itself is measured".into()));
         words.extend((self.load == LoadOrder::Sequential).then(|| "keys are loaded in order".into()));
-        words.extend(key_shape.map(|shape| format!("{shape} keys")));
+        words.extend(match (key_shape, key_bytes) {
+            (None, None) => None,
+            (Some(shape), None) => Some(format!("{shape} keys")),
+            (None, Some(bytes)) => Some(format!("keys of {bytes} B")),
+            (Some(shape), Some(bytes)) => Some(format!("{shape} keys of {bytes} B")),
+        });
         words.extend(value_bytes.map(|bytes| format!("values of {bytes} B")));
         words.extend(distribution.map(|distribution| distribution.to_string()));
         words.extend((self.mix.scan > 0).then(|| format!("scans of {} records", self.scan)));
@@ -150,6 +166,20 @@ impl Workload {
     /// The five that are run unless others are asked for.
     pub fn usual() -> Vec<Workload> {
         NAMED[..USUAL].iter().filter_map(|(name, ..)| Self::named(name).ok()).collect()
+    }
+
+    /// The requests of a trace, all of them unless a run has an end of its own.
+    pub fn of_trace(trace: TraceSpec) -> Self {
+        let name =
+            trace.path.file_name().map_or_else(|| "trace".into(), |name| name.to_string_lossy().into_owned());
+        let settings = Settings {
+            seconds: Some(RunSpec::SECONDS_MAX),
+            warmup_seconds: Some(0.0),
+            trace: Some(trace),
+            ..Settings::default()
+        };
+        // A target must have reads at least.
+        Workload { settings, ..Workload::of(&name, Mix::percent(100, 0)) }
     }
 
     /// A mix such as `read=80,write=20,delete=0,scan=0`; what is left out is 0, and the sum must be 100.
@@ -178,7 +208,7 @@ mod tests {
         let list = Workload::list();
         assert_eq!(list.lines().count(), 1 + Workload::names().count());
         assert!(
-            list.contains("\nycsb-e                   95 % scan, 5 % insert, random keys, values of 1000 B"),
+            list.contains("\nycsb-e                   95 % scan, 5 % insert, ycsb keys, values of 1000 B"),
             "{list}"
         );
         assert!(list.lines().all(|line| line.len() <= 120), "{list}");

@@ -9,7 +9,7 @@ use std::process::{Command, exit};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, BypassPlan, Config, Format, Gone, Key, Launcher, Meters, Plan, Program, Records, Registration,
+    Answers, BypassPlan, Config, Format, Gone, Launcher, Meters, Plan, Program, Records, Registration,
     Registry, RunSpec, Target, TargetError, TrainOn, Workload,
 };
 
@@ -26,7 +26,7 @@ impl Target for DropsEveryTenth {
         self.0.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         self.0.multi_get(keys, batch)
     }
 
@@ -60,7 +60,7 @@ impl Target for Ends {
         Ok(false)
     }
 
-    fn multi_get(&self, _: &[Key], _: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, _: &[&[u8]], _: &mut Answers) -> Result<(), TargetError> {
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl Target for Dies {
         Ok(false)
     }
 
-    fn multi_get(&self, _: &[Key], _: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, _: &[&[u8]], _: &mut Answers) -> Result<(), TargetError> {
         Ok(())
     }
 
@@ -139,6 +139,7 @@ fn plan(target: &str) -> Plan {
         rounds: 2,
         keys: 1_000,
         key_shape: usual.key_shape,
+        key_bytes: None,
         multi_get: 1,
         multi_put: 1,
         value_bytes: vec![usual.value_bytes],

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, Config, Error, Gone, Key, Meters, Pace, Records, Registration, RunSpec, Target, TargetError,
-    Workload,
+    Answers, Config, Error, Gone, Meters, Pace, Records, Registration, RunSpec, Target, TargetError, Workload,
 };
 
 const KEYS: u64 = 2_000;
@@ -41,7 +40,7 @@ impl<const CALLS: u64> Target for Ends<CALLS> {
         self.call()?.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         self.call()?.multi_get(keys, batch)
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, Config, Counters, Key, Meters, Records, Registration, RunSpec, Target, TargetError, Workload,
+    Answers, Config, Counters, Meters, Records, Registration, RunSpec, Target, TargetError, Workload,
 };
 
 /// The fault of a liar.
@@ -63,7 +63,7 @@ impl<L: Lie> Target for Liar<L> {
         Ok(found)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         let mut value = Vec::new();
         for key in keys {

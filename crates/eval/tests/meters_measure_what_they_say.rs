@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
-    Answers, Config, Counters, Key, Measurement, Meters, Records, Registration, RunSpec, Target, TargetError,
+    Answers, Config, Counters, Measurement, Meters, Records, Registration, RunSpec, Target, TargetError,
     TrainOn, Work, Workload,
 };
 
@@ -63,7 +63,7 @@ impl<H: Habit> Target for Habitual<H> {
         self.map.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         thread::sleep(H::GET_SLEEP);
         self.map.multi_get(keys, batch)
     }
@@ -109,7 +109,7 @@ impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
         self.map.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         self.map.multi_get(keys, batch)
     }
 
@@ -215,7 +215,7 @@ impl Target for Accountable {
         self.0.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         self.0.multi_get(keys, batch)
     }
 
@@ -267,7 +267,7 @@ impl<const KEYS: u64> Target for Learns<KEYS> {
         self.0.get(key, value)
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         self.0.multi_get(keys, batch)
     }
 

@@ -11,6 +11,7 @@ mod a_medium_is_measured;
 mod a_rocksdb_is_served;
 mod a_server_is_measured;
 mod a_stock_rocksdb_is_measured;
+mod a_trace_is_replayed;
 mod bench_prints_and_fails_as_it_should;
 mod bench_server_compares_with_redis;
 mod costs_are_compared;

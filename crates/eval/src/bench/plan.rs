@@ -7,9 +7,9 @@ use crate::data::keys::KeyShape;
 use crate::data::values::{ValueBytes, ValueOrder};
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::run::spec::{RunSpec, TrainOn};
+use crate::target::EngineUnavailable;
 use crate::target::options::{Huffman, Path, TargetOptions};
 use crate::target::registry::{CodecEngine, Registration, Registry};
-use crate::target::{Config, EngineUnavailable};
 use crate::workload::Workload;
 use crate::workload::distribution::Distribution;
 use crate::workload::pace::Pace;
@@ -71,6 +71,8 @@ pub struct Plan {
     pub keys: u64,
     /// How keys look.
     pub key_shape: KeyShape,
+    /// Bytes of a key, or of the shortest of YCSB's; `None` for the shape's own.
+    pub key_bytes: Option<usize>,
     /// Keys per read call.
     pub multi_get: usize,
     /// Values per write call.
@@ -318,25 +320,12 @@ impl Plan {
             let known = target.codecs.join(", ");
             return Err(Error::Unknown { what: "--background-codec", given: codec.clone(), known });
         }
-        let config = Config {
-            target: run.target.clone(),
-            codec: run.codec.clone(),
-            landing_bytes: run.landing_bytes,
-            background: run.background,
-            background_threads: run.background_threads,
-            heating: false,
-            raw_bytes: run.raw_bytes(),
-            instance: 0,
-            instances: run.instances,
-            options: run.options.clone(),
-            oracles: Vec::new(),
-        };
         if let Some(library) = &run.preload
             && let Some(reason) = cannot_be_preloaded(library)
         {
             return Ok(Some(reason));
         }
-        match (target.check)(&config) {
+        match (target.check)(&run.config()) {
             Ok(()) => Ok(None),
             Err(reason) if self.names_unavailable && reason.is::<EngineUnavailable>() => {
                 Ok(Some(reason.to_string()))
@@ -435,6 +424,7 @@ impl Plan {
         RunSpec {
             keys: self.keys,
             key_shape: self.key_shape,
+            key_bytes: self.key_bytes,
             multi_get: self.multi_get,
             multi_put: self.multi_put,
             train_on: self.train_on,

@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use crate::data::keys::{KEY_BYTES, Key, KeyShape};
+use crate::data::keys::{KeyRoom, Keys};
 use crate::data::values::Values;
 use crate::target::Records;
 
@@ -57,7 +57,7 @@ pub(crate) struct Forecast {
 /// The right answers of all keys of one key space.
 #[derive(Debug)]
 pub struct Oracle {
-    shape: KeyShape,
+    keys: Keys,
     first: u64,
     values: Values,
     words: Vec<AtomicU32>,
@@ -68,19 +68,14 @@ pub struct Oracle {
 
 impl Oracle {
     /// `count` keys with the numbers from `first` on, none of which exists yet.
-    pub fn new(shape: KeyShape, first: u64, count: u64, values: Values) -> Self {
-        Self::with_room(shape, first, [count, 0], values)
+    pub fn new(keys: Keys, first: u64, count: u64, values: Values) -> Self {
+        Self::with_room(keys, first, [count, 0], values)
     }
 
     /// Room for so many keys that are loaded, and so many that are inserted later.
-    pub(crate) fn with_room(
-        shape: KeyShape,
-        first: u64,
-        [loaded, inserted]: [u64; 2],
-        values: Values,
-    ) -> Self {
+    pub(crate) fn with_room(keys: Keys, first: u64, [loaded, inserted]: [u64; 2], values: Values) -> Self {
         Oracle {
-            shape,
+            keys,
             first,
             values,
             words: (0..loaded + inserted).map(|_| AtomicU32::new(0)).collect(),
@@ -111,9 +106,9 @@ impl Oracle {
         self.words.is_empty()
     }
 
-    /// How the keys look.
-    pub fn shape(&self) -> KeyShape {
-        self.shape
+    /// The keys.
+    pub fn keys(&self) -> Keys {
+        self.keys
     }
 
     /// The values of this key space.
@@ -121,16 +116,26 @@ impl Oracle {
         &self.values
     }
 
-    /// The bytes of a key.
+    /// Room for one key of this space at a time, for [`Oracle::key_in`].
+    pub fn room(&self) -> KeyRoom {
+        self.keys.room()
+    }
+
+    /// The bytes of a key, in room that this oracle gave.
     #[inline]
-    pub fn key(&self, index: u64) -> Key {
-        self.shape.key(self.first + index)
+    pub fn key_in<'a>(&self, index: u64, room: &'a mut KeyRoom) -> &'a [u8] {
+        room.key(self.first + index)
+    }
+
+    /// The bytes of a key.
+    pub fn key(&self, index: u64) -> Vec<u8> {
+        self.keys.key(self.first + index)
     }
 
     /// The key with these bytes, if it belongs to the key space.
     #[inline]
     pub fn index(&self, key: &[u8]) -> Option<u64> {
-        let index = self.shape.number(key)?.wrapping_sub(self.first);
+        let index = self.keys.number(key)?.wrapping_sub(self.first);
         (index < self.len()).then_some(index)
     }
 
@@ -251,13 +256,17 @@ impl Oracle {
         })
     }
 
-    /// The keys that a scan of `limit` records from `index` on may meet, where the shape tells: in decimal order they
-    /// follow by number.
+    /// The keys that a scan of `limit` records from `index` on may meet, if keys are in the order of their numbers.
     pub(crate) fn expected_in_scan(&self, index: u64, limit: u64) -> std::ops::Range<u64> {
-        match self.shape {
-            KeyShape::Decimal => index..(index + limit).min(self.len()),
-            KeyShape::Random => index..index,
+        match self.is_in_order() {
+            true => index..(index + limit).min(self.len()),
+            false => index..index,
         }
+    }
+
+    /// Whether the keys are in the order of their numbers.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.keys.are_in_order(self.first + self.len())
     }
 
     /// Checks a scan of `limit` records from key `index` on, before which the words `before` of
@@ -369,14 +378,40 @@ impl Oracle {
         Forecast { version, place }
     }
 
-    /// Live keys, and the bytes of their keys and values.
-    pub fn live(&self) -> (u64, u64) {
-        (0..self.len()).map(|index| (index, self.observe(index))).filter(|(_, word)| word.live()).fold(
-            (0, 0),
-            |(keys, bytes), (index, word)| {
-                (keys + 1, bytes + (KEY_BYTES + self.values.len(index, word.version())) as u64)
-            },
-        )
+    /// The live keys.
+    pub fn live(&self) -> Live {
+        let words = (0..self.len()).map(|index| (index, self.observe(index)));
+        words.filter(|(_, word)| word.live()).fold(Live::default(), |sum, (index, word)| {
+            let key_bytes = self.keys.len(self.first + index) as u64;
+            sum.plus(Live { keys: 1, key_bytes, value_bytes: self.values.len(index, word.version()) as u64 })
+        })
+    }
+}
+
+/// Live keys.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Live {
+    /// How many.
+    pub keys: u64,
+    /// Bytes of the keys.
+    pub key_bytes: u64,
+    /// Bytes of their values.
+    pub value_bytes: u64,
+}
+
+impl Live {
+    /// Both together.
+    pub(crate) fn plus(self, other: Live) -> Live {
+        Live {
+            keys: self.keys + other.keys,
+            key_bytes: self.key_bytes + other.key_bytes,
+            value_bytes: self.value_bytes + other.value_bytes,
+        }
+    }
+
+    /// Bytes of keys and values.
+    pub fn raw_bytes(&self) -> u64 {
+        self.key_bytes + self.value_bytes
     }
 }
 
@@ -388,6 +423,7 @@ fn passes(filter: Option<&[u8]>, value: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::keys::KeyShape;
     use crate::data::values::ValueBytes;
     use std::sync::Arc;
 
@@ -395,7 +431,7 @@ mod tests {
         let corpus: Arc<Vec<u8>> = Arc::new((0..4_000u32).flat_map(|i| i.to_le_bytes()).collect());
         let region = 0..corpus.len();
         let values = Values::new(corpus, region, ValueBytes { min: 16, max: 16 }, 1).unwrap();
-        Oracle::new(KeyShape::Decimal, 0, 100, values)
+        Oracle::new(Keys::new(KeyShape::Decimal, None), 0, 100, values)
     }
 
     fn put(oracle: &Oracle, index: u64) -> Vec<u8> {
@@ -445,7 +481,7 @@ mod tests {
         oracle.finish(5);
         let gone = oracle.observe(5);
         assert!(oracle.accepts(5, gone, None) && !oracle.accepts(5, gone, Some(&old)));
-        assert_eq!(oracle.live(), (0, 0));
+        assert_eq!(oracle.live(), Live::default());
     }
 
     #[test]

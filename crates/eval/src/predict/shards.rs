@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use super::sharding::{Map, Sharding};
-use crate::data::keys::KeyShape;
+use crate::data::keys::{KeyShape, Keys};
 use crate::inputs::{Inputs, Number, above_0, error_of, within};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
@@ -107,12 +107,13 @@ fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32)
     let mut keys = vec![0.0f64; shards as usize];
     let mut asked = vec![0.0f64; shards as usize];
     let mut moved = 0u32;
+    let mut room = Keys::new(KeyShape::Decimal, None).room();
     for (number, &requests) in (0..).zip(requests) {
-        let key = KeyShape::Decimal.key(number);
-        let shard = now.shard(&key, seed);
+        let key = room.key(number);
+        let shard = now.shard(key, seed);
         keys[shard as usize] += 1.0;
         asked[shard as usize] += f64::from(requests);
-        moved += u32::from(grown.shard(&key, seed) != shard);
+        moved += u32::from(grown.shard(key, seed) != shard);
     }
     let most = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
     let all = f64::from(cluster.requests);

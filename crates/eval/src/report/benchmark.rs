@@ -62,7 +62,7 @@ impl Names {
     fn of(all: &[Configuration]) -> Self {
         let parts: [fn(&RunSpec) -> String; 5] = [
             |spec| spec.workload.name.clone(),
-            |spec| format!("values of {} B", spec.value_bytes),
+            RunSpec::values_in_words,
             |spec| spec.value_order.to_string(),
             |spec| format!("{} thread(s)", spec.threads),
             |spec| format!("{} processor(s)", spec.cpus.len()),
@@ -206,7 +206,7 @@ fn scalings<'a>(all: &[Runs<'a>]) -> Vec<Scaled<'a>> {
             }
             None => {
                 let spec = runs.spec;
-                let title = format!("Scaling, {}, values of {} B", spec.workload.name, spec.value_bytes);
+                let title = format!("Scaling, {}, {}", spec.workload.name, spec.values_in_words());
                 scalings.push((title, vec![(name.clone(), *runs)], name));
             }
         }

@@ -6,7 +6,7 @@
 use serde_json::Value as Json;
 
 use crate::bench::{Configuration, Unavailable};
-use crate::run::measurement::{Latency, Measurement};
+use crate::run::measurement::{Latency, Measurement, Replayed};
 use crate::run::spec::RunSpec;
 use crate::suites::published::PublishedNames;
 
@@ -152,6 +152,9 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     let own = |cell| if measured.servers.is_some() { Cell::Missing } else { cell };
     let modelled = Some(&measured.modelled).filter(|modelled| modelled.jobs > 0);
     let settled = measured.settled;
+    let replayed = measured.replayed.as_ref();
+    // A trace leaves no choice of these.
+    let chosen = |setting| if replayed.is_some() { Cell::Missing } else { Cell::Text(setting) };
     let options = &spec.options;
     let published = spec.is_published.then(|| PublishedNames::of(spec));
     let (run, codec) = match &published {
@@ -220,11 +223,11 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("adoptions_measured", Cell::count(measured.adoptions)),
         ("offered_qps", Cell::number(measured.offered_rate(spec.pace), 0)),
         ("target", Cell::Text(spec.target.clone())),
-        ("key_shape", Cell::Text(spec.key_shape.to_string())),
-        ("value_bytes", Cell::Text(spec.value_bytes.to_string())),
+        ("key_shape", chosen(spec.key_shape.to_string())),
+        ("value_bytes", chosen(spec.value_bytes.to_string())),
         ("corpus", Cell::text(Some(&spec.corpus))),
         ("train_on", Cell::Text(spec.train_on.to_string())),
-        ("distribution", Cell::Text(spec.distribution.to_string())),
+        ("distribution", chosen(spec.distribution.to_string())),
         ("multi_get", Cell::Count(spec.multi_get as i64)),
         ("multi_put", Cell::Count(spec.multi_put as i64)),
         ("landing_bytes", Cell::count(spec.landing_bytes.map(|bytes| bytes as u64))),
@@ -252,7 +255,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("modelled_memo_bytes", modelled.map_or(Cell::Missing, |m| Cell::Count(m.memo_bytes as i64))),
         ("files", Cell::count(counters.files)),
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
-        ("value_order", Cell::Text(spec.value_order.to_string())),
+        ("value_order", chosen(spec.value_order.to_string())),
         ("after_cpu_sec", Cell::number(measured.servers.and_then(|servers| servers.after_cpu_sec), 3)),
         ("disk_read_bytes", Cell::count(machine.disk_bytes(|disk| disk.read_bytes))),
         ("disk_written_bytes", Cell::count(machine.disk_bytes(|disk| disk.written_bytes))),
@@ -263,6 +266,17 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("page_cache_bytes", Cell::count(machine.page_cache_bytes)),
         ("watts", Cell::number(machine.watts(), 1)),
         ("processors", own(Cell::Count(spec.processors() as i64))),
+        (
+            "key_bytes",
+            Cell::count(spec.key_space().bytes().filter(|_| replayed.is_none()).map(|bytes| bytes as u64)),
+        ),
+        ("trace", Cell::text(replayed.map(|replayed| replayed.file.as_str()))),
+        ("trace_bytes", Cell::count(replayed.map(|replayed| replayed.file_bytes))),
+        ("trace_hash", Cell::text(replayed.map(|replayed| replayed.file_hash.as_str()))),
+        ("trace_speed", Cell::number(spec.trace().and_then(|trace| trace.speed), 6)),
+        ("trace_requests", Cell::count(replayed.map(|replayed| replayed.requests))),
+        ("trace_skipped", Cell::count(replayed.map(|replayed| replayed.skipped))),
+        ("hit_pct", Cell::number(replayed.and_then(Replayed::hit_pct), 3)),
         ("status", Cell::Text("measured".into())),
     ]
 }

@@ -98,7 +98,7 @@ fn json(outcome: &Outcome) -> String {
 }
 
 /// Columns of the table of speed: name and unit.
-const SPEED: [(&str, &str); 9] = [
+const SPEED: [(&str, &str); 10] = [
     ("speed", ""),
     ("ops", "k/s"),
     ("ops", "k/CPU-s"),
@@ -108,6 +108,7 @@ const SPEED: [(&str, &str); 9] = [
     ("read", "p99 us"),
     ("write", "p50 us"),
     ("write", "p99 us"),
+    ("hits", "%"),
 ];
 /// Columns of the table of memory.
 const MEMORY: [(&str, &str); 9] = [
@@ -288,6 +289,7 @@ fn speed(row: &Row, configuration: &Configuration, first: &Row) -> [String; SPEE
         three_digits(figure(row, "read_p99_us")),
         three_digits(figure(row, "write_p50_us")),
         three_digits(figure(row, "write_p99_us")),
+        number(row, "hit_pct", 1),
     ]
 }
 
@@ -353,6 +355,12 @@ fn distinct(outcome: &Outcome, setting: impl Fn(&RunSpec) -> String) -> String {
     listed(&all)
 }
 
+/// Lengths of the keys of a run.
+fn key_bytes(spec: &RunSpec) -> String {
+    let keys = spec.key_space();
+    keys.bytes().map_or_else(|| format!("up to {}", keys.bytes_max()), |bytes| bytes.to_string())
+}
+
 fn title(plan: &Plan, outcome: &Outcome) -> String {
     let several =
         if plan.instances > 1 { format!(" in each of {} stores", plan.instances) } else { String::new() };
@@ -368,11 +376,22 @@ fn title(plan: &Plan, outcome: &Outcome) -> String {
     let rounds =
         if plan.rounds == 1 { "1 round".into() } else { format!("median of {} rounds", plan.rounds) };
     let window = distinct(outcome, RunSpec::window_in_words);
+    if outcome.configurations.iter().all(|one| one.spec.trace().is_some()) {
+        let speed = |spec: &RunSpec| match spec.trace().and_then(|trace| trace.speed) {
+            None => "as fast as answers come".to_owned(),
+            Some(speed) => format!("at {speed} times the speed of the trace, whatever the answers"),
+        };
+        return format!(
+            "keys and lengths of values of the trace, values from {}; requests come {}; {rounds} of {window}",
+            plan.corpus,
+            distinct(outcome, speed)
+        );
+    }
     format!(
         "{} {} keys of {} B{several}, values of {} B from {}{halves} ({}), {}{batches}; {rounds} of {window}",
         distinct(outcome, |spec| grouped(spec.keys as f64, 0)),
         distinct(outcome, |spec| spec.key_shape.to_string()),
-        crate::data::keys::KEY_BYTES,
+        distinct(outcome, key_bytes),
         distinct(outcome, |spec| spec.value_bytes.to_string()),
         plan.corpus,
         listed(&plan.value_orders),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::meters::machine::MachineUse;
 use crate::meters::{Growth, ModelledWork, Usage};
+use crate::results::table::grouped;
 use crate::run::saturation::Saturation;
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
@@ -106,6 +107,73 @@ impl ServersCpu {
     }
 }
 
+/// What was replayed of a trace. Counts are those of the window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replayed {
+    /// The file of the trace.
+    pub file: String,
+    /// Its bytes.
+    pub file_bytes: u64,
+    /// XXH3 of them in 128 bits, in hexadecimal digits.
+    pub file_hash: String,
+    /// Requests that were read of it.
+    pub requests: u64,
+    /// Requests by the trace's names of operations.
+    pub operations: Vec<(String, u64)>,
+    /// Requests to read a value.
+    pub gets: u64,
+    /// Those that found one.
+    pub hits: u64,
+    /// Puts after a get that found nothing.
+    pub fills: u64,
+    /// Requests to change a value that found none, and so wrote nothing.
+    pub without_key: u64,
+    /// Requests that the target cannot do.
+    pub skipped: u64,
+    /// Values whose lifetime was left out.
+    pub lifetimes: u64,
+    /// Requests whose key has another length than the trace says.
+    pub altered_keys: u64,
+    /// Why the trace ended before its end: file, line, field and what is wrong.
+    pub fault: Option<String>,
+}
+
+impl Replayed {
+    /// Hits of all gets, in per cent.
+    pub fn hit_pct(&self) -> Option<f64> {
+        (self.gets > 0).then(|| self.hits as f64 / self.gets as f64 * 100.0)
+    }
+
+    /// What readers of the figures must know.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let operations =
+            self.operations.iter().map(|(name, count)| format!("{} {name}", grouped(*count as f64, 0)));
+        let mut notes = vec![format!(
+            "{}: {} bytes, XXH3 {}; {} requests were read, and the window has {}",
+            self.file,
+            grouped(self.file_bytes as f64, 0),
+            self.file_hash,
+            grouped(self.requests as f64, 0),
+            operations.collect::<Vec<_>>().join(", ")
+        )];
+        for (count, what) in [
+            (self.lifetimes, "writes had a lifetime, which no target is told"),
+            (self.skipped, "requests were skipped, because the target has no such operation"),
+            (self.without_key, "requests to change a value found none, and wrote nothing"),
+            (self.fills, "gets that found nothing were followed by a put (--fill)"),
+            (
+                self.altered_keys,
+                "requests have keys of another length than the trace says; they are those of the file",
+            ),
+        ] {
+            if count > 0 {
+                notes.push(format!("{}: {} {what}", self.file, grouped(count as f64, 0)));
+            }
+        }
+        notes
+    }
+}
+
 /// The measurement of one run. All sums are over its instances.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
@@ -134,6 +202,9 @@ pub struct Measurement {
     /// Both at many more percentiles.
     #[serde(default)]
     pub percentiles: Percentiles,
+    /// What was replayed, for a trace.
+    #[serde(default)]
+    pub replayed: Option<Replayed>,
     /// Answers that were wrong, keys that were lost and calls that failed, in the whole run.
     pub mismatches: u64,
     /// The first of them.

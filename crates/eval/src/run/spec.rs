@@ -1,20 +1,25 @@
 //! The complete description of one run, which a child process gets.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::bench::confine::Confinement;
 use crate::data::corpus::Corpus;
-use crate::data::keys::{KEY_BYTES, KeyShape};
+use crate::data::keys::{KeyShape, Keys};
 use crate::data::values::{ValueBytes, ValueOrder};
 use crate::error::Error;
 use crate::results::table::grouped;
+use crate::target::Config;
 use crate::target::options::TargetOptions;
 use crate::workload::Workload;
 use crate::workload::distribution::Distribution;
 use crate::workload::mix::{Mix, WHOLE};
 use crate::workload::pace::Pace;
+use crate::workload::trace::TraceFile;
 
 /// Which part of the corpus is loaded before the keys that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +58,54 @@ impl std::fmt::Display for TrainOn {
     }
 }
 
+/// A trace to replay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceSpec {
+    /// Its file.
+    pub path: PathBuf,
+    /// Bytes of the file, and its hash: XXH3 in 128 bits.
+    pub file_bytes: u64,
+    /// The hash, in hexadecimal digits.
+    pub file_hash: String,
+    /// How many times faster than in the trace requests arrive, whatever the answers; `None` for a closed loop.
+    pub speed: Option<f64>,
+    /// Whether a get that finds nothing is followed by a put of the value.
+    pub fills: bool,
+}
+
+impl TraceSpec {
+    /// Reads a file once, to know which one it is, and checks that it begins like a trace.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not begin so.
+    pub fn of(path: &Path, speed: Option<f64>, fills: bool) -> Result<Self, Error> {
+        let mut trace =
+            TraceSpec { path: path.to_owned(), file_bytes: 0, file_hash: String::new(), speed, fills };
+        if let Some(speed) = speed.filter(|speed| !(1e-6..=1e6).contains(speed)) {
+            return Err(Error::invalid("--speed", speed.to_string(), "give a factor, 0.000001 to 1000000"));
+        }
+        TraceFile::open(path, u32::MAX).map_err(|told| trace.wrong(told))?;
+        let (mut hash, mut part) = (Xxh3::new(), vec![0; 1 << 16]);
+        let mut file = File::open(path).map_err(|error| trace.wrong(error.to_string()))?;
+        loop {
+            match file.read(&mut part).map_err(|error| trace.wrong(error.to_string()))? {
+                0 => break,
+                bytes => {
+                    hash.update(&part[..bytes]);
+                    trace.file_bytes += bytes as u64;
+                }
+            }
+        }
+        trace.file_hash = format!("{:032x}", hash.digest128());
+        Ok(trace)
+    }
+
+    /// What is wrong with the trace.
+    pub(crate) fn wrong(&self, sentence: String) -> Error {
+        Error::Inputs { path: self.path.clone(), sentence }
+    }
+}
+
 /// One run of one target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
@@ -70,6 +123,9 @@ pub struct RunSpec {
     pub keys: u64,
     /// How keys look.
     pub key_shape: KeyShape,
+    /// Bytes of a key, or of the shortest of YCSB's; `None` for the shape's own.
+    #[serde(default)]
+    pub key_bytes: Option<usize>,
     /// Keys per read call; 1 means single gets.
     pub multi_get: usize,
     /// Values per write call.
@@ -134,6 +190,9 @@ const KEYS_MAX: u64 = 2_000_000_000;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000;
 
 impl RunSpec {
+    /// The longest window.
+    pub(crate) const SECONDS_MAX: f64 = 86_400.0;
+
     /// The number of processors that the run may use.
     pub(crate) fn processors(&self) -> usize {
         match self.cpus.len() {
@@ -152,6 +211,7 @@ impl RunSpec {
             threads: 1,
             keys: 50_000,
             key_shape: KeyShape::Decimal,
+            key_bytes: None,
             multi_get: 1,
             multi_put: 1,
             value_bytes: ValueBytes { min: 128, max: 128 },
@@ -187,10 +247,21 @@ impl RunSpec {
             keys: own.keys.unwrap_or(self.keys),
             operations: own.operations.or(self.operations),
             key_shape: own.key_shape.unwrap_or(self.key_shape),
+            key_bytes: own.key_bytes.or(self.key_bytes),
             distribution: own.distribution.unwrap_or(self.distribution),
             pace: own.pace.unwrap_or(self.pace),
+            seconds: own.seconds.unwrap_or(self.seconds),
+            warmup_seconds: own.warmup_seconds.unwrap_or(self.warmup_seconds),
             workload,
             ..self
+        }
+    }
+
+    /// How long values are.
+    pub(crate) fn values_in_words(&self) -> String {
+        match self.trace() {
+            Some(_) => "values of the trace".into(),
+            None => format!("values of {} B", self.value_bytes),
         }
     }
 
@@ -198,6 +269,7 @@ impl RunSpec {
     pub(crate) fn window_in_words(&self) -> String {
         match self.operations {
             Some(operations) => format!("{} operations", grouped(operations as f64, 0)),
+            None if self.trace().is_some() && self.seconds >= Self::SECONDS_MAX => "the whole trace".into(),
             None => format!("{} s", self.seconds),
         }
     }
@@ -258,12 +330,18 @@ impl RunSpec {
             return wrong("--background-threads", threads.to_string(), "give 0 to 64");
         }
         self.options.check()?;
+        self.check_window()
+    }
+
+    /// Checks what is done in the window, and for how long.
+    fn check_window(&self) -> Result<(), Error> {
+        let wrong = |what, given: String, expected: &str| Err(Error::invalid(what, given, expected));
         for (what, seconds, least) in [
             ("--seconds", self.seconds, 0.01),
             ("--warmup", self.warmup_seconds, 0.0),
             ("--settle", self.settle_seconds, 0.0),
         ] {
-            if !(least..=86_400.0).contains(&seconds) {
+            if !(least..=Self::SECONDS_MAX).contains(&seconds) {
                 return wrong(what, seconds.to_string(), "give seconds, up to 86400");
             }
         }
@@ -285,7 +363,41 @@ impl RunSpec {
                  were inserted last",
             );
         }
-        self.pace.check(&self.workload)
+        let lengths = Keys::lengths(self.key_shape);
+        match (self.key_bytes.filter(|bytes| !lengths.contains(bytes)), self.trace()) {
+            (Some(bytes), _) => {
+                let (shape, least, most) = (self.key_shape, lengths.start(), lengths.end());
+                wrong("--key-bytes", bytes.to_string(), &format!("{shape} keys have {least} to {most} bytes"))
+            }
+            (None, Some(_)) => self.check_replay(),
+            (None, None) => self.pace.check(&self.workload),
+        }
+    }
+
+    /// Checks what a trace leaves no choice of.
+    fn check_replay(&self) -> Result<(), Error> {
+        let chosen = [
+            ("--multi-get", self.multi_get != 1),
+            ("--multi-put", self.multi_put != 1),
+            ("--instances", self.instances != 1),
+            ("--train-on", self.train_on != TrainOn::All),
+            ("--until-steady", self.until_steady),
+            ("--saturate", matches!(self.pace, Pace::Saturated(_))),
+            ("--rate", !matches!(self.pace, Pace::Closed | Pace::Saturated(_))),
+        ];
+        match chosen.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => {
+                let expected =
+                    "a trace has requests of its own, one after the other; leave out one of the two";
+                Err(Error::invalid(option, self.workload.name.clone(), expected))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The trace that is replayed, if one is.
+    pub(crate) fn trace(&self) -> Option<&TraceSpec> {
+        self.workload.settings.trace.as_ref()
     }
 
     /// The keys that one store can take in besides those that are loaded.
@@ -337,13 +449,42 @@ impl RunSpec {
         }
     }
 
-    /// Bytes of the keys and values that one store is loaded with, about.
+    /// How a target is to be opened, without the right answers.
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            target: self.target.clone(),
+            codec: self.codec.clone(),
+            landing_bytes: self.landing_bytes,
+            background: self.background,
+            background_threads: self.background_threads,
+            raw_bytes: self.raw_bytes(),
+            instances: self.instances,
+            is_replay: self.trace().is_some(),
+            options: self.options.clone(),
+            ..Config::default()
+        }
+    }
+
+    /// Bytes of the keys and values that one store is loaded with, about. Nobody knows those of a trace: enough that
+    /// RocksDB has its own sizes of files.
     pub(crate) fn raw_bytes(&self) -> u64 {
+        const OF_TRACE: u64 = 8 << 30;
+        if self.trace().is_some() {
+            return OF_TRACE;
+        }
         let spaces = match self.train_on {
             TrainOn::All => 1,
             TrainOn::FirstHalf => 2,
         };
-        spaces * self.keys * (KEY_BYTES as u64 + (self.value_bytes.min + self.value_bytes.max) / 2)
+        // YCSB's hashes have 19 digits in nine of ten keys.
+        spaces
+            * self.keys
+            * (self.key_space().bytes_max() as u64 + (self.value_bytes.min + self.value_bytes.max) / 2)
+    }
+
+    /// The keys of each store.
+    pub(crate) fn key_space(&self) -> Keys {
+        Keys::new(self.key_shape, self.key_bytes)
     }
 
     /// Reads the corpus this run needs.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::data::keys::Key;
+use crate::data::keys::{KeyList, emptied};
 use crate::data::oracle::{Forecast, Oracle, Word};
 use crate::run::clock::{Clock, SPUN_NS_MAX};
 use crate::target::{Batch, Gone, Records, Target, TargetError, Work};
@@ -64,13 +64,13 @@ impl Control {
     }
 
     #[cold]
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.enter(Phase::Stop);
         self.commander.unpark();
     }
 
     #[inline]
-    fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
             0 => Phase::WarmUp,
             1 => Phase::Measure,
@@ -90,7 +90,7 @@ struct OwnLine(AtomicU64);
 
 impl Progress {
     #[inline]
-    fn tell(&self, operations: u64) {
+    pub(crate) fn tell(&self, operations: u64) {
         self.0.0.store(operations, Ordering::Relaxed);
     }
 
@@ -118,7 +118,13 @@ impl Mistakes {
     /// Adds a call that failed.
     #[cold]
     pub(crate) fn fail(&mut self, call: &str, index: u64, error: &TargetError) {
-        self.add(|| format!("{call} of key number {index} failed: {error}"));
+        self.fail_of(call, || format!("key number {index}"), error);
+    }
+
+    /// The same for a key in words.
+    #[cold]
+    pub(crate) fn fail_of(&mut self, call: &str, key: impl FnOnce() -> String, error: &TargetError) {
+        self.add(|| format!("{call} of {} failed: {error}", key()));
         if let Some(Gone(reason)) = error.downcast_ref() {
             self.gone.get_or_insert_with(|| reason.clone());
         }
@@ -192,8 +198,10 @@ pub(crate) struct Worker<'a, T: Target> {
 pub(crate) struct Buffers<T: Target> {
     pub(crate) tally: Tally,
     pub(crate) progress: Progress,
-    value: Vec<u8>,
-    keys: Vec<Key>,
+    pub(crate) value: Vec<u8>,
+    keys: KeyList,
+    /// Empty between calls: the keys as the target gets them.
+    asked: Vec<&'static [u8]>,
     pending: Vec<(u64, Word)>,
     /// When the first key of the batch came.
     batch_arrival: Option<u64>,
@@ -214,12 +222,18 @@ struct Inserts {
 }
 
 impl<T: Target> Buffers<T> {
-    pub(crate) fn new(multi_get: usize, value_bytes_max: usize, scan_max: usize) -> Self {
+    pub(crate) fn new(
+        multi_get: usize,
+        key_bytes_max: usize,
+        value_bytes_max: usize,
+        scan_max: usize,
+    ) -> Self {
         Buffers {
             tally: Tally::new(),
             progress: Progress::default(),
             value: Vec::with_capacity(value_bytes_max),
-            keys: Vec::with_capacity(multi_get),
+            keys: KeyList::with_room(multi_get, key_bytes_max),
+            asked: Vec::with_capacity(multi_get),
             pending: Vec::with_capacity(multi_get),
             batch_arrival: None,
             batch: T::Batch::default(),
@@ -239,7 +253,10 @@ impl<T: Target> Buffers<T> {
 #[derive(Default)]
 struct Writes<'a> {
     indices: Vec<u64>,
-    records: Vec<(Key, &'a [u8])>,
+    keys: KeyList,
+    values: Vec<&'a [u8]>,
+    /// Empty between calls: the records as the target gets them.
+    records: Vec<(&'static [u8], &'a [u8])>,
     /// When the first of them came.
     arrival: Option<u64>,
 }
@@ -259,6 +276,7 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut writes = Writes::default();
         let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.target.work());
+        let mut room = self.oracle.room();
         loop {
             for slot in &mut plan {
                 *slot = self.plan();
@@ -287,10 +305,11 @@ impl<'a, T: Target> Worker<'a, T> {
                     None => None,
                     Some(arrivals) => Some(arrivals.wait(&mut self.chooser, control)),
                 };
+                let key = self.oracle.key_in(index, &mut room);
                 match operation {
-                    Operation::Read if self.multi_get == 1 => self.read(index, forecast, arrival),
-                    Operation::Write if self.multi_put == 1 => self.write(index, forecast, arrival),
-                    _ => self.operate(operation, index, forecast, arrival, &mut writes),
+                    Operation::Read if self.multi_get == 1 => self.read(key, index, forecast, arrival),
+                    Operation::Write if self.multi_put == 1 => self.write(key, index, forecast, arrival),
+                    _ => self.operate(operation, key, index, forecast, arrival, &mut writes),
                 }
                 if self.buffers.tally.mistakes.gone.is_some() {
                     control.stop();
@@ -304,34 +323,35 @@ impl<'a, T: Target> Worker<'a, T> {
     fn operate(
         &mut self,
         operation: Operation,
+        key: &[u8],
         index: u64,
         forecast: &Forecast,
         arrival: Option<u64>,
         writes: &mut Writes<'a>,
     ) {
         match operation {
-            Operation::Read => self.read_later(index, arrival),
-            Operation::Write => self.write_later(index, forecast, arrival, writes),
+            Operation::Read => self.read_later(key, index, arrival),
+            Operation::Write => self.write_later(key, index, forecast, arrival, writes),
             Operation::Insert => {
                 match self.multi_put {
-                    1 => self.write(index, forecast, arrival),
-                    _ => self.write_later(index, forecast, arrival, writes),
+                    1 => self.write(key, index, forecast, arrival),
+                    _ => self.write_later(key, index, forecast, arrival, writes),
                 }
                 self.buffers.inserts.done += 1;
                 self.chooser.inserted(index);
             }
             Operation::ReadModifyWrite => {
                 self.write_first(index, writes);
-                self.read_modify_write(index, forecast, arrival);
+                self.read_modify_write(key, index, forecast, arrival);
             }
             Operation::Delete => {
                 self.write_first(index, writes);
-                self.delete(index, arrival);
+                self.delete(key, index, arrival);
             }
             Operation::Scan => {
                 // It meets keys that nobody observes before.
                 self.write_all(writes);
-                self.scan(index, arrival);
+                self.scan(key, index, arrival);
             }
         }
     }
@@ -340,6 +360,7 @@ impl<'a, T: Target> Worker<'a, T> {
     pub(crate) fn read_many(&mut self, reads: u64) {
         let mut plan = [0u64; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
+        let mut room = self.oracle.room();
         let mut left = reads;
         while left > 0 && self.buffers.tally.mistakes.gone.is_none() {
             let group = left.min(PLANNED as u64);
@@ -351,7 +372,7 @@ impl<'a, T: Target> Worker<'a, T> {
                 *forecast = self.oracle.forecast(index, false);
             }
             for (forecast, &index) in forecasts.iter().zip(&plan[..group as usize]) {
-                self.read(index, forecast, None);
+                self.read(self.oracle.key_in(index, &mut room), index, forecast, None);
             }
             left -= group;
         }
@@ -433,11 +454,10 @@ impl<'a, T: Target> Worker<'a, T> {
     }
 
     #[inline]
-    fn read(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
-        let key = self.oracle.key(index);
+    fn read(&mut self, key: &[u8], index: u64, forecast: &Forecast, arrival: Option<u64>) {
         let before = self.oracle.observe(index);
         let start = self.start(arrival);
-        let found = self.target.get(&key, &mut self.buffers.value);
+        let found = self.target.get(key, &mut self.buffers.value);
         if let Some(ns) = self.elapsed_ns(start) {
             self.buffers.tally.read_ns.saturating_record(ns);
         }
@@ -453,22 +473,24 @@ impl<'a, T: Target> Worker<'a, T> {
         }
     }
 
-    fn read_later(&mut self, index: u64, arrival: Option<u64>) {
+    fn read_later(&mut self, key: &[u8], index: u64, arrival: Option<u64>) {
         if self.buffers.pending.is_empty() {
             // The first key waits longest for the batch to fill.
             self.buffers.batch_arrival = arrival;
         }
-        self.buffers.keys.push(self.oracle.key(index));
+        self.buffers.keys.push(key);
         self.buffers.pending.push((index, Word::default()));
         if self.buffers.pending.len() < self.multi_get {
             return;
         }
-        let Buffers { tally, keys, pending, batch, batch_arrival, .. } = &mut self.buffers;
+        let Buffers { tally, keys, asked, pending, batch, batch_arrival, .. } = &mut self.buffers;
+        let mut list = emptied(std::mem::take(asked));
+        list.extend(keys.iter());
         for (index, before) in pending.iter_mut() {
             *before = self.oracle.observe(*index);
         }
         let start = batch_arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw));
-        let done = self.target.multi_get(keys, batch);
+        let done = self.target.multi_get(&list, batch);
         if let Some(clock) = &self.clock {
             tally.read_ns.saturating_record(clock.delta_as_nanos(start, clock.raw()));
         }
@@ -484,16 +506,16 @@ impl<'a, T: Target> Worker<'a, T> {
             }
             Err(error) => tally.mistakes.fail("multi_get", index, &error),
         }
+        *asked = emptied(list);
         keys.clear();
         pending.clear();
     }
 
     #[inline]
-    fn write(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
-        let key = self.oracle.key(index);
+    fn write(&mut self, key: &[u8], index: u64, forecast: &Forecast, arrival: Option<u64>) {
         let value = self.oracle.begin_put_as(index, forecast);
         let start = self.start(arrival);
-        let done = self.target.put(&key, value);
+        let done = self.target.put(key, value);
         if let Some(ns) = self.elapsed_ns(start) {
             self.buffers.tally.write_ns.saturating_record(ns);
         }
@@ -507,6 +529,7 @@ impl<'a, T: Target> Worker<'a, T> {
     /// Adds a write to those that go together, and makes them once they are enough.
     fn write_later(
         &mut self,
+        key: &[u8],
         index: u64,
         forecast: &Forecast,
         arrival: Option<u64>,
@@ -516,7 +539,8 @@ impl<'a, T: Target> Worker<'a, T> {
         if writes.indices.is_empty() {
             writes.arrival = arrival;
         }
-        writes.records.push((self.oracle.key(index), self.oracle.begin_put_as(index, forecast)));
+        writes.keys.push(key);
+        writes.values.push(self.oracle.begin_put_as(index, forecast));
         writes.indices.push(index);
         if writes.indices.len() == self.multi_put {
             self.write_all(writes);
@@ -542,14 +566,17 @@ impl<'a, T: Target> Worker<'a, T> {
     fn make(&mut self, writes: &mut Writes<'a>) -> (u64, Option<u64>) {
         let Some(&first) = writes.indices.first() else { return (0, None) };
         let operations = writes.indices.len() as u64;
+        let mut records = emptied(std::mem::take(&mut writes.records));
+        records.extend(writes.keys.iter().zip(writes.values.drain(..)));
         let start = self.start(writes.arrival);
-        let done = self.target.multi_put(&writes.records);
+        let done = self.target.multi_put(&records);
         let ns = self.elapsed_ns(start);
         if let Err(error) = done {
             self.buffers.tally.mistakes.fail("multi_put", first, &error);
         }
         writes.indices.drain(..).for_each(|index| self.oracle.finish(index));
-        writes.records.clear();
+        writes.records = emptied(records);
+        writes.keys.clear();
         (operations, ns)
     }
 
@@ -559,11 +586,10 @@ impl<'a, T: Target> Worker<'a, T> {
         self.buffers
     }
 
-    fn delete(&mut self, index: u64, arrival: Option<u64>) {
-        let key = self.oracle.key(index);
+    fn delete(&mut self, key: &[u8], index: u64, arrival: Option<u64>) {
         let existed = self.oracle.begin_delete(index);
         let start = self.start(arrival);
-        let done = self.target.delete(&key);
+        let done = self.target.delete(key);
         if let Some(ns) = self.elapsed_ns(start) {
             self.buffers.tally.write_ns.saturating_record(ns);
         }
@@ -582,11 +608,10 @@ impl<'a, T: Target> Worker<'a, T> {
     }
 
     /// Reads a key and writes its next value: one operation, and one latency, which leaves out the check between them.
-    fn read_modify_write(&mut self, index: u64, forecast: &Forecast, arrival: Option<u64>) {
-        let key = self.oracle.key(index);
+    fn read_modify_write(&mut self, key: &[u8], index: u64, forecast: &Forecast, arrival: Option<u64>) {
         let before = self.oracle.observe(index);
         let start = self.start(arrival);
-        let found = self.target.get(&key, &mut self.buffers.value);
+        let found = self.target.get(key, &mut self.buffers.value);
         let read_ns = self.elapsed_ns(start);
         match found {
             Ok(found) => {
@@ -599,7 +624,7 @@ impl<'a, T: Target> Worker<'a, T> {
         }
         let value = self.oracle.begin_put(index);
         let start = self.start(None);
-        let done = self.target.put(&key, value);
+        let done = self.target.put(key, value);
         if let (Some(read_ns), Some(write_ns)) = (read_ns, self.elapsed_ns(start)) {
             self.buffers.tally.write_ns.saturating_record(read_ns + write_ns);
         }
@@ -610,16 +635,15 @@ impl<'a, T: Target> Worker<'a, T> {
         }
     }
 
-    fn scan(&mut self, index: u64, arrival: Option<u64>) {
-        let key = self.oracle.key(index);
+    fn scan(&mut self, key: &[u8], index: u64, arrival: Option<u64>) {
         let limit = self.scan_lengths.draw(|| self.chooser.unit());
         self.buffers.scanned.clear();
-        // Decimal keys are in the order of their numbers: what the scan must meet is known beforehand.
+        // If keys are in the order of their numbers, it is known beforehand which ones the scan must meet.
         let expected = self.oracle.expected_in_scan(index, limit as u64);
         self.buffers.scanned.extend(expected.map(|index| self.oracle.observe(index)));
         self.buffers.records.clear();
         let start = self.start(arrival);
-        let done = self.target.scan(&key, limit, &mut self.buffers.records);
+        let done = self.target.scan(key, limit, &mut self.buffers.records);
         if let Some(ns) = self.elapsed_ns(start) {
             self.buffers.tally.read_ns.saturating_record(ns);
         }
@@ -644,37 +668,52 @@ pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
 /// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a
 /// stall is charged to every operation that would have come meanwhile.
 struct Arrivals {
-    clock: Clock,
+    timer: Timer,
     interval_ns: f64,
-    spun_ns_max: u64,
     next_ns: f64,
-    start: u64,
 }
 
 impl Arrivals {
-    /// Threads that spin would take the processors from servers, which may be on this machine.
     fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
-        let clock = clock?.clone();
-        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
-        Some(Arrivals { interval_ns: interval_ns?, spun_ns_max, next_ns: 0.0, start: clock.raw(), clock })
+        Some(Arrivals { interval_ns: interval_ns?, next_ns: 0.0, timer: Timer::new(clock?, work) })
     }
 
     /// Waits for the next arrival and returns its time.
     fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> u64 {
         self.next_ns -= self.interval_ns * (1.0 - chooser.unit()).ln();
+        self.timer.wait_until(self.next_ns, control)
+    }
+}
+
+/// Waits for moments.
+pub(crate) struct Timer {
+    clock: Clock,
+    spun_ns_max: u64,
+    start: u64,
+}
+
+impl Timer {
+    /// Starts now. Threads that spin would take the processors from servers, which may be on this machine.
+    pub(crate) fn new(clock: &Clock, work: Work) -> Self {
+        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
+        Timer { clock: clock.clone(), spun_ns_max, start: clock.raw() }
+    }
+
+    /// Waits until so many nanoseconds have passed since the start, and returns that time of the clock.
+    pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> u64 {
         loop {
             let now = self.clock.raw();
             let elapsed = self.clock.delta_as_nanos(self.start, now);
-            if elapsed as f64 >= self.next_ns {
+            if elapsed as f64 >= at_ns {
                 // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
-                let late_ns = elapsed - self.next_ns as u64;
+                let late_ns = elapsed - at_ns as u64;
                 let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
                 return now - (late_ns as f64 * per_ns) as u64;
             }
             if control.phase() == Phase::Stop {
                 return now;
             }
-            self.clock.pause((self.next_ns - elapsed as f64) as u64, self.spun_ns_max);
+            self.clock.pause((at_ns - elapsed as f64) as u64, self.spun_ns_max);
         }
     }
 }
@@ -693,7 +732,7 @@ mod tests {
             let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
             let pause_ns = |_| {
                 let start = Instant::now();
-                arrivals.clock.pause(WAIT_NS, arrivals.spun_ns_max);
+                arrivals.timer.clock.pause(WAIT_NS, arrivals.timer.spun_ns_max);
                 start.elapsed().as_nanos() as u64
             };
             (0..10).map(pause_ns).min().unwrap()

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
-use crate::data::keys::KeyShape;
+use crate::data::keys::Keys;
 use crate::data::values::Values;
 use crate::servers::resp::{self, SILENCE_MAX};
 
@@ -40,7 +40,7 @@ pub(crate) struct Load {
 
 /// The keys and values.
 pub(crate) struct Records<'a> {
-    pub(crate) shape: KeyShape,
+    pub(crate) keys: Keys,
     pub(crate) values: &'a Values,
 }
 
@@ -48,9 +48,9 @@ impl Records<'_> {
     fn encode(&self, call: Call, out: &mut Vec<u8>) {
         match call {
             Call::Set(key, version) => {
-                resp::request(&[b"SET", &self.shape.key(key), self.values.slice(key, version)], out);
+                resp::request(&[b"SET", &self.keys.room().key(key), self.values.slice(key, version)], out);
             }
-            Call::Get(key, _) => resp::request(&[b"GET", &self.shape.key(key)], out),
+            Call::Get(key, _) => resp::request(&[b"GET", &self.keys.room().key(key)], out),
         }
     }
 
@@ -210,6 +210,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use super::*;
+    use crate::data::keys::KeyShape;
     use crate::data::values::ValueBytes;
 
     const KEYS: u64 = 50;
@@ -261,7 +262,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let count = AtomicU64::new(0);
         let values = values();
-        let records = Records { shape: KeyShape::Decimal, values: &values };
+        let records = Records { keys: Keys::new(KeyShape::Decimal, None), values: &values };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::scope(|scope| {

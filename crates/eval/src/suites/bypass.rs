@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::meters::Meters;
 use crate::run::clock::Clock;
+use crate::run::every_key::{check_absent, check_all, load};
+use crate::run::has_not_ended;
 use crate::run::measurement::Latency;
+use crate::run::spaces::{config, live, spaces};
 use crate::run::spec::RunSpec;
 use crate::run::worker::{Buffers, Mistakes, Worker};
-use crate::run::{check_absent, check_all, config, has_not_ended, live, load, spaces};
 use crate::target::{Config, Target, TargetError};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::scan::ScanLengths;
@@ -106,7 +108,7 @@ pub(crate) fn run<T: Target>(
     let spaces = all_spaces.first().expect("a checked run has at least one store");
     let clock = Clock::new();
     let law = KeyLaw::new(run.distribution, run.keys);
-    let buffers = Buffers::<T>::new(1, run.value_bytes.max as usize, 1);
+    let buffers = Buffers::<T>::new(1, 0, run.value_bytes.max as usize, 1);
     let intervals = Vec::with_capacity(INTERVALS_RESERVED);
     let empty = meters.memory();
     let fail = |action| {
@@ -142,7 +144,7 @@ pub(crate) fn run<T: Target>(
     };
     let (intervals, jump, buffers) = phases(spec, &target, worker, intervals, progress);
     let held_bytes = meters.memory().since(empty).held_bytes;
-    let (_, raw_bytes) = live(&all_spaces);
+    let raw_bytes = live(&all_spaces).raw_bytes();
 
     progress("checking every key");
     check_all(&target, &spaces.measured, &mut mistakes);

@@ -64,6 +64,7 @@ pub(crate) mod tests {
             options: TargetOptions::default(),
             rounds: 1,
             keys: 50_000,
+            key_bytes: None,
             key_shape: usual.key_shape,
             multi_get: 1,
             multi_put: 1,

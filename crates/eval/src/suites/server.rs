@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use crate::data::corpus::Corpus;
-use crate::data::keys::{KEY_BYTES, KeyShape};
+use crate::data::keys::{KEY_BYTES, KeyShape, Keys};
 use crate::data::values::{ValueBytes, ValueOrder, Values};
 use crate::error::Error;
 use crate::results::row::{Cell, Row, median};
@@ -119,6 +119,12 @@ struct Setting {
     shape: KeyShape,
 }
 
+impl Setting {
+    fn keys(&self) -> Keys {
+        Keys::new(self.shape, None)
+    }
+}
+
 /// One phase of one server in one round.
 #[derive(Debug, Clone, PartialEq)]
 struct Measured {
@@ -165,6 +171,11 @@ impl ServerPlan {
         }
         if self.requests == 0 || self.rounds == 0 || self.rounds > 1_000 {
             return wrong("--requests", self.requests.to_string(), "give at least one, in 1 to 1000 rounds");
+        }
+        if let Some(shape) =
+            self.key_shapes.iter().find(|shape| Keys::new(**shape, None).bytes() != Some(KEY_BYTES))
+        {
+            return wrong("--key-shape", shape.to_string(), "give decimal or random");
         }
         match self.value_bytes.iter().find(|bytes| !(1..=1 << 20).contains(*bytes)) {
             Some(bytes) => wrong("--value-bytes", bytes.to_string(), "give 1 to 1048576"),
@@ -235,7 +246,7 @@ fn one_round(
     if round % 2 == 1 {
         order.reverse();
     }
-    let records = Records { shape: setting.shape, values };
+    let records = Records { keys: setting.keys(), values };
     for phase in phases {
         for &number in &order {
             let (server, name) = (&servers[number], phase.name(plan));

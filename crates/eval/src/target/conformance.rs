@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::data::keys::KeyShape;
+use crate::data::keys::{KEY_BYTES_MAX, KeyShape, Keys};
 use crate::data::oracle::Oracle;
 use crate::data::values::{ValueBytes, Values};
+use crate::run::every_key::{check_all, load};
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Worker};
-use crate::run::{check_all, load};
 use crate::target::{Config, Target};
 use crate::workload::LoadOrder;
 use crate::workload::distribution::{Distribution, KeyLaw};
@@ -28,41 +28,61 @@ const MIXED_OPERATIONS: u64 = 2_000;
 /// Runs the suite with a target of this name and a codec. The suite leaves out operations that the target refuses. The
 /// error names the first fault.
 pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
-    for shape in [KeyShape::Decimal, KeyShape::Random] {
-        for bytes in [ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 }] {
-            let what = |step: &str, error: String| {
-                format!("{step} ({shape} keys, values of {bytes} bytes): {error}")
-            };
-            let oracle = Arc::new(Oracle::with_room(shape, 0, [KEYS, INSERTS_MAX], values(bytes)));
-            let config = Config {
-                target: target.into(),
-                codec: codec.into(),
-                instances: 1,
-                raw_bytes: RAW_BYTES,
-                oracles: vec![Arc::clone(&oracle)],
-                ..Config::default()
-            };
-            let target = T::open(&config).map_err(|error| what("opening", error.to_string()))?;
-            empty_store_has_nothing(&target, &oracle).map_err(|error| what("an empty store", error))?;
-            let mut mistakes = Mistakes::default();
-            load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
-            target.loaded().map_err(|error| what("loading", error.to_string()))?;
-            check_all(&target, &oracle, &mut mistakes);
-            verdict(mistakes).map_err(|error| what("loading", error))?;
-            for threads in [1, 3] {
-                for at_once in [1, 16] {
-                    verdict(mixed(&target, &oracle, threads, at_once)).map_err(|error| {
-                        what(&format!("{threads} threads, {at_once} keys per call"), error)
-                    })?;
-                }
-            }
-            target.settle().map_err(|error| what("settling", error.to_string()))?;
-            let mut mistakes = Mistakes::default();
-            check_all(&target, &oracle, &mut mistakes);
-            verdict(mistakes).map_err(|error| what("after settling", error))?;
-        }
+    let (fixed, any) = (ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 });
+    for (shape, key_bytes, value_bytes) in [
+        (KeyShape::Decimal, None, fixed),
+        (KeyShape::Decimal, None, any),
+        (KeyShape::Random, None, fixed),
+        (KeyShape::Random, None, any),
+        (KeyShape::Decimal, Some(40), any),
+        (KeyShape::Random, Some(KEY_BYTES_MAX), fixed),
+        (KeyShape::Ycsb, None, any),
+    ] {
+        let keys = Keys::new(shape, key_bytes);
+        check_with::<T>(target, codec, keys, value_bytes).map_err(|(step, error)| {
+            let bytes = key_bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
+            format!("{step} ({shape} keys{bytes}, values of {value_bytes} bytes): {error}")
+        })?;
     }
     Ok(())
+}
+
+/// The same with one kind of keys and values. The error has the step, and the first fault.
+fn check_with<T: Target>(
+    target: &str,
+    codec: &str,
+    keys: Keys,
+    bytes: ValueBytes,
+) -> Result<(), (String, String)> {
+    fn at<E: ToString>(step: &str) -> impl Fn(E) -> (String, String) {
+        move |error| (step.to_owned(), error.to_string())
+    }
+    let oracle = Arc::new(Oracle::with_room(keys, 0, [KEYS, INSERTS_MAX], values(bytes)));
+    let config = Config {
+        target: target.into(),
+        codec: codec.into(),
+        instances: 1,
+        raw_bytes: RAW_BYTES,
+        oracles: vec![Arc::clone(&oracle)],
+        ..Config::default()
+    };
+    let target = T::open(&config).map_err(at("opening"))?;
+    empty_store_has_nothing(&target, &oracle).map_err(at("an empty store"))?;
+    let mut mistakes = Mistakes::default();
+    load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
+    target.loaded().map_err(at("loading"))?;
+    check_all(&target, &oracle, &mut mistakes);
+    verdict(mistakes).map_err(at("loading"))?;
+    for threads in [1, 3] {
+        for at_once in [1, 16] {
+            let step = format!("{threads} threads, {at_once} keys per call");
+            verdict(mixed(&target, &oracle, threads, at_once)).map_err(at(&step))?;
+        }
+    }
+    target.settle().map_err(at("settling"))?;
+    let mut mistakes = Mistakes::default();
+    check_all(&target, &oracle, &mut mistakes);
+    verdict(mistakes).map_err(at("after settling"))
 }
 
 fn values(bytes: ValueBytes) -> Values {
@@ -126,7 +146,7 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     clock: None,
                     interval_ns: None,
                     quota: Some(MIXED_OPERATIONS),
-                    buffers: Buffers::<T>::new(at_once, 0, 0),
+                    buffers: Buffers::<T>::new(at_once, 0, 0, 0),
                 };
                 let control = &control;
                 scope.spawn(move || worker.run(control))

@@ -6,7 +6,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::data::keys::Key;
 use crate::servers::function::{Fault, Function, PIPELINE_MAX, unexpected};
 use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, WATCHED};
 use crate::servers::process::{wait_until_quiet, work_of_tree};
@@ -138,7 +137,7 @@ impl Target for ExecTarget {
     }
 
     /// A pipeline of GETs.
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         let mut out = Vec::new();
         for keys in keys.chunks(PIPELINE_MAX) {
@@ -171,7 +170,7 @@ impl Target for ExecTarget {
     }
 
     /// A pipeline of PUTs.
-    fn multi_put(&self, records: &[(Key, &[u8])]) -> Result<(), TargetError> {
+    fn multi_put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError> {
         let word = self.storing();
         let mut out = Vec::new();
         for records in records.chunks(PIPELINE_MAX) {

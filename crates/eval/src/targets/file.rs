@@ -2,14 +2,15 @@
 //!
 //! Each key has a slot of whole blocks, at the place of its number: there is no index to read and nothing to compact.
 //! A read is one `pread`, a write one `pwrite`, and a delete reads the slot and writes a tombstone. A slot has the
-//! number of the run, the version, the length, the key, and the value:
+//! number of the run, the version, the lengths, the key, and the value:
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 8 | number of the run, so that nothing that was there before is taken for a value |
 //! | 4 | version: how often the slot was written |
 //! | 4 | length of the value; all ones for a tombstone |
-//! | 16 | the key |
+//! | 4 | length of the key |
+//! | that | the key |
 //!
 //! Sixteen neighbouring slots share a lock, so that no reader sees a slot that is half written.
 
@@ -19,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::data::keys::{KEY_BYTES, Key, KeyShape};
 use crate::data::oracle::Oracle;
 use crate::medium::{Access, Aligned, BLOCK_BYTES, Medium};
 use crate::target::{Answers, Config, Records, Target, TargetError};
@@ -31,7 +31,8 @@ const SCHEME: &str = "file:";
 const FDATASYNC: &str = "+fdatasync";
 const OVERWRITE: &str = "+overwrite";
 
-const HEADER_BYTES: usize = 8 + 4 + 4 + KEY_BYTES;
+/// Without the key.
+const HEADER_BYTES: usize = 8 + 4 + 4 + 4;
 const DELETED: u32 = u32::MAX;
 /// Slots behind one lock, which a scan reads at once.
 const GROUP: usize = 16;
@@ -128,12 +129,14 @@ impl FileTarget {
         if found == 0 {
             return Ok(None);
         }
-        let (key, value) = bytes[HEADER_BYTES - KEY_BYTES..].split_at(KEY_BYTES);
+        let says = |length: u32| format!("slot {slot} of the medium says {length} bytes");
+        let key_bytes = number(16);
+        let parted = bytes[HEADER_BYTES..].split_at_checked(key_bytes as usize);
+        let (key, value) = parted.ok_or_else(|| says(key_bytes))?;
         match number(12) {
             DELETED => Ok(Some((key, None))),
             length => {
-                let value = value.get(..length as usize);
-                let value = value.ok_or_else(|| format!("slot {slot} of the medium says {length} bytes"))?;
+                let value = value.get(..length as usize).ok_or_else(|| says(length))?;
                 Ok(Some((key, Some(value))))
             }
         }
@@ -147,9 +150,11 @@ impl FileTarget {
             bytes[8..12].copy_from_slice(&next.to_le_bytes());
             let length = value.map_or(DELETED, |value| value.len() as u32);
             bytes[12..16].copy_from_slice(&length.to_le_bytes());
-            bytes[16..HEADER_BYTES].copy_from_slice(key);
+            bytes[16..HEADER_BYTES].copy_from_slice(&(key.len() as u32).to_le_bytes());
+            let (room, rest) = bytes[HEADER_BYTES..].split_at_mut(key.len());
+            room.copy_from_slice(key);
             if let Some(value) = value {
-                bytes[HEADER_BYTES..HEADER_BYTES + value.len()].copy_from_slice(value);
+                rest[..value.len()].copy_from_slice(value);
             }
             self.medium.write((slot * self.slot_bytes) as u64, bytes)?;
             self.written_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -179,8 +184,8 @@ impl FileTarget {
         })
     }
 
-    fn order(&self) -> Option<KeyShape> {
-        self.oracles.first().map(|oracle| oracle.shape())
+    fn is_in_order(&self) -> bool {
+        self.oracles.iter().all(|oracle| oracle.is_in_order())
     }
 }
 
@@ -198,6 +203,12 @@ impl Target for FileTarget {
         if config.instances > 1 {
             return Err("it is one medium; leave out --instances".into());
         }
+        if config.is_replay {
+            return Err(
+                "it has slots for keys that are known beforehand, and a trace has others; leave out --trace"
+                    .into(),
+            );
+        }
         config.options.take_only(&[])?;
         Ok(Medium::check(&path, access)?)
     }
@@ -206,8 +217,9 @@ impl Target for FileTarget {
         Self::check(config)?;
         let Address { path, is_durable, access } = config.target.parse()?;
         let keys: u64 = config.oracles.iter().map(|oracle| oracle.len()).sum();
-        let value_bytes = config.oracles.iter().map(|oracle| oracle.values().bytes_max()).max().unwrap_or(0);
-        let slot_bytes = |block_bytes: usize| (HEADER_BYTES + value_bytes).next_multiple_of(block_bytes);
+        let record = |oracle: &Arc<Oracle>| oracle.keys().bytes_max() + oracle.values().bytes_max();
+        let record_bytes = config.oracles.iter().map(record).max().unwrap_or(0);
+        let slot_bytes = |block_bytes: usize| (HEADER_BYTES + record_bytes).next_multiple_of(block_bytes);
         // A device with larger blocks than usual is opened for what these need.
         let bytes = keys * slot_bytes(BLOCK_BYTES) as u64;
         let medium = Medium::open(&path, bytes, access)?;
@@ -238,7 +250,7 @@ impl Target for FileTarget {
         })
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         keys.iter().try_for_each(|key| self.look_up(key, |found| batch.push(found)))
     }
@@ -270,7 +282,7 @@ impl Target for FileTarget {
         Ok(existed)
     }
 
-    /// Reads slots in their order, which is that of decimal keys.
+    /// Reads slots in their order, which is that of the numbers of keys.
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
         if let Some(reason) = self.refuses(Operation::Scan) {
             return Err(reason.into());
@@ -298,10 +310,9 @@ impl Target for FileTarget {
     }
 
     fn refuses(&self, operation: Operation) -> Option<String> {
-        let is_random = operation == Operation::Scan && self.order() == Some(KeyShape::Random);
-        is_random.then(|| {
-            "its slots are in the order of the numbers of keys, which random keys do not have; leave scan out of \
-             --mix, or give --key-shape decimal"
+        (operation == Operation::Scan && !self.is_in_order()).then(|| {
+            "its slots are in the order of the numbers of keys, which these keys do not have; leave scan out of --mix, \
+             or give --key-shape decimal"
                 .into()
         })
     }
@@ -327,6 +338,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::data::keys::{KeyShape, Keys};
     use crate::data::values::{ValueBytes, Values};
 
     fn config(path: &std::path::Path, words: &str) -> Config {
@@ -335,7 +347,7 @@ mod tests {
         let values = Values::new(corpus, region, ValueBytes { min: 0, max: 5_000 }, 1).unwrap();
         Config {
             target: format!("{SCHEME}{}{words}", path.display()),
-            oracles: vec![Arc::new(Oracle::new(KeyShape::Decimal, 0, 100, values))],
+            oracles: vec![Arc::new(Oracle::new(Keys::new(KeyShape::Decimal, None), 0, 100, values))],
             ..Config::default()
         }
     }

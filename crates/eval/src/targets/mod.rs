@@ -2,7 +2,6 @@
 //! function in a process of its own, and a target that costs nothing.
 
 mod btreemap;
-mod btreemap_inline;
 mod exec;
 mod file;
 mod hashmap;
@@ -11,8 +10,7 @@ mod null;
 mod resp;
 mod skiplist;
 
-pub use btreemap::BTreeMapTarget;
-pub use btreemap_inline::BTreeMapInlineTarget;
+pub use btreemap::{BTreeMapInlineTarget, BTreeMapTarget};
 pub use exec::ExecTarget;
 pub(crate) use exec::NAME as EXEC_NAME;
 pub use file::FileTarget;

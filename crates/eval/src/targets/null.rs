@@ -6,7 +6,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::data::keys::{Key, KeyShape};
 use crate::data::oracle::Oracle;
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
@@ -14,7 +13,7 @@ use crate::target::{Answers, Config, Records, Target, TargetError};
 #[derive(Debug)]
 pub struct NullTarget {
     oracles: Vec<Arc<Oracle>>,
-    sorted: OnceLock<Vec<Key>>,
+    sorted: OnceLock<Vec<Vec<u8>>>,
 }
 
 impl NullTarget {
@@ -29,14 +28,14 @@ impl NullTarget {
         oracle.current(index)
     }
 
-    fn sorted(&self) -> &[Key] {
+    fn sorted(&self) -> &[Vec<u8>] {
         self.sorted.get_or_init(|| {
-            let mut keys: Vec<Key> = self
+            let mut keys: Vec<Vec<u8>> = self
                 .oracles
                 .iter()
                 .flat_map(|oracle| (0..oracle.len()).map(|index| oracle.key(index)))
                 .collect();
-            if self.oracles.iter().any(|oracle| oracle.shape() == KeyShape::Random) {
+            if !self.oracles.iter().all(|oracle| oracle.is_in_order()) {
                 keys.sort_unstable();
             }
             keys
@@ -61,7 +60,7 @@ impl Target for NullTarget {
         Ok(found.is_some())
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         for key in keys {
             batch.push(self.current(key));
@@ -77,6 +76,11 @@ impl Target for NullTarget {
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
         Ok(self.find(key).is_some_and(|(oracle, index)| oracle.existed(index)))
+    }
+
+    /// Nobody knows the keys of a trace, so every look-up in it misses.
+    fn may_forget(&self) -> bool {
+        self.oracles.is_empty()
     }
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {

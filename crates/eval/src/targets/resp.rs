@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, address_of, host_and_port, own_processors};
 use crate::servers::resp::{Connection, Reply};
@@ -136,6 +135,8 @@ pub struct RespTarget {
     /// The keys to remove in the end.
     oracles: Vec<Arc<Oracle>>,
     server: Option<LocalServers>,
+    /// Whether it evicts keys when its memory is full.
+    evicts: bool,
 }
 
 impl RespTarget {
@@ -190,8 +191,11 @@ impl Target for RespTarget {
         let Address { host, port, database: number } = config.target.parse()?;
         let socket = address_of(&host, port)?;
         let database = Database { socket, number, idle: Mutex::default() };
+        let limit = database.info("memory", "maxmemory").filter(|bytes| bytes != "0");
+        let policy = database.info("memory", "maxmemory_policy").filter(|policy| policy != "noeviction");
         match database.len()? {
             0 => Ok(RespTarget {
+                evicts: limit.is_some() && policy.is_some(),
                 database,
                 oracles: config.oracles.clone(),
                 server: LocalServers::at(&[socket]),
@@ -216,7 +220,7 @@ impl Target for RespTarget {
     }
 
     /// A pipeline of GETs.
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         self.database.ask(|connection| {
             for keys in keys.chunks(PIPELINE_MAX) {
@@ -235,7 +239,7 @@ impl Target for RespTarget {
     }
 
     /// A pipeline of SETs.
-    fn multi_put(&self, records: &[(Key, &[u8])]) -> Result<(), TargetError> {
+    fn multi_put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError> {
         self.database.ask(|connection| {
             for records in records.chunks(PIPELINE_MAX) {
                 records.iter().for_each(|(key, value)| connection.add(&[b"SET", key, value]));
@@ -256,6 +260,10 @@ impl Target for RespTarget {
 
     fn refuses(&self, operation: Operation) -> Option<String> {
         (operation == Operation::Scan).then(|| NO_SCAN.to_owned())
+    }
+
+    fn may_forget(&self) -> bool {
+        self.evicts
     }
 
     fn loaded(&self) -> Result<(), TargetError> {

@@ -5,7 +5,6 @@ use std::sync::{PoisonError, RwLock};
 
 use crossbeam_skiplist::SkipMap;
 
-use crate::data::keys::Key;
 use crate::target::{Answers, Config, Records, Target, TargetError};
 
 /// An uncompressed lock-free ordered map.
@@ -38,10 +37,10 @@ impl Target for SkipListTarget {
         Ok(entry.is_some())
     }
 
-    fn multi_get(&self, keys: &[Key], batch: &mut Answers) -> Result<(), TargetError> {
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         for key in keys {
-            match self.map.get(key.as_slice()) {
+            match self.map.get(*key) {
                 Some(entry) => {
                     batch.push(Some(&entry.value().read().unwrap_or_else(PoisonError::into_inner)));
                 }

@@ -18,6 +18,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
+use crate::data::fnv;
 use crate::error::Error;
 use crate::workload::permutation::Permutation;
 use crate::workload::zipf::{DEFAULT_THETA, SteepZipf, Zipf};
@@ -166,13 +167,6 @@ impl fmt::Display for Distribution {
             }
         }
     }
-}
-
-/// YCSB's hash of an item: FNV-1a in 64 bits of its little-endian bytes, without the sign.
-fn fnv_hash64(item: u64) -> u64 {
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = item.to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix);
-    (hash as i64).unsigned_abs()
 }
 
 #[derive(Debug)]
@@ -336,7 +330,7 @@ impl Chooser {
         let Chooser { law, random, steps, newest, growing, thread, threads, shift, .. } = self;
         loop {
             let key = match (&*law.law, &*growing) {
-                (Law::YcsbZipfian { zipf, places }, _) => Some(fnv_hash64(zipf.rank(unit(random))) % places),
+                (Law::YcsbZipfian { zipf, places }, _) => Some(fnv::hash64(zipf.rank(unit(random))) % places),
                 (Law::Steep(zipf, scatter), _) => {
                     Some((scatter.at(zipf.rank(|| unit(random))) + *shift) % law.keys)
                 }

@@ -5,7 +5,7 @@
 //! of keys stays: `get` and `gets` read; `set`, `add`, `cas`, `prepend` and `append` write a whole value; `incr` and
 //! `decr` read and write; `delete` deletes. The notes of a row say what a run leaves out.
 
-use crate::data::keys::KEY_BYTES;
+use crate::data::keys::{KeyShape, Keys};
 use crate::data::values::ValueBytes;
 use crate::workload::distribution::Distribution;
 use crate::workload::mix::Mix;
@@ -49,6 +49,9 @@ impl Profile {
         let bytes = ValueBytes { min: self.value_bytes, max: self.value_bytes };
         Workload {
             settings: Settings {
+                key_bytes: Keys::lengths(KeyShape::Decimal)
+                    .contains(&self.key_bytes)
+                    .then_some(self.key_bytes),
                 value_bytes: Some(bytes),
                 distribution: Some(distribution),
                 ..Settings::default()
@@ -62,8 +65,9 @@ impl Profile {
         let Profile { name, key_bytes, lifetimes, .. } = self;
         let mut notes =
             vec![format!("{name}: values do not expire; their lifetimes were {lifetimes} (time:share)")];
-        if *key_bytes != KEY_BYTES {
-            notes.push(format!("{name}: keys have {KEY_BYTES} B; the cluster's had {key_bytes}"));
+        let lengths = Keys::lengths(KeyShape::Decimal);
+        if !lengths.contains(key_bytes) {
+            notes.push(format!("{name}: keys have {} B; the cluster's had {key_bytes}", lengths.start()));
         }
         if self.alpha.is_none() {
             notes.push(format!("{name}: the cluster's skew is not published; every key is requested alike"));
@@ -122,11 +126,15 @@ mod tests {
 
     #[test]
     fn what_a_run_leaves_out_is_noted() {
-        let notes = named("twitter-cluster43").unwrap().notes.join("\n");
-        for words in
-            ["lifetimes were 8h:1.00", "keys have 16 B; the cluster's had 44", "skew is not published"]
-        {
-            assert!(notes.contains(words), "{words}: {notes}");
+        let notes = |cluster: &str| named(cluster).unwrap().notes.join("\n");
+        for (cluster, words) in [
+            ("twitter-cluster43", "lifetimes were 8h:1.00"),
+            ("twitter-cluster43", "skew is not published"),
+            ("twitter-cluster45", "keys have 16 B; the cluster's had 10"),
+        ] {
+            assert!(notes(cluster).contains(words), "{words}: {}", notes(cluster));
         }
+        assert!(!notes("twitter-cluster43").contains("keys have"));
+        assert_eq!(named("twitter-cluster43").unwrap().settings.key_bytes, Some(44));
     }
 }

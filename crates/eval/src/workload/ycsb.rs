@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::data::keys::KeyShape;
+use crate::data::keys::{KEY_BYTES_MAX, KeyShape};
 use crate::data::values::ValueBytes;
 use crate::error::Error;
 use crate::workload::distribution::{Distribution, EXPONENTIAL_FRACTION, EXPONENTIAL_PERCENTILE};
@@ -23,10 +23,8 @@ use crate::workload::{LoadOrder, Settings, Workload};
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// More fields, or longer ones, make no value that fits.
 const NUMBER_MAX: u64 = 2_000_000_000;
-/// Digits of a decimal key.
-const KEY_DIGITS: u64 = 12;
-/// Digits of YCSB's longest hash: shorter ones are padded to more.
-const HASH_DIGITS: u64 = 19;
+/// Bytes of a key before its digits.
+const KEY_PREFIX_BYTES: u64 = 4;
 
 /// The published workloads, without the numbers of records and operations: these are 1,000 there.
 const PRESETS: [(&str, &str); 7] = [
@@ -200,11 +198,13 @@ impl Properties {
             settings: Settings {
                 keys: records,
                 operations: self.number("operationcount", 1)?,
-                key_shape: Some(if is_ordered { KeyShape::Decimal } else { KeyShape::Random }),
+                key_shape: Some(if is_ordered { KeyShape::YcsbOrdered } else { KeyShape::Ycsb }),
+                key_bytes: self.key_bytes()?,
                 value_bytes: Some(self.value_bytes()?),
                 distribution: Some(self.distribution()?),
                 threads: self.number("threadcount", 1)?,
                 pace: target.map(|rate| Pace::Rate(rate as f64)),
+                ..Settings::default()
             },
             notes: Vec::new(),
         })
@@ -303,20 +303,25 @@ impl Properties {
 
     /// Whether keys are in the order of their insertion.
     fn is_ordered(&self) -> Result<bool, String> {
-        let is_ordered = match self.get("insertorder") {
-            None => false,
-            Some(property) => match property.value.as_str() {
-                "hashed" => false,
-                "ordered" => true,
-                _ => return Err(property.wrong("known: hashed, ordered")),
-            },
-        };
-        let digits = if is_ordered { KEY_DIGITS } else { HASH_DIGITS };
+        let Some(property) = self.get("insertorder") else { return Ok(false) };
+        match property.value.as_str() {
+            "hashed" => Ok(false),
+            "ordered" => Ok(true),
+            _ => Err(property.wrong("known: hashed, ordered")),
+        }
+    }
+
+    /// Bytes of the shortest key, if zeros pad it.
+    fn key_bytes(&self) -> Result<Option<usize>, String> {
+        const DIGITS_MAX: u64 = KEY_BYTES_MAX as u64 - KEY_PREFIX_BYTES;
         match (self.get("zeropadding"), self.number("zeropadding", 0)?) {
-            (Some(property), Some(padding)) if padding > digits => {
-                Err(property.wrong(&format!("keys have {digits} digits here; give so many or fewer")))
+            (Some(property), Some(digits)) if digits > DIGITS_MAX => {
+                Err(property
+                    .wrong(&format!("keys have at most {DIGITS_MAX} digits here; give so many or fewer")))
             }
-            _ => Ok(is_ordered),
+            (_, digits) => {
+                Ok(digits.filter(|digits| *digits > 1).map(|digits| (KEY_PREFIX_BYTES + digits) as usize))
+            }
         }
     }
 }
@@ -410,6 +415,7 @@ mod tests {
         }
         let slides = preset("mbwu-slides").unwrap();
         assert_eq!(slides.settings.value_bytes, Some(ValueBytes { min: 4096, max: 4096 }));
+        assert_eq!(slides.settings.key_bytes, Some(16));
         assert_eq!((slides.load, slides.mix.read), (LoadOrder::Sequential, WHOLE / 2));
     }
 
@@ -417,17 +423,19 @@ mod tests {
     fn a_file_is_read_as_java_reads_it() {
         let text = "! comment\n  recordcount : 20\nfieldcount 2\nfieldlength=\\\n  7\nfieldlength=8\n\
                     threadcount=3\ntarget=500\nrequestdistribution=hotspot\nhotspotopnfraction=0.9\n\
-                    insertorder=ordered\nminscanlength=2\nmaxscanlength=9\nscanlengthdistribution=zipfian\n\
-                    exporter=x\nmeasurement.interval=both\nwriteallfields=false";
+                    insertorder=ordered\nzeropadding=6\nminscanlength=2\nmaxscanlength=9\n\
+                    scanlengthdistribution=zipfian\nexporter=x\nmeasurement.interval=both\nwriteallfields=false";
         let workload = read(text).unwrap();
         let settings = Settings {
             keys: Some(20),
             operations: None,
-            key_shape: Some(KeyShape::Decimal),
+            key_shape: Some(KeyShape::YcsbOrdered),
+            key_bytes: Some(10),
             value_bytes: Some(ValueBytes { min: 16, max: 16 }),
             distribution: Some(Distribution::Hot { keys_pct: 20.0, share_pct: 90.0 }),
             threads: Some(3),
             pace: Some(Pace::Rate(500.0)),
+            ..Settings::default()
         };
         assert_eq!(workload.settings, settings);
         assert_eq!(workload.scan, ScanLength { min: 2, max: 9, prefers_short: true });
@@ -452,7 +460,7 @@ mod tests {
             ("minscanlength=5\nmaxscanlength=4", "line 1, minscanlength=5: give at most"),
             ("scanlengthdistribution=latest", "known: uniform, zipfian"),
             ("insertorder=random", "known: hashed, ordered"),
-            ("insertorder=ordered\nzeropadding=13", "line 2, zeropadding=13: keys have 12 digits"),
+            ("insertorder=ordered\nzeropadding=247", "line 2, zeropadding=247: keys have at most 246 digits"),
             ("recordcount=5\ninsertcount=4", "line 2, insertcount=4: a run loads all records"),
             ("maxexecutiontime=60", "give --seconds"),
             ("workload=site.ycsb.workloads.TimeSeriesWorkload", "only YCSB's CoreWorkload"),

@@ -1,0 +1,248 @@
+//! The timed window: warm-up, the operating threads, and what the meters said of it.
+//!
+//! A window ends by the clock, or by the count of its operations where the run asks for one. A count gives the same
+//! work on every machine, so that a busy one can only make the window longer.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::thread;
+use std::time::Instant;
+
+use crate::meters::machine::{MachineUse, Reading};
+use crate::meters::{Meters, ModelledWork, Usage};
+use crate::run::clock::Clock;
+use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu};
+use crate::run::spec::RunSpec;
+use crate::run::steady::Steadiness;
+use crate::run::worker::{Buffers, Control, Mistakes, Phase};
+use crate::target::{Counters, Target, Work};
+
+/// When a window ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum End {
+    /// After so many operations, over all threads.
+    Operations(u64),
+    /// After so many seconds.
+    Seconds(f64),
+    /// When its throughput is steady, or after so many seconds.
+    Steady(f64),
+}
+
+/// The results of a timed window.
+pub(crate) struct Window {
+    pub(crate) operations: u64,
+    pub(crate) read: Option<Latency>,
+    pub(crate) write: Option<Latency>,
+    pub(crate) percentiles: Percentiles,
+    pub(crate) wall_sec: f64,
+    pub(crate) usage: Usage,
+    pub(crate) servers: Option<ServersCpu>,
+    pub(crate) modelled: ModelledWork,
+    pub(crate) counters: Counters,
+    pub(crate) machine: MachineUse,
+    pub(crate) samples: Vec<Sample>,
+    /// Whether the throughput was steady, for a window that waited for that.
+    pub(crate) steadiness: Option<Steadiness>,
+}
+
+impl Window {
+    /// A window of so many seconds in which nobody has counted operations yet.
+    pub(crate) fn without_operations(wall_sec: f64, usage: Usage, modelled: ModelledWork) -> Self {
+        Window {
+            operations: 0,
+            read: None,
+            write: None,
+            percentiles: Percentiles::default(),
+            wall_sec,
+            usage,
+            servers: None,
+            modelled,
+            counters: Counters::default(),
+            machine: MachineUse::default(),
+            samples: Vec::new(),
+            steadiness: None,
+        }
+    }
+}
+
+impl Window {
+    /// Adds what the workers have counted.
+    fn count<T: Target>(&mut self, workers: &mut [Buffers<T>]) {
+        let [first, others @ ..] = workers else { return };
+        for other in others {
+            first.tally.add(&other.tally);
+        }
+        self.operations = first.tally.operations;
+        self.read = Latency::of(&first.tally.read_ns);
+        self.write = Latency::of(&first.tally.write_ns);
+        self.percentiles = Percentiles::of(&first.tally.read_ns, &first.tally.write_ns);
+    }
+}
+
+/// The targets of a run, and the meters that are read before and after a window.
+pub(crate) struct Timed<'a, T: Target> {
+    pub(crate) spec: &'a RunSpec,
+    pub(crate) meters: &'a Meters,
+    /// The clock of latencies, if they are taken.
+    pub(crate) clock: Option<&'a Clock>,
+    /// The clock of the window's length.
+    pub(crate) wall: &'a Clock,
+    pub(crate) targets: &'a [T],
+    /// The orders of `--perf-control`.
+    pub(crate) perf: Option<&'a File>,
+}
+
+/// What the meters said when a window began.
+struct Begin {
+    recording: io::Result<()>,
+    machine: Reading,
+    counters: Counters,
+    work: Work,
+    wall: u64,
+    usage: Usage,
+    modelled: ModelledWork,
+}
+
+impl<T: Target> Timed<'_, T> {
+    /// Warm-up and one timed window with so many workers, which `worker` makes. Their buffers are lent and come back.
+    pub(crate) fn window<W: FnOnce(&Control) -> Buffers<T> + Send>(
+        &self,
+        buffers: &mut Vec<Buffers<T>>,
+        workers: u64,
+        end: End,
+        mut worker: impl FnMut(u64, Buffers<T>) -> W,
+    ) -> Window {
+        let control = Control::default();
+        let mut used: Vec<Buffers<T>> = buffers.drain(..workers as usize).collect();
+        let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
+        let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
+        // Without a warm-up the first operation belongs to the window.
+        let begun = (self.spec.warmup_seconds == 0.0).then(|| self.begin(&control));
+        let mut window = thread::scope(|scope| {
+            let mut handles: Vec<_> = (0..workers)
+                .zip(used.drain(..))
+                .map(|(number, buffers)| {
+                    let (worker, control) = (worker(number, buffers), &control);
+                    scope.spawn(move || worker(control))
+                })
+                .collect();
+            let begin = begun.unwrap_or_else(|| {
+                control.wait(self.spec.warmup_seconds);
+                self.begin(&control)
+            });
+            let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
+                handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            let (mut samples, mut steadiness) = (Vec::new(), None);
+            match end {
+                End::Operations(_) => used.extend(handles.drain(..).map(joined)),
+                End::Seconds(seconds) => {
+                    samples = sampled(&control, seconds, &begin.machine, done, |_| false)
+                }
+                End::Steady(seconds_max) => {
+                    samples = sampled(&control, seconds_max, &begin.machine, done, |samples| {
+                        let verdict = Steadiness::of(&throughputs(samples));
+                        steadiness = Some(verdict);
+                        matches!(verdict, Steadiness::Steady { .. })
+                    });
+                }
+            }
+            control.enter(Phase::Stop);
+            let window = Window { samples, steadiness, ..self.ended(&begin) };
+            used.extend(handles.drain(..).map(joined));
+            let answered = self.work();
+            if let Some(first) = used.first_mut() {
+                self.rest(begin.recording, &mut first.tally.mistakes);
+            }
+            let servers = ServersCpu::between(begin.work, answered, self.work());
+            Window { servers, counters: self.counters().since(&begin.counters), ..window }
+        });
+        window.count(&mut used);
+        buffers.append(&mut used);
+        window
+    }
+
+    fn begin(&self, control: &Control) -> Begin {
+        let recording = self.order_perf("enable");
+        let begin = Begin {
+            recording,
+            machine: Reading::now(),
+            counters: self.counters(),
+            work: self.work(),
+            wall: self.wall.raw(),
+            usage: Usage::now(),
+            modelled: (self.meters.modelled)(),
+        };
+        control.enter(Phase::Measure);
+        begin
+    }
+
+    /// What the meters say when the workers have been told to stop.
+    fn ended(&self, begin: &Begin) -> Window {
+        let wall_sec = self.wall.delta_as_nanos(begin.wall, self.wall.raw()) as f64 / 1e9;
+        let (usage, modelled) =
+            (Usage::now().since(begin.usage), (self.meters.modelled)().since(begin.modelled));
+        let machine = Reading::now().since(&begin.machine);
+        Window { machine, ..Window::without_operations(wall_sec, usage, modelled) }
+    }
+
+    /// Lets the servers come to rest, and a `perf record` that was told to record stop then.
+    fn rest(&self, recording: io::Result<()>, mistakes: &mut Mistakes) {
+        for target in self.targets {
+            if let Err(error) = target.rest() {
+                mistakes.add(|| format!("the servers did not come to rest: {error}"));
+            }
+        }
+        if let Err(error) = recording.and_then(|()| self.order_perf("disable")) {
+            mistakes.add(|| format!("the file of --perf-control took no order: {error}"));
+        }
+    }
+
+    fn order_perf(&self, order: &str) -> io::Result<()> {
+        self.perf.map_or(Ok(()), |mut perf| perf.write_all(format!("{order}\n").as_bytes()))
+    }
+
+    fn work(&self) -> Work {
+        self.targets.first().map_or(Work::Here, T::work)
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+    }
+}
+
+/// Operations per second of each part of a window.
+fn throughputs(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().map(|sample| sample.operations as f64 / sample.machine.sec.max(1e-9)).collect()
+}
+
+/// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
+/// up to four times a second. `begin` is what the meters said at the begin.
+fn sampled(
+    control: &Control,
+    seconds: f64,
+    begin: &Reading,
+    done: impl Fn() -> u64,
+    mut is_enough: impl FnMut(&[Sample]) -> bool,
+) -> Vec<Sample> {
+    const SAMPLES_LEAST: f64 = 240.0;
+    const INTERVAL_SEC: std::ops::RangeInclusive<f64> = 0.25..=1.0;
+    let start = Instant::now();
+    let interval_sec = (seconds / SAMPLES_LEAST).clamp(*INTERVAL_SEC.start(), *INTERVAL_SEC.end());
+    let (mut samples, mut before, mut done_before) = (Vec::new(), begin.clone(), 0);
+    for number in 1.. {
+        // The rest of a window that is no whole interval belongs to the last one.
+        let ends = number as f64 * interval_sec;
+        let is_last = ends + interval_sec > seconds;
+        let at = if is_last { seconds } else { ends };
+        control.wait(at - start.elapsed().as_secs_f64());
+        let (now, done_now) = (Reading::now(), done());
+        let (operations, machine) = (done_now.saturating_sub(done_before), now.since(&before));
+        samples.push(Sample { operations, machine });
+        (before, done_before) = (now, done_now);
+        if is_last || control.is_stopped() || is_enough(&samples) {
+            break;
+        }
+    }
+    samples
+}

@@ -295,7 +295,7 @@ impl Target for CqlTarget {
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
         batch.clear();
         let answers = match &self.rows {
-            Rows::Records => self.cluster.ask_all(&self.select, keys.iter().map(|key| (key.as_slice(),)))?,
+            Rows::Records => self.cluster.ask_all(&self.select, keys.iter().map(|key| (*key,)))?,
             Rows::Timeseries(series, numbers) => {
                 let readings =
                     keys.iter().map(|key| reading(series, numbers, key)).collect::<Result<Vec<_>, _>>()?;

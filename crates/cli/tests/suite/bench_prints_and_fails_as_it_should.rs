@@ -121,6 +121,29 @@ fn figures_agree_with_each_other() {
 }
 
 #[test]
+fn keys_have_the_length_that_was_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let medium = format!("file:{}", folder.path().join("medium").display());
+    let targets = format!("store,btreemap,btreemap-inline,hashmap,skiplist,null,{medium}");
+    let usual = ["--mix", "read=60,write=30,delete=10", "--multi-get", "4", "--multi-put", "4"];
+    for (shape, bytes) in [("decimal", "44"), ("random", "250"), ("ycsb-ordered", "23"), ("ycsb", "40")] {
+        let asked = ["--target", targets.as_str(), "--key-shape", shape, "--key-bytes", bytes];
+        let rows = rows(&[&usual[..], &asked].concat());
+        assert_eq!(rows.len(), 7);
+        for row in rows {
+            assert_eq!(
+                (row["mismatches"].as_str(), row["key_bytes"].as_str()),
+                ("0", bytes),
+                "{}",
+                row["run"]
+            );
+            let each = number(&row, "raw_bytes") / number(&row, "keys");
+            assert_eq!(each, 128.0 + bytes.parse::<f64>().unwrap());
+        }
+    }
+}
+
+#[test]
 fn rounds_have_a_spread() {
     let [row] =
         rows(&["--workload", "read_only", "--target", "null", "--rounds", "2", "--operations", "100000"])
@@ -278,7 +301,8 @@ fn a_property_file_of_ycsb_is_a_workload() {
         ("threads", "2"),
         ("operations", "5000"),
         ("value_bytes", "60"),
-        ("key_shape", "random"),
+        ("key_shape", "ycsb"),
+        ("key_bytes", "NA"),
         ("distribution", "ycsb-latest"),
         ("mismatches", "0"),
     ] {
@@ -313,8 +337,8 @@ fn named_workloads_are_listed() {
     let printed = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(output.status.success(), "{printed}");
     for words in [
-        "twitter-cluster17, zipfian:2.1106, values of 212 B, 1 thread",
-        "keys have 16 B; the cluster's had 96",
+        "twitter-cluster17, zipfian:2.1106, keys of 19 B, values of 212 B, 1 thread",
+        "twitter-cluster14, zipfian:1.2959, keys of 96 B, values of 414 B, 1 thread",
     ] {
         assert!(printed.contains(words), "{words}: {printed}");
     }
@@ -407,7 +431,9 @@ fn bad_requests_end_with_2_and_one_sentence() {
         (&["--threads", "0"], "give 1 to 1024"),
         (&["--cpus", "4096"], "processors"),
         (&["--value-bytes", "9..1"], "or a range"),
-        (&["--key-shape", "uuid"], "decimal, random"),
+        (&["--key-shape", "uuid"], "decimal, random, ycsb, ycsb-ordered"),
+        (&["--key-bytes", "15"], "decimal keys have 16 to 250 bytes"),
+        (&["--key-bytes", "251", "--key-shape", "ycsb"], "ycsb keys have 5 to 250 bytes"),
         (&["--distribution", "zipfian:0"], "above 0"),
         (&["--distribution", "latest", "--mix", "read=90,insert=10"], "give ycsb-latest"),
         (&["--workload-file", "no/such/file"], "cannot read no/such/file"),

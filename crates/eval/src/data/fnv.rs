@@ -1,7 +1,7 @@
 //! YCSB's hash of a number, and back: FNV-1a in 64 bits of its little-endian bytes, without the sign.
 //!
-//! A step of FNV-1a is `state = (state ^ byte) * PRIME`, and the prime is 2^40 + 435. Without its lowest byte, a state is
-//! a sum in which each byte before has a term of its own: byte `c` of the state before gives `435 * c / 256` and a
+//! A step of FNV-1a is `state = (state ^ byte) * PRIME`, and the prime is 2^40 + 435. Without its lowest byte, a state
+//! is a sum in which each byte before has a term of its own: byte `c` of the state before gives `435 * c / 256` and a
 //! multiple of 2^32. The next step multiplies that by 435 again. So the low 32 bits have the first three bytes of a
 //! number as the digits of a number system, and four bytes can be read from a hash without a search.
 

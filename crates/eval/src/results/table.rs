@@ -243,6 +243,9 @@ fn group(plan: &Plan, configuration: &Configuration) -> String {
     if own.distribution.is_some() {
         words += &format!(", {}", spec.distribution);
     }
+    if own.key_bytes.is_some() {
+        words += &format!(", keys of {} B", key_bytes(spec));
+    }
     if plan.value_bytes.len() > 1 || own.value_bytes.is_some() {
         words += &format!(", values of {} B", spec.value_bytes);
     }

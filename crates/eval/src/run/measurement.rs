@@ -158,7 +158,10 @@ impl Replayed {
         )];
         for (count, what) in [
             (self.lifetimes, "writes had a lifetime, which no target is told"),
-            (self.skipped, "requests were skipped, because the target has no such operation"),
+            (
+                self.skipped,
+                "requests were skipped: the target has no such operation, or the value would be longer than the corpus",
+            ),
             (self.without_key, "requests to change a value found none, and wrote nothing"),
             (self.fills, "gets that found nothing were followed by a put (--fill)"),
             (

@@ -47,7 +47,7 @@ pub(crate) fn run<T: Target>(
     let mut buffers: Vec<Buffers<T>> = (0..spec.threads).map(|_| Buffers::new(1, 0, 1 << 16, 0)).collect();
     let mut parts: Vec<Part> = (0..spec.threads).map(|_| Part::default()).collect();
     let perf = perf_control(spec)?;
-    let (feeder, inboxes) = Feeder::new(spec.threads as usize, trace.speed);
+    let (mut feeder, inboxes) = Feeder::new(spec.threads as usize, trace.speed);
     let mut run = Run::<T>::open(spec, meters, progress, std::iter::once(spec.config()))?;
     if let Some(reason) = run.targets[0].refuses(Operation::Write) {
         return Err(failed(spec, DID_NOT_OPEN)(reason.into()));
@@ -57,7 +57,7 @@ pub(crate) fn run<T: Target>(
     progress("replaying");
     let wall = Clock::system();
     let stage = Stage { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), trace, values: &values };
-    let (window, fed) = stage.replay(&mut file, feeder, inboxes, &mut parts, &mut buffers);
+    let (window, fed) = stage.replay(&mut file, &mut feeder, inboxes, &mut parts, &mut buffers);
     let live = parts.iter().map(|part| part.ledger.live()).fold(Live::default(), Live::plus);
     for worker in buffers {
         run.mistakes.merge(worker.tally.mistakes);
@@ -143,7 +143,7 @@ impl<T: Target> Stage<'_, T> {
     fn replay(
         &self,
         file: &mut TraceFile,
-        feeder: Feeder,
+        feeder: &mut Feeder,
         inboxes: Vec<Inbox>,
         parts: &mut [Part],
         buffers: &mut Vec<Buffers<T>>,

@@ -110,7 +110,15 @@ impl Feeder {
     }
 
     /// Reads a trace up to its end, to a fault, to so many requests, or until the workers are gone.
-    pub(crate) fn feed(mut self, trace: &mut TraceFile, requests_max: u64) -> Fed {
+    /// The queues end then. Empty batches are kept, so that their memory is neither taken from the store's nor added.
+    pub(crate) fn feed(&mut self, trace: &mut TraceFile, requests_max: u64) -> Fed {
+        let fed = self.read(trace, requests_max);
+        self.boxes.clear();
+        self.held = Batch::default();
+        fed
+    }
+
+    fn read(&mut self, trace: &mut TraceFile, requests_max: u64) -> Fed {
         let tick_ns = trace.layout().tick_ns();
         let (mut fed, mut first_ns, mut now_ns) = (Fed::default(), None, 0);
         while fed.requests < requests_max {
@@ -235,7 +243,7 @@ mod tests {
         let path = folder.path().join("trace");
         std::fs::write(&path, text).unwrap();
         let mut trace = TraceFile::open(Path::new(&path), 1_000).unwrap();
-        let (feeder, inboxes) = Feeder::new(workers, speed);
+        let (mut feeder, inboxes) = Feeder::new(workers, speed);
         std::thread::scope(|scope| {
             let read = |inbox: Inbox| {
                 let mut all = Vec::new();

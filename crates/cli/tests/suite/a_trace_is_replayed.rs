@@ -19,14 +19,14 @@ fn twitter(requests: u64) -> String {
     text
 }
 
-fn file<'a>(folder: &'a Path, name: &str, bytes: &[u8]) -> String {
+fn file(folder: &Path, name: &str, bytes: &[u8]) -> String {
     let path = folder.join(name);
     std::fs::write(&path, bytes).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 fn rows(arguments: &[&str]) -> Vec<serde_json::Value> {
-    let text = printed(&[&["bench"], arguments, &["--corpus", "log", "--format", "json"]].concat());
+    let text = printed(&[&["bench"][..], arguments, &["--corpus", "log", "--format", "json"]].concat());
     serde_json::from_str(&text).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn a_trace_gives_a_row_with_its_hits() {
     let plain = file(folder.path(), "cluster.csv", text.as_bytes());
     let packed = file(folder.path(), "cluster.zst", &zstd::encode_all(text.as_bytes(), 3).unwrap());
     let targets = ["--target", "store,btreemap-inline,skiplist,null", "--threads", "2", "--settle", "0.1"];
-    let rows_of = |path| rows(&[&["--trace", path], &targets[..]].concat());
+    let rows_of = |path: &str| rows(&[&["--trace", path][..], &targets].concat());
     for (path, name) in [(&plain, "cluster.csv"), (&packed, "cluster.zst")] {
         let rows = rows_of(path);
         assert_eq!(rows.len(), 4);
@@ -128,7 +128,7 @@ fn what_is_no_trace_is_refused_in_one_sentence() {
         (&["--threads", "0"], "give 1 to 1024"),
     ];
     for (arguments, expected) in refusals {
-        let told = refused(&[&["bench", "--trace", &trace], arguments].concat());
+        let told = refused(&[&["bench", "--trace", &trace][..], arguments].concat());
         assert!(told.contains(expected), "{told}");
     }
     let both = run(&["bench", "--trace", &trace, "--distribution", "latest"]);

@@ -9,7 +9,7 @@ use crate::support::{printed, refused, ziptier};
 
 /// The arguments of a command on a folder.
 fn mbwu<'a>(arguments: &[&'a str], folder: &'a Path) -> Vec<&'a str> {
-    [&["mbwu"], arguments, &[folder.to_str().unwrap()]].concat()
+    [&["mbwu"][..], arguments, &[folder.to_str().unwrap()]].concat()
 }
 
 /// What a command on a folder prints, as words between single spaces.

@@ -23,7 +23,7 @@ fn requests(reader: impl BufRead) -> (Vec<Owned>, Option<String>) {
         Err(told) => return (found, Some(told)),
     };
     loop {
-        match trace.next() {
+        match trace.read() {
             Ok(None) => return (found, None),
             Err(told) => return (found, Some(told)),
             Ok(Some(request)) => {

@@ -400,7 +400,7 @@ impl<T: Target> Check<'_, T> {
         let (mut keys, mut hashes, mut batch) = (KeyList::default(), Vec::new(), T::Batch::default());
         for _ in 0..requests {
             // The first reading has told a fault.
-            let Ok(Some(request)) = file.next() else { break };
+            let Ok(Some(request)) = file.read() else { break };
             let hash = hash(request.key);
             let ledger = self.ledger(hash);
             let entry = ledger.entry(hash);

@@ -298,7 +298,7 @@ impl<R: BufRead> Trace<R> {
     ///
     /// # Errors
     /// The trace is cut or malformed; the sentence begins with line and field.
-    pub fn next(&mut self) -> Result<Option<Request<'_>>, String> {
+    pub fn read(&mut self) -> Result<Option<Request<'_>>, String> {
         loop {
             if !std::mem::take(&mut self.is_ahead) && !self.advance()? {
                 return Ok(None);
@@ -360,7 +360,7 @@ mod tests {
         };
         let mut found = Vec::new();
         loop {
-            match trace.next() {
+            match trace.read() {
                 Ok(None) => return (found, None),
                 Err(told) => return (found, Some(told)),
                 Ok(Some(request)) => found.push((
@@ -444,7 +444,7 @@ mod tests {
             let mut trace = TraceFile::open(&path, MAX).unwrap();
             let mut requests = 0;
             loop {
-                match trace.next() {
+                match trace.read() {
                     Ok(Some(_)) => requests += 1,
                     Ok(None) => return (requests, None),
                     Err(told) => return (requests, Some(told)),

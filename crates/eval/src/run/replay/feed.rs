@@ -122,7 +122,7 @@ impl Feeder {
         let tick_ns = trace.layout().tick_ns();
         let (mut fed, mut first_ns, mut now_ns) = (Fed::default(), None, 0);
         while fed.requests < requests_max {
-            let request = match trace.next() {
+            let request = match trace.read() {
                 Ok(Some(request)) => request,
                 Ok(None) => break,
                 Err(told) => {

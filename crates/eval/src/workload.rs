@@ -145,7 +145,7 @@ impl Workload {
         let Settings { key_shape, key_bytes, value_bytes, distribution, .. } = &self.settings;
         let mut words = vec![self.mix.in_words()];
         words.extend(self.is_fill().then(|| "the load itself is measured".into()));
-        words.extend((self.load == LoadOrder::Sequential).then(|| "keys are loaded in order".into()));
+        words.extend((self.load == LoadOrder::Sequential).then(|| "loaded in order".into()));
         words.extend(match (key_shape, key_bytes) {
             (None, None) => None,
             (Some(shape), None) => Some(format!("{shape} keys")),

@@ -2,8 +2,8 @@
 """A file of HDF5 as a data access function for `ziptier bench --target "exec:python3 hdf5.py"`: a selection by key from
 a file that is made once and only read then. It needs h5py.
 
-The file has three data sets: keys in their order, the end of each value, and the bytes of all values, one behind the
-other."""
+The file has four data sets: the bytes of all keys in their order, one behind the other, the end of each key, and the
+same two of the values."""
 import bisect
 import os
 import sys
@@ -21,9 +21,17 @@ loaded, keys, ends, values, read_bytes = {}, [], [0], None, 0
 def write():
     order = sorted(loaded)
     with h5py.File(path, "w") as file:
-        file["keys"] = numpy.frombuffer(b"".join(order), numpy.uint8).reshape(len(order), -1)
-        file["ends"] = numpy.cumsum([len(loaded[key]) for key in order])
-        file["values"] = numpy.frombuffer(b"".join(loaded[key] for key in order), numpy.uint8)
+        for name, parts in ("key", order), ("value", [loaded[key] for key in order]):
+            file[f"{name}s"] = numpy.frombuffer(b"".join(parts), numpy.uint8)
+            file[f"{name}_ends"] = numpy.cumsum([len(part) for part in parts])
+
+
+def read():
+    """All keys, the ends of the values, and the data set of their bytes."""
+    file = h5py.File(path, "r")
+    bytes_of_keys, key_ends = file["keys"][:].tobytes(), [0, *file["key_ends"][:].tolist()]
+    keys = [bytes_of_keys[start:end] for start, end in zip(key_ends, key_ends[1:])]
+    return keys, [0, *file["value_ends"][:].tolist()], file["values"]
 
 
 def select(first, last):
@@ -46,8 +54,7 @@ for line in iter(requests.readline, b""):
     elif word == b"LOADED":
         write()
         loaded.clear()
-        file = h5py.File(path, "r")
-        keys, ends, values = [key.tobytes() for key in file["keys"][:]], [0, *file["ends"][:].tolist()], file["values"]
+        keys, ends, values = read()
         replies.write(b"OK\n")
     elif word == b"GET":
         found = select(at, at + 1) if at < len(keys) and keys[at] == key else None

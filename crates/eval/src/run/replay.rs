@@ -22,7 +22,7 @@ use crate::run::measurement::{Measurement, Replayed};
 use crate::run::replay::feed::{Fed, Feeder, Inbox, Queued};
 use crate::run::replay::ledger::{Entry, Ledger, TraceValues, hash};
 use crate::run::spec::{RunSpec, TraceSpec};
-use crate::run::timed::{End, Timed, Window};
+use crate::run::timed::{End, Span, Timed, Window};
 use crate::run::worker::{Buffers, Control, Mistakes, Phase, Timer};
 use crate::run::{Run, failed, has_not_ended, perf_control};
 use crate::target::{Batch, Target, Work};
@@ -59,15 +59,15 @@ pub(crate) fn run<T: Target>(
     let stage = Stage { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), trace, values: &values };
     let (window, fed) = stage.replay(&mut file, &mut feeder, inboxes, &mut parts, &mut buffers);
     let live = parts.iter().map(|part| part.ledger.live()).fold(Live::default(), Live::plus);
-    for worker in buffers {
-        run.mistakes.merge(worker.tally.mistakes);
-    }
-    has_not_ended(spec, [&run.mistakes])?;
+    has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
     if window.operations == 0 && fed.fault.is_none() && spec.warmup_seconds > 0.0 {
         let expected = "the trace ended before the window began; give fewer seconds";
         return Err(Error::invalid("--warmup", spec.warmup_seconds.to_string(), expected));
     }
     let rested = run.rest(parts.iter().map(|part| part.ledger.grown_bytes()).sum());
+    for worker in buffers {
+        run.mistakes.merge(worker.tally.mistakes);
+    }
     progress("checking every key");
     let mut check =
         Check { target: &run.targets[0], values: &values, parts: &mut parts, mistakes: &mut run.mistakes };
@@ -154,29 +154,29 @@ impl<T: Target> Stage<'_, T> {
         let (left, mut inboxes) = (&left, inboxes.into_iter().zip(parts));
         thread::scope(|scope| {
             let feeding = scope.spawn(move || feeder.feed(file, requests_max));
-            let window =
-                self.timed.window(buffers, spec.threads, End::Seconds(spec.seconds), |_, buffers| {
-                    let (inbox, part) = inboxes.next().expect("each worker has a queue");
-                    let owner = Owner {
-                        target,
-                        values: self.values,
-                        may_forget: target.may_forget(),
-                        can_delete: target.refuses(Operation::Delete).is_none(),
-                        fills: self.trace.fills,
-                        clock: self.timed.clock.cloned(),
-                        part,
-                        buffers,
-                    };
-                    let is_paced = self.trace.speed.is_some();
-                    move |control: &Control| {
-                        let buffers = owner.run(&inbox, is_paced, control);
-                        // Behind the last worker there is nothing to wait for.
-                        if left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                            control.stop();
-                        }
-                        buffers
+            let span = Span { warmup_seconds: spec.warmup_seconds, end: End::Seconds(spec.seconds) };
+            let window = self.timed.window(buffers, spec.threads, span, |_, buffers| {
+                let (inbox, part) = inboxes.next().expect("each worker has a queue");
+                let owner = Owner {
+                    target,
+                    values: self.values,
+                    may_forget: target.may_forget(),
+                    can_delete: target.refuses(Operation::Delete).is_none(),
+                    fills: self.trace.fills,
+                    clock: self.timed.clock.cloned(),
+                    part,
+                    buffers,
+                };
+                let is_paced = self.trace.speed.is_some();
+                move |control: &Control| {
+                    let buffers = owner.run(&inbox, is_paced, control);
+                    // Behind the last worker there is nothing to wait for.
+                    if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        control.stop();
                     }
-                });
+                    buffers
+                }
+            });
             let fed = feeding.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (window, fed)
         })

@@ -28,6 +28,14 @@ pub(crate) enum End {
     Steady(f64),
 }
 
+/// How long a timed window is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    /// Seconds of the same operations before the window.
+    pub(crate) warmup_seconds: f64,
+    pub(crate) end: End,
+}
+
 /// The results of a timed window.
 pub(crate) struct Window {
     pub(crate) operations: u64,
@@ -109,7 +117,7 @@ impl<T: Target> Timed<'_, T> {
         &self,
         buffers: &mut Vec<Buffers<T>>,
         workers: u64,
-        end: End,
+        span: Span,
         mut worker: impl FnMut(u64, Buffers<T>) -> W,
     ) -> Window {
         let control = Control::default();
@@ -117,7 +125,7 @@ impl<T: Target> Timed<'_, T> {
         let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
         let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
         // Without a warm-up the first operation belongs to the window.
-        let begun = (self.spec.warmup_seconds == 0.0).then(|| self.begin(&control));
+        let begun = (span.warmup_seconds == 0.0).then(|| self.begin(&control));
         let mut window = thread::scope(|scope| {
             let mut handles: Vec<_> = (0..workers)
                 .zip(used.drain(..))
@@ -127,14 +135,14 @@ impl<T: Target> Timed<'_, T> {
                 })
                 .collect();
             let begin = begun.unwrap_or_else(|| {
-                control.wait(self.spec.warmup_seconds);
+                control.wait(span.warmup_seconds);
                 self.begin(&control)
             });
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             let (mut samples, mut steadiness) = (Vec::new(), None);
-            match end {
+            match span.end {
                 End::Operations(_) => used.extend(handles.drain(..).map(joined)),
                 End::Seconds(seconds) => {
                     samples = sampled(&control, seconds, &begin.machine, done, |_| false)

@@ -7,7 +7,7 @@ use crate::run::measurement::Step;
 use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::spaces::Spaces;
 use crate::run::spec::RunSpec;
-use crate::run::timed::{End, Timed, Window};
+use crate::run::timed::{End, Span, Timed, Window};
 use crate::run::worker::{Buffers, Control, Worker};
 use crate::target::Target;
 use crate::workload::distribution::KeyLaw;
@@ -28,7 +28,7 @@ pub(crate) struct Offer {
     pub(crate) threads: u64,
     /// Operations per second over all threads; nothing for a closed loop.
     pub(crate) rate: Option<f64>,
-    pub(crate) end: End,
+    pub(crate) span: Span,
 }
 
 impl Offer {
@@ -39,7 +39,8 @@ impl Offer {
             None if spec.until_steady => End::Steady(spec.seconds),
             None => End::Seconds(spec.seconds),
         };
-        Offer { threads: spec.threads, rate: spec.pace.rate(), end }
+        let span = Span { warmup_seconds: spec.warmup_seconds, end };
+        Offer { threads: spec.threads, rate: spec.pace.rate(), span }
     }
 }
 
@@ -99,12 +100,12 @@ impl<T: Target> Arena<'_, T> {
     /// Warm-up and one timed window. The buffers of the workers are lent and come back.
     pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, offer: Offer) -> Window {
         let workers = offer.threads * self.timed.spec.instances;
-        let quota = |number| match offer.end {
+        let quota = |number| match offer.span.end {
             End::Operations(all) => Some(all / workers + u64::from(number < all % workers)),
             _ => None,
         };
         let interval_ns = offer.rate.map(|rate| 1e9 * workers as f64 / rate);
-        self.timed.window(buffers, workers, offer.end, |number, buffers| {
+        self.timed.window(buffers, workers, offer.span, |number, buffers| {
             let worker = self.worker(number, offer.threads, buffers);
             let worker = Worker { quota: quota(number), interval_ns, ..worker };
             move |control: &Control| worker.run(control)
@@ -142,19 +143,25 @@ impl<T: Target> Arena<'_, T> {
         /// Of the longest window at the peak.
         const SHARE: f64 = 0.05;
         const SECONDS: std::ops::RangeInclusive<f64> = 0.25..=3.0;
+        /// Of all windows but the first, which warms the target up.
+        const WARMUP_SECONDS_MAX: f64 = 0.5;
         let end = match self.timed.spec.operations {
             Some(operations) => End::Operations(operations),
             None => End::Seconds((self.timed.spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end())),
         };
+        let mut warmup_seconds = self.timed.spec.warmup_seconds;
         let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
             progress(&format!("measuring {threads} threads"));
-            let window = self.window(buffers, Offer { threads, rate: None, end });
+            let span = Span { warmup_seconds, end };
+            let window = self.window(buffers, Offer { threads, rate: None, span });
+            warmup_seconds = warmup_seconds.min(WARMUP_SECONDS_MAX);
             has_not_ended(self.timed.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
             Ok(window.operations as f64 / window.wall_sec)
         })?;
         progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
         let end = self.timed.spec.operations.map_or(End::Steady(self.timed.spec.seconds), End::Operations);
-        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, end });
+        let span = Span { warmup_seconds, end };
+        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, span });
         Ok((window, found))
     }
 

@@ -25,7 +25,7 @@ where
         found.select_nth_unstable_by(limit, |(one, _), (other, _)| one.cmp(other));
         found.truncate(limit);
     }
-    found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    found.sort_unstable_by_key(|(one, _)| *one);
     for (key, value) in found.into_iter().take(limit) {
         records.push(key.as_ref(), value);
     }

@@ -353,7 +353,10 @@ mod tests {
 
     const MAX: u32 = 1_000_000;
 
-    fn read(text: &[u8]) -> (Vec<(u64, &'static str, Vec<u8>, u32, u64)>, Option<String>) {
+    /// Time, operation, key, bytes of the value, lifetime.
+    type Read = (u64, &'static str, Vec<u8>, u32, u64);
+
+    fn read(text: &[u8]) -> (Vec<Read>, Option<String>) {
         let mut trace = match Trace::of(text, MAX) {
             Ok(trace) => trace,
             Err(told) => return (Vec::new(), Some(told)),

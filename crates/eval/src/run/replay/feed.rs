@@ -110,7 +110,7 @@ impl Feeder {
     }
 
     /// Reads a trace up to its end, to a fault, to so many requests, or until the workers are gone.
-    /// The queues end then. Empty batches are kept, so that their memory is neither taken from the store's nor added.
+    /// The queues end then.
     pub(crate) fn feed(&mut self, trace: &mut TraceFile, requests_max: u64) -> Fed {
         let fed = self.read(trace, requests_max);
         self.boxes.clear();

@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::target::{Answers, Records, TargetError};
+use crate::target::{Answers, Config, Records, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget};
 use crate::workload::Workload;
 

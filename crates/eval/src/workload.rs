@@ -134,9 +134,9 @@ impl Workload {
 
     /// Every named workload, one in a line: name, shares in per cent, and what it brings with it.
     pub fn list() -> String {
-        let mut text = String::from("workload                 operations, and what else belongs to it\n");
+        let mut text = String::from("workload              operations, and what else belongs to it\n");
         for workload in Self::names().filter_map(|name| Self::named(&name).ok()) {
-            text += &format!("{:<24} {}\n", workload.name, workload.in_words());
+            text += &format!("{:<21} {}\n", workload.name, workload.in_words());
         }
         text
     }
@@ -208,7 +208,7 @@ mod tests {
         let list = Workload::list();
         assert_eq!(list.lines().count(), 1 + Workload::names().count());
         assert!(
-            list.contains("\nycsb-e                   95 % scan, 5 % insert, ycsb keys, values of 1000 B"),
+            list.contains("\nycsb-e                95 % scan, 5 % insert, ycsb keys, values of 1000 B"),
             "{list}"
         );
         assert!(list.lines().all(|line| line.len() <= 120), "{list}");

@@ -110,7 +110,7 @@ impl Mix {
     /// Such as `80 % read, 20 % write`.
     pub(crate) fn in_words(&self) -> String {
         let shares = self.shares().into_iter().zip(SHARES).filter(|(share, _)| *share > 0);
-        let rounded = |share| (percent(share) * 100.0).round() / 100.0;
+        let rounded = |share| (percent(share) * 10.0).round() / 10.0;
         let words = shares.map(|(share, (name, _))| format!("{} % {name}", rounded(share)));
         words.collect::<Vec<_>>().join(", ")
     }

@@ -1,0 +1,23 @@
+//! What `libziptier_alloc.so` and the command `ziptier alloc` share.
+//!
+//! The library is an allocator that spreads the heap of an unmodified program over DRAM and far memory. The command
+//! shows and changes it while the program runs. This crate exports no symbol of an allocator.
+//!
+//! The library's modules run inside `malloc`. They are code for `core` alone: they allocate nothing, take no lock and
+//! call no function of libc. The command's modules use the standard library, and the library must not call them.
+//!
+//! | module | side | what it owns |
+//! |---|---|---|
+//! | [`configuration`] | both | the options, and the environment that sets them |
+//! | [`page`] | both | the shared page: what the command wants, and what the library tells |
+//! | [`size_class`] | both | the classes of sizes by which live bytes are counted |
+
+#![no_std]
+#![deny(missing_docs)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod configuration;
+pub mod page;
+pub mod size_class;

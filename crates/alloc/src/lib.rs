@@ -9,7 +9,9 @@
 //! | module | side | what it owns |
 //! |---|---|---|
 //! | [`configuration`] | both | the options, and the environment that sets them |
+//! | [`fixed_text`] | both | text without an allocation |
 //! | [`page`] | both | the shared page: what the command wants, and what the library tells |
+//! | [`classes`] | both | named classes: budgets that several processes share |
 //! | [`size_class`] | both | the classes of sizes by which live bytes are counted |
 
 #![no_std]
@@ -18,6 +20,8 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod classes;
 pub mod configuration;
+pub mod fixed_text;
 pub mod page;
 pub mod size_class;

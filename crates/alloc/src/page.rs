@@ -233,7 +233,7 @@ impl Page {
     }
 
     /// Writes down options for the library, and returns the number that it will store in [`Page::applied`]. Only the
-    /// options that a running program takes are written. The caller holds the lock of [`SharedPage::lock`].
+    /// options that a running program takes are written. Commands call this one after another: each locks the file.
     pub fn want(&self, configuration: &Configuration) -> u64 {
         // Odd while the fields are written. A writer that was killed has left it odd.
         let begun = self.changes.load(Relaxed) | 1;

@@ -16,6 +16,7 @@
 //!    writes: the same address then has a page of the child's own.
 
 mod mapping;
+mod snapshot;
 mod text;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 use crate::configuration::{ClassName, Configuration, NodeSet, Policy, Ratio};
 use crate::size_class::CLASSES;
 pub use mapping::{AttachError, SharedPage};
+pub use snapshot::{MediumSeen, Snapshot};
 pub use text::Text;
 
 /// The name of the memfd. `/proc/PID/fd` links it as `/memfd:ziptier-alloc (deleted)`.

@@ -38,7 +38,8 @@ impl fmt::Display for ClassError {
         match self {
             ClassError::NoFile => f.write_str("there is no file of classes; make a class by: ziptier alloc class set"),
             ClassError::Damaged => f.write_str(
-                "the file holds no classes of this version; delete it, and make the classes by: ziptier alloc class set",
+                "the file holds no classes of this version; delete it, and make the classes by: ziptier alloc class \
+                 set",
             ),
             ClassError::Foreign => f.write_str(
                 "the file belongs to another user, or other users may write to it; delete it, or name another one by \
@@ -116,10 +117,10 @@ impl ClassFile {
         file.check().map(|()| file)
     }
 
-    /// What the file holds. It may be read after [`ClassFile::check`] alone: who shortens the file takes its memory away.
+    /// What the file holds. [`ClassFile::check`] goes before: a shortened file has no memory behind its mapping.
     pub(super) fn table(&self) -> &Table {
-        // SAFETY: `open` mapped a whole table, and atomics take all bits. Only the owner of the file can shorten it, and
-        // `check` refuses a shortened one.
+        // SAFETY: `open` mapped a whole table, and atomics take all bits. Only the owner of the file can shorten it,
+        // and `check` refuses a shortened one.
         unsafe { self.table.as_ref() }
     }
 

@@ -9,6 +9,7 @@
 //! | module | side | what it owns |
 //! |---|---|---|
 //! | [`configuration`] | both | the options, and the environment that sets them |
+//! | [`placement`] | library | the policy: which sizes lie in far memory |
 //! | [`page`] | both | the shared page: what the command wants, and what the library tells |
 //! | [`size_class`] | both | the classes of sizes by which live bytes are counted |
 
@@ -20,4 +21,5 @@ extern crate std;
 
 pub mod configuration;
 pub mod page;
+pub mod placement;
 pub mod size_class;

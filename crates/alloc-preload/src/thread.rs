@@ -1,0 +1,218 @@
+//! What each thread has: the bytes until it settles, and its cache of far blocks.
+//!
+//! The compiler reaches thread-local variables of a shared object by a call. Ours is reached by two instructions, in
+//! the `initial-exec` model, because the dynamic linker loads this library before the program starts. jemalloc's
+//! variables in this library need the same.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::mem::size_of;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicI64, AtomicU32};
+
+use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE, MALLOCX_TCACHE_NONE};
+
+use crate::{far, statistics, tick};
+
+/// Bytes that a thread allocates before it settles: before it adds them to what all threads have allocated.
+pub(crate) static QUANTUM_BYTES: AtomicI64 = AtomicI64::new(16 << 10);
+
+/// Threads that have a cache of far blocks.
+pub(crate) static THREADS: AtomicU32 = AtomicU32::new(0);
+
+/// The key whose destructor ends a thread's cache.
+static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
+const NO_KEY: u32 = u32::MAX;
+
+/// The variables of a thread. All zeros is a new thread.
+#[repr(C, align(64))]
+pub(crate) struct Thread {
+    /// Bytes until the thread settles.
+    left: i64,
+    /// Flags of an allocation in far memory: the arena and the cache. 0 before the first one.
+    far_flags: c_int,
+    /// Flags that free a block in far memory: the cache.
+    free_flags: c_int,
+    /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
+    dithered: u32,
+    has_cache: bool,
+}
+
+// All zeros, as the linker gives them, is a valid `Thread`.
+std::arch::global_asm!(
+    ".section .tbss.ziptier_alloc_thread,\"awT\",@nobits",
+    ".p2align 6",
+    ".hidden ziptier_alloc_thread",
+    ".globl ziptier_alloc_thread",
+    ".type ziptier_alloc_thread, @object",
+    ".size ziptier_alloc_thread, 64",
+    "ziptier_alloc_thread:",
+    ".zero 64",
+    ".text",
+);
+
+const _: () = assert!(size_of::<Thread>() == 64);
+
+impl Thread {
+    /// The variables of this thread. The pointer is good until the thread ends.
+    #[inline(always)]
+    pub(crate) fn current() -> *mut Thread {
+        let thread: *mut Thread;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the code reads the offset of the variable and the thread's base address, which the ABI keeps at
+        // `fs:0`, and touches nothing else.
+        unsafe {
+            std::arch::asm!(
+                "mov {thread}, qword ptr [rip + ziptier_alloc_thread@GOTTPOFF]",
+                "add {thread}, qword ptr fs:[0]",
+                thread = out(reg) thread,
+                options(pure, readonly, nostack),
+            );
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above; the base address is in `tpidr_el0`.
+        unsafe {
+            std::arch::asm!(
+                "adrp {thread}, :gottprel:ziptier_alloc_thread",
+                "ldr {thread}, [{thread}, :gottprel_lo12:ziptier_alloc_thread]",
+                "mrs {base}, tpidr_el0",
+                "add {thread}, {thread}, {base}",
+                thread = out(reg) thread,
+                base = out(reg) _,
+                options(pure, readonly, nostack, preserves_flags),
+            );
+        }
+        thread
+    }
+
+    /// Counts bytes that the thread allocates.
+    ///
+    /// # Safety
+    ///
+    /// `thread` is this thread's.
+    #[inline(always)]
+    pub(crate) unsafe fn count(thread: *mut Thread, bytes: usize) {
+        // SAFETY: only this thread touches the variable, and no reference to it lives.
+        unsafe {
+            let left = (*thread).left.wrapping_sub(bytes as i64);
+            (*thread).left = left;
+            if left < 0 {
+                settle(thread);
+            }
+        }
+    }
+
+    /// Whether a block goes to far memory, of blocks of which `fraction` in 2^32 do.
+    ///
+    /// # Safety
+    ///
+    /// `thread` is this thread's.
+    pub(crate) unsafe fn dither(thread: *mut Thread, fraction: u32) -> bool {
+        // SAFETY: as in `count`.
+        unsafe {
+            let (dithered, is_far) = (*thread).dithered.overflowing_add(fraction);
+            (*thread).dithered = dithered;
+            is_far
+        }
+    }
+
+    /// The flags of an allocation in far memory.
+    ///
+    /// # Safety
+    ///
+    /// `thread` is this thread's, and there is far memory.
+    #[inline(always)]
+    pub(crate) unsafe fn far_flags(thread: *mut Thread) -> c_int {
+        // SAFETY: as in `count`.
+        unsafe {
+            if (*thread).far_flags == 0 {
+                open(thread);
+            }
+            (*thread).far_flags
+        }
+    }
+
+    /// The flags that free a block in far memory.
+    ///
+    /// # Safety
+    ///
+    /// `thread` is this thread's, and there is far memory.
+    #[inline(always)]
+    pub(crate) unsafe fn free_flags(thread: *mut Thread) -> c_int {
+        // SAFETY: as in `count`.
+        unsafe {
+            if (*thread).far_flags == 0 {
+                open(thread);
+            }
+            (*thread).free_flags
+        }
+    }
+}
+
+/// Adds what a thread has allocated to what all have.
+#[cold]
+#[inline(never)]
+unsafe fn settle(thread: *mut Thread) {
+    let quantum = QUANTUM_BYTES.load(Relaxed);
+    // SAFETY: only this thread touches the variable, and no reference to it lives.
+    let bytes = unsafe {
+        let bytes = quantum.wrapping_sub((*thread).left);
+        (*thread).left = quantum;
+        if (*thread).dithered == 0 {
+            // Threads that allocate little must not all begin with a block in DRAM.
+            (*thread).dithered = (thread as usize as u32 >> 6).wrapping_mul(0x9E37_79B1);
+        }
+        bytes
+    };
+    tick::count(bytes.unsigned_abs());
+}
+
+/// Gives a thread a cache of far blocks. It works without one, too, if jemalloc has no more.
+#[cold]
+#[inline(never)]
+unsafe fn open(thread: *mut Thread) {
+    let arena = MALLOCX_ARENA(far::arena() as usize);
+    // SAFETY: only this thread touches the variable, and no reference to it lives. What is called may allocate: then
+    // the flags are set.
+    unsafe {
+        (*thread).far_flags = arena | MALLOCX_TCACHE_NONE;
+        (*thread).free_flags = MALLOCX_TCACHE_NONE;
+        let key = KEY.load(Relaxed);
+        if key == NO_KEY || libc::pthread_setspecific(key, thread.cast()) != 0 {
+            return;
+        }
+        let mut cache: c_uint = 0;
+        if statistics::read(c"tcache.create", &mut cache) {
+            (*thread).has_cache = true;
+            (*thread).far_flags = arena | MALLOCX_TCACHE(cache as usize);
+            (*thread).free_flags = MALLOCX_TCACHE(cache as usize);
+            THREADS.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// Gives the blocks in a thread's cache back to their arenas when the thread ends. Destructors that run later allocate
+/// and free without a cache.
+unsafe extern "C" fn end(thread: *mut c_void) {
+    let thread: *mut Thread = thread.cast();
+    // SAFETY: the value of the key is this thread's variable.
+    unsafe {
+        if !(*thread).has_cache {
+            return;
+        }
+        (*thread).has_cache = false;
+        let cache = ((*thread).free_flags >> 8) as c_uint - 2;
+        (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
+        (*thread).free_flags = MALLOCX_TCACHE_NONE;
+        statistics::write(c"tcache.destroy", &cache);
+    }
+    THREADS.fetch_sub(1, Relaxed);
+}
+
+/// Makes the key. To be called before threads have caches.
+pub(crate) fn prepare() {
+    let mut key = 0;
+    // SAFETY: the destructor takes the values that `open` sets.
+    if unsafe { libc::pthread_key_create(&mut key, Some(end)) } == 0 {
+        KEY.store(key, Relaxed);
+    }
+}

@@ -27,6 +27,8 @@
 //! After a mistake the library says so on stderr, and serves the program by [`Configuration::DRAM_ONLY`], unless
 //! [`Mistake::strict`] says that the program must not start.
 
+use core::ffi::CStr;
+
 mod memkind;
 mod mistake;
 mod options;
@@ -223,6 +225,49 @@ impl ClassName {
     }
 }
 
+/// The absolute path of a file, with at most 127 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePath {
+    bytes: [u8; FilePath::BYTES],
+}
+
+/// The root folder, which is no file.
+impl Default for FilePath {
+    fn default() -> Self {
+        let mut bytes = [0; FilePath::BYTES];
+        bytes[0] = b'/';
+        FilePath { bytes }
+    }
+}
+
+impl FilePath {
+    const BYTES: usize = 128;
+
+    /// The path of a text, unless it is none.
+    pub fn new(text: &[u8]) -> Option<FilePath> {
+        if !text.starts_with(b"/") || text.len() >= FilePath::BYTES || text.contains(&0) {
+            return None;
+        }
+        let mut bytes = [0; FilePath::BYTES];
+        bytes[..text.len()].copy_from_slice(text);
+        Some(FilePath { bytes })
+    }
+
+    /// The path as C has it.
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
+    }
+
+    /// The folder of the file.
+    pub(crate) fn folder(&self) -> FilePath {
+        let slash = self.as_c_str().to_bytes().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let mut bytes = [0; FilePath::BYTES];
+        let end = slash.max(1);
+        bytes[..end].copy_from_slice(&self.bytes[..end]);
+        FilePath { bytes }
+    }
+}
+
 /// What the library does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Configuration {
@@ -249,6 +294,8 @@ pub struct Configuration {
     pub far: FarMemory,
     /// The class whose budgets the process shares.
     pub class: Option<ClassName>,
+    /// The file of the class, if it is not that of the user.
+    pub class_file: Option<FilePath>,
     /// Milliseconds between two looks at the page and at the class.
     pub period_ms: u32,
     /// Whether a mistake keeps the program from starting.
@@ -269,6 +316,7 @@ impl Configuration {
         far_limit_bytes: u64::MAX,
         far: FarMemory::Auto,
         class: None,
+        class_file: None,
         period_ms: 100,
         strict: false,
     };
@@ -307,3 +355,6 @@ impl Configuration {
         self.threshold_min_bytes <= self.threshold_max_bytes && self.ratio.to_word() != 0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@
 //!    writes: the same address then has a page of the child's own.
 
 mod mapping;
+mod snapshot;
 mod text;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,6 +25,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, fence};
 use crate::configuration::{ClassName, Configuration, NodeSet, Policy, Ratio};
 use crate::size_class::CLASSES;
 pub use mapping::{AttachError, SharedPage};
+pub use snapshot::{MediumSeen, Snapshot};
 pub use text::Text;
 
 /// The name of the memfd. `/proc/PID/fd` links it as `/memfd:ziptier-alloc (deleted)`.
@@ -233,7 +235,7 @@ impl Page {
     }
 
     /// Writes down options for the library, and returns the number that it will store in [`Page::applied`]. Only the
-    /// options that a running program takes are written. The caller holds the lock of [`SharedPage::lock`].
+    /// options that a running program takes are written. Commands call this one after another: each locks the file.
     pub fn want(&self, configuration: &Configuration) -> u64 {
         // Odd while the fields are written. A writer that was killed has left it odd.
         let begun = self.changes.load(Relaxed) | 1;

@@ -18,10 +18,9 @@ use super::{
 const TIER: &str = "a tier is KIND:DRAM, KIND:KMEM_DAX or KIND:FS_DAX,PATH:folder, and RATIO:number to 65535; write \
   KIND:DRAM,RATIO:1;KIND:KMEM_DAX,RATIO:3;POLICY:STATIC_RATIO";
 const TWICE: &str = "there may be one tier of DRAM and one of far memory";
-const POLICY: &str =
-    "the last part is POLICY:STATIC_RATIO or POLICY:DYNAMIC_THRESHOLD; DYNAMIC_THRESHOLD needs two tiers";
-const THRESHOLD: &str = "there is one group of thresholds in bytes, and INIT_VAL lies between MIN_VAL and MAX_VAL; write \
-  INIT_VAL:64,MIN_VAL:24,MAX_VAL:10000";
+const POLICY: &str = "the last part is POLICY:STATIC_RATIO, or POLICY:DYNAMIC_THRESHOLD behind two tiers";
+const THRESHOLD: &str = "there is one group of thresholds in bytes, and INIT_VAL lies between MIN_VAL and MAX_VAL; \
+  write INIT_VAL:64,MIN_VAL:24,MAX_VAL:10000";
 const NODES: &str = "it is a list of nodes below 1024, such as 1,2";
 
 pub(super) fn read<'a>(variables: &Variables<'a>) -> Result<Configuration, Mistake<'a>> {

@@ -1,7 +1,7 @@
 //! The options by name, and texts that hold several of them.
 
 use super::mistake::Reason;
-use super::{ClassName, Configuration, FarMemory, Mistake, OPTIONS_VARIABLE, Policy, values};
+use super::{ClassName, Configuration, FarMemory, FilePath, Mistake, OPTIONS_VARIABLE, Policy, values};
 
 /// One option.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ const BOUNDS: &str = "a threshold is a number of bytes, and threshold-min is at 
 const LIMIT: &str = "a limit is a number of bytes, or none; write 4GiB";
 
 /// Every option, in the order in which a page lists them.
-pub static OPTIONS: [OptionRow; 14] = [
+pub static OPTIONS: [OptionRow; 15] = [
     OptionRow {
         name: "policy",
         directive: Some("memory-alloc-policy"),
@@ -106,6 +106,13 @@ pub static OPTIONS: [OptionRow; 14] = [
         expected: "the name of a class has 1 to 31 of the characters a-z, 0-9, - and _; write class=gold",
         is_live: false,
         set: |to, text| put(&mut to.class, ClassName::new(text).map(Some)),
+    },
+    OptionRow {
+        name: "class-file",
+        directive: None,
+        expected: "the file of classes is an absolute path of at most 127 bytes; write class-file=/run/ziptier/classes",
+        is_live: false,
+        set: |to, text| put(&mut to.class_file, FilePath::new(text).map(Some)),
     },
     OptionRow {
         name: "period-ms",
@@ -194,7 +201,7 @@ impl Reader {
             };
             let row = OPTIONS.iter().find(is_named).ok_or(self.mistake(item, Reason::Unknown))?;
             if self.only_live && !row.is_live {
-                let reason = "this option is read at the start alone; set it in ZIPTIER_ALLOC, and start the program again";
+                let reason = "a running program does not take it; set it in ZIPTIER_ALLOC, and start the program again";
                 return Err(self.mistake(item, Reason::Expected(reason)));
             }
             if !(row.set)(&mut to, value) {

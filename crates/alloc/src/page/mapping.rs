@@ -4,8 +4,8 @@ use core::fmt;
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FlockOperation, MemfdFlags, SealFlags};
+use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -20,7 +20,11 @@ const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 #[derive(Debug)]
 pub struct SharedPage {
     page: NonNull<Page>,
-    fd: OwnedFd,
+    /// The descriptor that others find in `/proc/PID/fd`. A program may close all of its descriptors, and then the
+    /// number may be that of another file.
+    fd: RawFd,
+    /// Device and inode of the file.
+    file: (u64, u64),
 }
 
 // SAFETY: a page consists of atomics and is bound to no thread.
@@ -86,8 +90,7 @@ impl SharedPage {
     ///
     /// What the system refused. The library then works with a private page.
     pub fn create() -> Result<SharedPage, Errno> {
-        let fd = new_file()?;
-        Ok(SharedPage { page: map(ptr::null_mut(), MapFlags::SHARED, fd.as_fd())?, fd })
+        SharedPage::of(new_file()?)
     }
 
     /// Puts a page of this process alone, zeroed, where a forked child sees that of its parent. Its address stays. The
@@ -98,13 +101,18 @@ impl SharedPage {
     /// What the system refused. The address then has a zeroed page that no other process finds.
     pub fn renew(&mut self) -> Result<(), Errno> {
         let address = self.page.as_ptr().cast();
+        // SAFETY: `renew` runs in a forked child with one thread, so the number stays that of the same file meanwhile.
+        let inherited = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        if identity(inherited) == Ok(self.file) {
+            // SAFETY: the descriptor is that of the page, which no other value owns.
+            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
+        }
         let shared = new_file().and_then(|fd| {
             map(address, MapFlags::SHARED | MapFlags::FIXED, fd.as_fd())?;
-            Ok(fd)
+            Ok((identity(fd.as_fd())?, fd.into_raw_fd()))
         });
         match shared {
-            // Dropping the other descriptor closes it in this process alone.
-            Ok(fd) => self.fd = fd,
+            Ok((file, fd)) => (self.file, self.fd) = (file, fd),
             Err(errno) => {
                 // SAFETY: the mapping that this replaces belongs to this value, and holds atomics, for which zeros are
                 // valid.
@@ -131,23 +139,24 @@ impl SharedPage {
         if rustix::fs::fstat(&fd)?.st_size < size_of::<Page>() as i64 {
             return Err(AttachError::Version { found: 0 });
         }
-        let page = SharedPage { page: map(ptr::null_mut(), MapFlags::SHARED, fd.as_fd())?, fd };
+        let page = SharedPage::of(fd)?;
         page.check().map(|()| page)
     }
 
-    /// Keeps other commands from changing options until this value is dropped, or its process ends.
-    ///
-    /// # Errors
-    ///
-    /// What the system refused.
-    pub fn lock(&self) -> Result<(), Errno> {
-        rustix::fs::flock(&self.fd, FlockOperation::LockExclusive)
+    fn of(fd: OwnedFd) -> Result<SharedPage, Errno> {
+        let page = map(ptr::null_mut(), MapFlags::SHARED, fd.as_fd())?;
+        Ok(SharedPage { page, file: identity(fd.as_fd())?, fd: fd.into_raw_fd() })
     }
 
     /// The number of its file descriptor.
-    pub fn fd(&self) -> i32 {
-        self.fd.as_raw_fd()
+    pub fn fd(&self) -> RawFd {
+        self.fd
     }
+}
+
+/// Device and inode of a file.
+fn identity(fd: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
+    rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
 }
 
 /// A file of zeros with the size of a page.

@@ -116,3 +116,23 @@ fn texts_end_at_their_room() {
     text.set(b"longer than sixteen bytes");
     assert_eq!(read(&text), b"longer than sixt");
 }
+
+#[test]
+fn a_snapshot_of_any_bits_is_within_bounds() {
+    let page = published(&Configuration::DEFAULT);
+    let told = &page.told;
+    told.set_class(ClassName::new(b"gold").as_ref());
+    told.dither.store(1 << 31, Relaxed);
+    told.medium(Medium::Dram).live_bytes.store(100, Relaxed);
+    told.medium(Medium::Far).live_bytes.store(250, Relaxed);
+    let seen = Snapshot::of(&page);
+    assert_eq!(seen.library_version.as_bytes(), b"1.2.3");
+    assert_eq!((seen.class, seen.dither, seen.far_to_dram()), (ClassName::new(b"gold"), 0.5, Some(2.5)));
+
+    // SAFETY: the page holds atomics alone, for which all bits are valid.
+    unsafe { std::ptr::from_ref::<Page>(&page).cast_mut().cast::<u8>().write_bytes(0xFF, size_of::<Page>()) };
+    let seen = Snapshot::of(&page);
+    assert_eq!((seen.policy, seen.ratio, seen.class, seen.far_kind), (None, None, None, FarKind::Unknown));
+    assert_eq!((seen.dither, seen.library_version.as_bytes().len()), (1.0, 32));
+    assert!(seen.mistake.as_bytes().iter().all(|&byte| byte == b'?'));
+}

@@ -9,7 +9,9 @@
 //!    histogram remembers [`MEMORY_SHARE`] of the live bytes. A histogram of all live bytes would follow a shift of
 //!    sizes only after the new sizes outweigh the old ones.
 //! 2. It computes how many of the next bytes must lie in far memory so that all bytes are at the ratio after
-//!    [`HORIZON_STEPS`] steps. This is the feedback: bytes that the program freed, or that spilled, show up here.
+//!    [`HORIZON_STEPS`] steps. This is the feedback: bytes that the program freed, or that spilled, show up here. A sum
+//!    of past errors corrects a lasting one, such as that of short-lived blocks, which are in the histogram but not in
+//!    the heap.
 //! 3. It walks the histogram from the largest class down until the classes hold that many bytes. The class where the
 //!    walk ends is the threshold. Larger sizes lie in far memory, smaller ones in DRAM, and of the class itself the
 //!    fraction that the walk needed.
@@ -38,13 +40,16 @@ use crate::configuration::{Configuration, Policy};
 use crate::size_class::{CLASSES, class_bytes};
 
 /// The histogram remembers the live bytes divided by this.
-pub const MEMORY_SHARE: u64 = 32;
+pub const MEMORY_SHARE: u64 = 64;
 
 /// Steps in which the feedback makes up for an error.
 pub const HORIZON_STEPS: u64 = 2;
 
+/// The share of an error that is added to the correction.
+const CORRECTION_SHARE: f64 = 0.25;
+
 /// The live bytes are divided by this for the bytes of a step.
-const STEP_SHARE: u64 = 64;
+const STEP_SHARE: u64 = 96;
 /// The smallest and the largest step.
 const STEP_BYTES: (u64, u64) = (128 << 10, 16 << 20);
 /// The smallest step where a limit is near.
@@ -138,12 +143,14 @@ pub struct Placement {
     placed: [u64; CLASSES],
     /// Bytes allocated lately in each class.
     recent: [f64; CLASSES],
+    /// The sum of past errors, as a share of the next bytes.
+    correction: f64,
 }
 
 impl Placement {
     /// A policy that has seen nothing.
     pub const fn new() -> Placement {
-        Placement { placed: [0; CLASSES], recent: [0.0; CLASSES] }
+        Placement { placed: [0; CLASSES], recent: [0.0; CLASSES], correction: 0.0 }
     }
 
     /// What the next allocations do.
@@ -173,9 +180,10 @@ impl Placement {
         self.placed = *seen.placed;
     }
 
-    fn by_ratio(&self, rules: &Rules, seen: &Seen, horizon_bytes: u64) -> Decision {
-        let (live, horizon) = ((seen.dram_bytes + seen.far_bytes) as f64, horizon_bytes as f64);
-        let wanted = (rules.far_share * (live + horizon) - seen.far_bytes as f64) / horizon;
+    fn by_ratio(&mut self, rules: &Rules, seen: &Seen, horizon_bytes: u64) -> Decision {
+        let live = (seen.dram_bytes + seen.far_bytes) as f64;
+        let error = (rules.far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
+        let wanted = rules.far_share + error + self.correction;
         let (min, max) = rules.threshold_bounds_bytes;
         let min = min.max(rules.pinned_below_bytes);
         if wanted <= 0.0 {
@@ -184,6 +192,7 @@ impl Placement {
         if wanted >= 1.0 {
             return Decision::threshold(min);
         }
+        self.correction = (self.correction + error * CORRECTION_SHARE).clamp(-1.0, 1.0);
         self.quantile(wanted, min, max.max(min))
     }
 

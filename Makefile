@@ -173,7 +173,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C he
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
 	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi \
-	  ziptier-jni" scripts/check-aarch64 -- scripts/check-aarch64
+	  ziptier-jni ziptier-alloc" scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/setup-tool $(TOOLS) cargo-fuzz
@@ -254,6 +254,7 @@ million: setup ## pack and unpack a million blocks across software and the model
 
 release: setup
 	cargo build --release --locked --package ziptier-cli
+	cargo build --release --locked --package ziptier-alloc-preload
 
 capi: setup ## the library for C programs, its header and its pkg-config file, into a folder: PREFIX=target/capi
 	cargo rustc --release --locked --package ziptier-capi --lib --crate-type staticlib

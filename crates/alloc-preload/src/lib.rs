@@ -13,6 +13,7 @@
 //! | `thread` | what each thread has: bytes until it settles, its cache of far blocks |
 //! | `far` | the range of far addresses, its nodes, and jemalloc's hooks into it |
 //! | `nodes` | the nodes that are far memory |
+//! | `permission` | whether memory may be bound to nodes |
 //! | `statistics` | what jemalloc counts |
 //! | `tick` | now and then: counts, decides, obeys the command, tells |
 //! | `start` | the environment, the set-up before `main`, and fork |
@@ -32,6 +33,7 @@
 mod far;
 mod heap;
 mod nodes;
+mod permission;
 mod start;
 mod statistics;
 mod symbols;

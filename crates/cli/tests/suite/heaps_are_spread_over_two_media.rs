@@ -1,5 +1,5 @@
-//! An operator sets a ratio under a stock Redis, looks whether it holds, and changes it. A process that cannot be served
-//! must be told by its reason, or the operator tunes a program that never had the library.
+//! An operator sets a ratio under a stock Redis, looks whether it holds, and changes it. A process that cannot be
+//! served must be told with its reason, or the operator tunes a program that never had the library.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -213,6 +213,57 @@ fn wrong_options_in_the_environment_leave_a_program_in_dram_that_says_why() {
         screen.contains("wrong options, and everything lies in DRAM: ZIPTIER_ALLOC has `ratio=1`"),
         "{screen}"
     );
+}
+
+/// A filter of system calls that kills who binds memory, as Debian's service of Redis has it.
+const FILTER: &str = r#"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  struct sock_filter code[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {sizeof code / sizeof *code, code};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)) return 1;
+  return execvp(words[1], words + 1);
+}
+"#;
+
+#[test]
+fn a_service_that_forbids_binding_gets_simulated_far_memory() {
+    let Some(library) = library() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (source, filter) = (folder.path().join("filter.c"), folder.path().join("filter"));
+    fs::write(&source, FILTER).unwrap();
+    if !Command::new("cc").arg("-o").arg(&filter).arg(&source).status().is_ok_and(|status| status.success()) {
+        not_run("a C compiler", "install gcc and libc6-dev");
+        return;
+    }
+    let mut command = Command::new(&filter);
+    command
+        .arg("env")
+        .arg(format!("LD_PRELOAD={}", library.display()))
+        .args(["ZIPTIER_ALLOC=far=node:0", "cat"]);
+    let mut cat = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut error = String::new();
+    BufReader::new(cat.stderr.as_mut().unwrap()).read_line(&mut error).unwrap();
+    assert!(
+        error.contains("memory cannot be bound to the nodes of far memory, which is simulated now"),
+        "{error}"
+    );
+    let pid = cat.id().to_string();
+    until("cat tells", || alloc(&["stat", &pid]).status.success());
+    let stat = json(&pid);
+    drop(cat.stdin.take());
+    assert!(cat.wait().unwrap().success());
+    assert_eq!(stat["far_memory"]["is_simulated"], true, "{stat:#}");
 }
 
 #[test]

@@ -9,7 +9,6 @@ use tikv_jemalloc_sys as jemalloc;
 use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
-use ziptier_alloc::size_class::{CLASSES, class};
 
 use crate::thread::Thread;
 
@@ -55,9 +54,6 @@ pub(crate) struct Counts {
 
 /// DRAM's and far memory's, by [`Medium`].
 pub(crate) static COUNTS: [Counts; 2] = [const { Counts::new() }; 2];
-
-/// All bytes of tables that stayed in DRAM whatever their size, by class.
-pub(crate) static TABLES: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
 impl Words {
     /// Obeys a decision.
@@ -137,8 +133,15 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
     let thread = Thread::current();
     // SAFETY: the variables are this thread's.
     unsafe {
+        if is_table(bytes) {
+            // The policy does not count tables, because it does not place them.
+            let block = jemalloc::calloc(1, bytes);
+            if !block.is_null() {
+                return block;
+            }
+        }
         Thread::count(thread, bytes);
-        if bytes as u64 <= WORDS.quick_max.load(Relaxed) || is_table(bytes) {
+        if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
             let block = jemalloc::calloc(1, bytes);
             if !block.is_null() {
                 return block;
@@ -150,13 +153,9 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
 
 /// Whether a zeroed block is a table of pointers that stays in DRAM. Redis's and Valkey's hash tables are a power of
 /// two of pointers or buckets, by `calloc`; their values never come from `calloc`.
+#[inline(always)]
 fn is_table(bytes: usize) -> bool {
-    let is_table =
-        bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed) && !WORDS.dram_is_full.load(Relaxed);
-    if is_table {
-        TABLES[class(bytes as u64)].fetch_add(bytes as u64, Relaxed);
-    }
-    is_table
+    bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed) && !WORDS.dram_is_full.load(Relaxed)
 }
 
 /// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, without an arena and a cache.

@@ -1,9 +1,10 @@
 //! The environment, the set-up before `main`, and fork.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 
 use ziptier_alloc::configuration::{Configuration, FarMemory, NodeSet, Variables};
+use ziptier_alloc::fixed_text::FixedText;
 use ziptier_alloc::page::{FarKind, SharedPage};
 
 use crate::{far, nodes, thread, tick};
@@ -48,7 +49,7 @@ unsafe extern "C" fn start() {
     let (kind, nodes, is_bound) = prepare_far(&configuration);
     if let Some(page) = &page {
         if let Some(mistake) = mistake {
-            page.mistake.set(Line::of(format_args!("{mistake}")).text());
+            page.mistake.set(text(format_args!("{mistake}")).as_bytes());
         }
         page.told.failed_bindings.store((!is_bound).into(), std::sync::atomic::Ordering::Relaxed);
         tick::publish(page, kind, &nodes, &configuration);
@@ -90,46 +91,24 @@ fn prepare_far(configuration: &Configuration) -> (FarKind, NodeSet, bool) {
 
 /// A variable of the environment. Its text lives as long as the program does not change it.
 fn variable(name: &str) -> Option<&'static [u8]> {
-    let name = CString::new(name).ok()?;
+    let name = text(format_args!("{name}"));
     // SAFETY: the name is a C string. No other thread runs yet that could change the environment.
     unsafe {
-        let value = libc::getenv(name.as_ptr());
+        let value = libc::getenv(name.as_c_str().as_ptr());
         (!value.is_null()).then(|| CStr::from_ptr(value).to_bytes())
     }
 }
 
 /// Writes a line to the standard error, without an allocation.
 pub(crate) fn say(message: fmt::Arguments) {
-    let line = Line::of(format_args!("libziptier_alloc: {message}\n"));
+    let line = text(format_args!("libziptier_alloc: {message}\n"));
     // SAFETY: the buffer has as many bytes as the call says.
-    unsafe { libc::write(libc::STDERR_FILENO, line.text().as_ptr().cast(), line.text().len()) };
+    unsafe { libc::write(libc::STDERR_FILENO, line.as_bytes().as_ptr().cast(), line.as_bytes().len()) };
 }
 
-/// Text of bounded length. The rest is cut off.
-struct Line {
-    bytes: [u8; 512],
-    len: usize,
-}
-
-impl Line {
-    fn of(text: fmt::Arguments) -> Line {
-        let mut line = Line { bytes: [0; 512], len: 0 };
-        // It fails where the text is cut off.
-        let _ = line.write_fmt(text);
-        line
-    }
-
-    fn text(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = &mut self.bytes[self.len..];
-        let len = room.len().min(text.len());
-        room[..len].copy_from_slice(&text.as_bytes()[..len]);
-        self.len += len;
-        if len == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
+fn text(message: fmt::Arguments) -> FixedText<1024> {
+    let mut text = FixedText::new();
+    // Never fails: what has no room is cut off.
+    let _ = text.write_fmt(message);
+    text
 }

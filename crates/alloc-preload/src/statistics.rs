@@ -1,17 +1,18 @@
 //! What jemalloc counts, by its `mallctl`.
 //!
-//! jemalloc counts blocks by size class and arena whether anybody asks or not, so an allocation pays nothing for it.
-//! Only a tick pays: it has jemalloc sum up, and reads the sums by numeric names.
+//! jemalloc counts blocks by size class and arena whether anybody asks or not, so an allocation pays nothing for it. To
+//! sum up takes jemalloc some 50 us, too long for each tick. jemalloc also lends the address of each arena's count of
+//! pages, so between two sums a tick multiplies pages with the bytes that a page held at the last sum.
 
 use std::ffi::{CStr, c_uint, c_void};
 use std::mem::size_of;
 use std::ptr::{from_ref, null_mut};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::page::{Medium, Page};
-use ziptier_alloc::size_class::{CLASSES, class_bytes};
+use ziptier_alloc::size_class::class_bytes;
 
 use crate::far;
 
@@ -53,14 +54,11 @@ struct Name {
 }
 
 impl Name {
-    const NONE: Name = Name { parts: [0; 6], len: 0 };
-
     fn of(text: &CStr) -> Name {
         let mut name = Name { parts: [0; 6], len: 6 };
         // SAFETY: jemalloc writes at most as many parts as it is told.
-        let failed =
-            unsafe { jemalloc::mallctlnametomib(text.as_ptr(), name.parts.as_mut_ptr(), &mut name.len) } != 0;
-        if failed { Name::NONE } else { name }
+        unsafe { jemalloc::mallctlnametomib(text.as_ptr(), name.parts.as_mut_ptr(), &mut name.len) };
+        name
     }
 
     /// The value in arena `arena`, and of class `class` if the name has one.
@@ -77,101 +75,113 @@ impl Name {
     }
 }
 
-/// The numeric names of what a tick reads.
-pub(crate) struct Names {
+/// Arenas whose pages are counted between two sums.
+const ARENAS_MAX: usize = 512;
+
+/// What jemalloc counts, by medium: DRAM, then far memory.
+pub(crate) struct Census {
     /// jemalloc's small classes are the first ones of ours. The others are its large classes.
     small_classes: usize,
     page_bytes: u64,
-    small_bytes: Name,
-    large_bytes: Name,
-    pages: Name,
-    mapped: Name,
-    small_count: Name,
-    small_placed: Name,
-    large_count: Name,
-    large_placed: Name,
+    /// The counters of pages that hold blocks, one per arena, and whether the arena is far.
+    pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
+    /// Live bytes per counted page at the last sum.
+    bytes_per_page: [f64; 2],
+    live_bytes: [u64; 2],
 }
 
-impl Names {
+impl Census {
     /// Before jemalloc was asked.
-    pub(crate) const fn none() -> Names {
-        Names {
+    pub(crate) const fn new() -> Census {
+        Census {
             small_classes: 0,
             page_bytes: 0,
-            small_bytes: Name::NONE,
-            large_bytes: Name::NONE,
-            pages: Name::NONE,
-            mapped: Name::NONE,
-            small_count: Name::NONE,
-            small_placed: Name::NONE,
-            large_count: Name::NONE,
-            large_placed: Name::NONE,
+            pages: [None; ARENAS_MAX],
+            bytes_per_page: [0.0; 2],
+            live_bytes: [0; 2],
         }
     }
 
-    /// Asks jemalloc.
-    pub(crate) fn resolve() -> Names {
+    /// Has jemalloc sum up: exact, and a hundred times the cost of [`Census::estimate`].
+    pub(crate) fn sum_up(&mut self) -> [u64; 2] {
         let (mut small_classes, mut page_bytes): (c_uint, usize) = (0, 0);
         read(c"arenas.nbins", &mut small_classes);
         read(c"arenas.page", &mut page_bytes);
-        Names {
-            small_classes: small_classes as usize,
-            page_bytes: page_bytes as u64,
-            small_bytes: Name::of(c"stats.arenas.0.small.allocated"),
-            large_bytes: Name::of(c"stats.arenas.0.large.allocated"),
-            pages: Name::of(c"stats.arenas.0.pactive"),
-            mapped: Name::of(c"stats.arenas.0.mapped"),
-            small_count: Name::of(c"stats.arenas.0.bins.0.curregs"),
-            small_placed: Name::of(c"stats.arenas.0.bins.0.nmalloc"),
-            large_count: Name::of(c"stats.arenas.0.lextents.0.curlextents"),
-            large_placed: Name::of(c"stats.arenas.0.lextents.0.nmalloc"),
-        }
-    }
-
-    /// Has jemalloc sum up. What is read later stands still until the next call.
-    pub(crate) fn refresh(&self) {
+        (self.small_classes, self.page_bytes) = (small_classes as usize, page_bytes as u64);
         write(c"epoch", &1_u64);
+        let (small, large) =
+            (Name::of(c"stats.arenas.0.small.allocated"), Name::of(c"stats.arenas.0.large.allocated"));
+        self.live_bytes = by_medium(|arena| small.value(arena, 0) + large.value(arena, 0));
+        self.find_counters();
+        let pages = self.counted_pages();
+        self.bytes_per_page =
+            [0, 1].map(|medium| self.live_bytes[medium] as f64 / pages[medium].max(1) as f64);
+        self.live_bytes
     }
 
-    /// Live bytes in DRAM and in far memory.
-    pub(crate) fn live_bytes(&self) -> (u64, u64) {
-        let live = |arena| self.small_bytes.value(arena, 0) + self.large_bytes.value(arena, 0);
-        let far = far::arenas().map(live).sum();
-        (live(ALL_ARENAS).saturating_sub(far), far)
+    /// Live bytes, from the pages that hold blocks now.
+    pub(crate) fn estimate(&self) -> [u64; 2] {
+        let pages = self.counted_pages();
+        [0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64)
     }
 
-    /// All bytes that were ever allocated, by class.
-    pub(crate) fn placed(&self, placed: &mut [u64; CLASSES]) {
-        for (class, bytes) in placed.iter_mut().enumerate().take(READ) {
-            *bytes = self.by_class(&self.small_placed, &self.large_placed, ALL_ARENAS, class);
+    fn counted_pages(&self) -> [usize; 2] {
+        let mut pages = [0; 2];
+        for (counter, medium) in self.pages.iter().map_while(|page| *page) {
+            pages[medium as usize] += counter.load(Relaxed);
         }
+        pages
     }
 
-    /// A count of blocks, in bytes.
-    fn by_class(&self, small: &Name, large: &Name, arena: usize, class: usize) -> u64 {
-        let count = match class.checked_sub(self.small_classes) {
-            None => small.value(arena, class),
-            Some(large_class) => large.value(arena, large_class),
-        };
-        count * class_bytes(class)
+    /// Finds the counters of all arenas that there are.
+    fn find_counters(&mut self) {
+        let mut arenas: c_uint = 0;
+        read(c"arenas.narenas", &mut arenas);
+        let name = Name::of(c"experimental.arenas.0.pactivep");
+        let mut slots = self.pages.iter_mut();
+        for arena in 0..arenas as usize {
+            let counter = name.value(arena, 0) as *const AtomicUsize;
+            // SAFETY: jemalloc answers with the address of a counter that lives as long as the arena, which is as long
+            // as the process, or not at all.
+            let Some(counter) = (unsafe { counter.as_ref() }) else { continue };
+            let medium = if far::arenas().any(|far| far == arena) { Medium::Far } else { Medium::Dram };
+            let Some(slot) = slots.next() else { break };
+            *slot = Some((counter, medium));
+        }
+        slots.for_each(|slot| *slot = None);
     }
 
-    /// Tells what takes longer to read: pages, mappings, and live bytes by class.
+    /// Tells what was summed up last, and pages, mappings and live bytes by class.
     pub(crate) fn tell(&self, page: &Page) {
-        let (dram, far) = (page.told.medium(Medium::Dram), page.told.medium(Medium::Far));
-        let put = |[dram, far]: [&AtomicU64; 2], of_arena: &dyn Fn(usize) -> u64| {
-            let in_far = far::arenas().map(of_arena).sum();
-            dram.store(of_arena(ALL_ARENAS).saturating_sub(in_far), Relaxed);
-            far.store(in_far, Relaxed);
+        let put = |fields: [&AtomicU64; 2], values: [u64; 2]| {
+            fields.into_iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
         };
-        put([&dram.active_bytes, &far.active_bytes], &|arena| self.pages.value(arena, 0) * self.page_bytes);
-        put([&dram.mapped_bytes, &far.mapped_bytes], &|arena| self.mapped.value(arena, 0));
+        let [dram, far] = [page.told.medium(Medium::Dram), page.told.medium(Medium::Far)];
+        put([&dram.live_bytes, &far.live_bytes], self.live_bytes);
+        let pages = Name::of(c"stats.arenas.0.pactive");
+        put(
+            [&dram.active_bytes, &far.active_bytes],
+            by_medium(|arena| pages.value(arena, 0) * self.page_bytes),
+        );
+        let mapped = Name::of(c"stats.arenas.0.mapped");
+        put([&dram.mapped_bytes, &far.mapped_bytes], by_medium(|arena| mapped.value(arena, 0)));
+        let small = Name::of(c"stats.arenas.0.bins.0.curregs");
+        let large = Name::of(c"stats.arenas.0.lextents.0.curlextents");
         for class in 0..READ {
-            put([&dram.live_bytes_by_class[class], &far.live_bytes_by_class[class]], &|arena| {
-                self.by_class(&self.small_count, &self.large_count, arena, class)
-            });
+            let count = |arena| match class.checked_sub(self.small_classes) {
+                None => small.value(arena, class),
+                Some(large_class) => large.value(arena, large_class),
+            };
+            let bytes = by_medium(|arena| count(arena) * class_bytes(class));
+            put([&dram.live_bytes_by_class[class], &far.live_bytes_by_class[class]], bytes);
         }
     }
+}
+
+/// A value of all arenas by medium.
+fn by_medium(of_arena: impl Fn(usize) -> u64) -> [u64; 2] {
+    let far = far::arenas().map(&of_arena).sum();
+    [of_arena(ALL_ARENAS).saturating_sub(far), far]
 }
 
 /// Gives the free pages of all arenas back to the system.

@@ -6,15 +6,16 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::size_of;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicI64, AtomicU32};
 
 use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE, MALLOCX_TCACHE_NONE};
 
 use crate::{far, statistics, tick};
 
-/// Bytes that a thread allocates before it settles: before it adds them to what all threads have allocated.
-pub(crate) static QUANTUM_BYTES: AtomicI64 = AtomicI64::new(16 << 10);
+/// Bytes that a thread allocates, on average, before it settles: before it adds them to what all threads have
+/// allocated.
+pub(crate) static QUANTUM_BYTES: AtomicU32 = AtomicU32::new(4 << 10);
 
 /// Threads that have a cache of far blocks.
 pub(crate) static THREADS: AtomicU32 = AtomicU32::new(0);
@@ -28,12 +29,15 @@ const NO_KEY: u32 = u32::MAX;
 pub(crate) struct Thread {
     /// Bytes until the thread settles.
     left: i64,
+    /// What `left` was after the thread settled last.
+    quantum: i64,
     /// Flags of an allocation in far memory: the arena and the cache. 0 before the first one.
     far_flags: c_int,
     /// Flags that free a block in far memory: the cache.
     free_flags: c_int,
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
     dithered: u32,
+    random: u32,
     has_cache: bool,
 }
 
@@ -96,7 +100,7 @@ impl Thread {
             let left = (*thread).left.wrapping_sub(bytes as i64);
             (*thread).left = left;
             if left < 0 {
-                settle(thread);
+                settle(thread, bytes);
             }
         }
     }
@@ -148,22 +152,28 @@ impl Thread {
     }
 }
 
-/// Adds what a thread has allocated to what all have.
+/// Adds what a thread has allocated to what all have. All of it counts for the size that completed the quantum. A size
+/// completes a quantum as often as its share of the bytes says, so over many quanta this is the histogram.
 #[cold]
 #[inline(never)]
-unsafe fn settle(thread: *mut Thread) {
-    let quantum = QUANTUM_BYTES.load(Relaxed);
+unsafe fn settle(thread: *mut Thread, bytes: usize) {
     // SAFETY: only this thread touches the variable, and no reference to it lives.
-    let bytes = unsafe {
-        let bytes = quantum.wrapping_sub((*thread).left);
-        (*thread).left = quantum;
-        if (*thread).dithered == 0 {
+    let all_bytes = unsafe {
+        if (*thread).random == 0 {
             // Threads that allocate little must not all begin with a block in DRAM.
-            (*thread).dithered = (thread as usize as u32 >> 6).wrapping_mul(0x9E37_79B1);
+            (*thread).random = (thread as usize as u32 >> 6) | 1;
+            (*thread).dithered = (*thread).random.wrapping_mul(0x9E37_79B1);
         }
-        bytes
+        // Quanta of one length would fall in step with a program that repeats itself.
+        (*thread).random = (*thread).random.wrapping_mul(0x915F_77F5).wrapping_add(1);
+        let quantum = u64::from(QUANTUM_BYTES.load(Relaxed));
+        let next = (quantum / 2 + (quantum * u64::from((*thread).random) >> 32)) as i64;
+        let all_bytes = (*thread).quantum.wrapping_sub((*thread).left);
+        (*thread).quantum = next;
+        (*thread).left = next;
+        all_bytes
     };
-    tick::count(bytes.unsigned_abs());
+    tick::count(bytes as u64, all_bytes.unsigned_abs());
 }
 
 /// Gives a thread a cache of far blocks. It works without one, too, if jemalloc has no more.

@@ -8,19 +8,27 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use ziptier_alloc::classes::{Membership, default_path};
 use ziptier_alloc::configuration::{Configuration, NodeSet};
-use ziptier_alloc::page::{FarKind, Medium, Page, SharedPage};
+use ziptier_alloc::page::{FarKind, Page, SharedPage};
 use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
-use ziptier_alloc::size_class::CLASSES;
+use ziptier_alloc::size_class::{CLASSES, class};
 
-use crate::heap::{COUNTS, Counts, TABLES, WORDS};
-use crate::statistics::Names;
+use crate::heap::{COUNTS, Counts, WORDS};
+use crate::start::say;
+use crate::statistics::Census;
 use crate::thread::{QUANTUM_BYTES, THREADS};
 
 /// A thread settles this many times in a step, if it is the only one that allocates.
-const QUANTA: u64 = 8;
-/// The most that a thread allocates before it settles.
-const QUANTUM_BYTES_MAX: u64 = 64 << 10;
+const QUANTA: u64 = 64;
+/// The least and the most that a thread allocates before it settles.
+const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
+
+/// jemalloc sums up after as many bytes as a quarter of the heap has, and no fewer than this.
+const SUM_BYTES_MIN: u64 = 4 << 20;
+
+/// All bytes that were allocated and that the policy may place, by class.
+static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
 /// Bytes that all threads have allocated since the last tick.
 static SINCE: AtomicU64 = AtomicU64::new(0);
@@ -38,13 +46,14 @@ struct Shared(UnsafeCell<Ticker>);
 // SAFETY: only the thread that has set `IS_TAKEN` touches the ticker.
 unsafe impl Sync for Shared {}
 
-/// Adds bytes to those of all threads, and ticks if they complete a step.
-pub(crate) fn count(bytes: u64) {
+/// Adds bytes, the last ones of a block of `size`, to those of all threads, and ticks if they complete a step.
+pub(crate) fn count(size: u64, bytes: u64) {
+    PLACED[class(size)].fetch_add(bytes, Relaxed);
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= STEP.load(Relaxed) {
         with_ticker(|ticker| {
             SINCE.store(0, Relaxed);
-            ticker.tick();
+            ticker.tick(since);
         });
     }
 }
@@ -65,8 +74,8 @@ pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
     with_ticker(|ticker| {
         ticker.configuration = *configuration;
         ticker.page = page;
-        ticker.names = Names::resolve();
-        ticker.tick();
+        ticker.join();
+        ticker.tick(u64::MAX);
     });
 }
 
@@ -96,9 +105,11 @@ struct Ticker {
     /// The number of changes that the configuration has.
     changes: u64,
     placement: Placement,
-    placed: [u64; CLASSES],
-    names: Names,
+    census: Census,
+    /// Bytes allocated since jemalloc summed up.
+    since_sum: u64,
     page: Option<SharedPage>,
+    membership: Option<Membership>,
     ticks: u64,
     /// When the ticker told last what takes long to read.
     told_ms: u64,
@@ -110,34 +121,86 @@ impl Ticker {
             configuration: Configuration::DRAM_ONLY,
             changes: 0,
             placement: Placement::new(),
-            placed: [0; CLASSES],
-            names: Names::none(),
+            census: Census::new(),
+            since_sum: 0,
             page: None,
+            membership: None,
             ticks: 0,
             told_ms: 0,
         }
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, bytes: u64) {
+        let now_ms = now_ms();
+        self.since_sum = self.since_sum.saturating_add(bytes);
+        let mut live_bytes = self.census.estimate();
+        let live: u64 = live_bytes.iter().sum();
+        let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
+        if is_time || self.since_sum >= SUM_BYTES_MIN.max(live / 4) {
+            live_bytes = self.census.sum_up();
+            self.since_sum = 0;
+        }
         if IS_FORKED.swap(false, Relaxed) {
-            self.renew();
+            self.renew(live_bytes);
         }
         self.obey();
-        self.names.refresh();
-        let (dram_bytes, far_bytes) = self.names.live_bytes();
-        self.names.placed(&mut self.placed);
-        for (placed, tables) in self.placed.iter_mut().zip(&TABLES) {
-            *placed = placed.saturating_sub(tables.load(Relaxed));
-        }
-        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes };
-        let decision = self.placement.decide(&Rules::of(&self.configuration), &seen);
-        WORDS.tables_in_dram.store(self.configuration.tables_in_dram, Relaxed);
+        let configuration = self.with_class(live_bytes, now_ms);
+        let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
+        let [dram_bytes, far_bytes] = live_bytes;
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes };
+        let decision = self.placement.decide(&Rules::of(&configuration), &seen);
+        WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
         WORDS.set(&decision);
         STEP.store(decision.step_bytes, Relaxed);
-        let quantum = (decision.step_bytes / QUANTA).min(QUANTUM_BYTES_MAX);
-        QUANTUM_BYTES.store(quantum as i64, Relaxed);
+        let (least, most) = QUANTUM_BYTES_BOUNDS;
+        QUANTUM_BYTES.store((decision.step_bytes / QUANTA).clamp(least, most) as u32, Relaxed);
         self.ticks += 1;
-        self.tell(&decision, dram_bytes, far_bytes);
+        if is_time {
+            self.told_ms = now_ms;
+        }
+        let Some(page) = &self.page else { return };
+        tell(page, &configuration, &decision);
+        if is_time {
+            self.census.tell(page);
+        }
+        page.told.ticked_ms.store(now_ms, Relaxed);
+        page.told.ticks.store(self.ticks, Release);
+    }
+
+    /// Takes a slot in the class.
+    fn join(&mut self) {
+        let Some(name) = &self.configuration.class else { return };
+        let path = self.configuration.class_file.unwrap_or_else(default_path);
+        match Membership::join(&path, name) {
+            Ok(membership) => self.membership = Some(membership),
+            Err(error) => {
+                say(format_args!("it serves without the class {}, because {error}", name.as_str()));
+                self.lose_class();
+            }
+        }
+    }
+
+    /// The configuration with the ratio and the budgets of the class.
+    fn with_class(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Configuration {
+        let mut configuration = self.configuration;
+        match self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms)) {
+            None => {}
+            Some(Err(_)) => self.lose_class(),
+            Some(Ok(share)) => {
+                let [dram, far] = share.limit_bytes;
+                configuration.ratio = share.ratio.unwrap_or(configuration.ratio);
+                configuration.dram_limit_bytes = configuration.dram_limit_bytes.min(dram);
+                configuration.far_limit_bytes = configuration.far_limit_bytes.min(far);
+            }
+        }
+        configuration
+    }
+
+    fn lose_class(&mut self) {
+        self.membership = None;
+        if let Some(page) = &self.page {
+            page.told.is_class_lost.store(1, Relaxed);
+        }
     }
 
     /// Takes what the command wants.
@@ -155,39 +218,33 @@ impl Ticker {
     }
 
     /// Gives a forked child a page of its own. What the parent's page said of the far memory holds for the child's.
-    fn renew(&mut self) {
+    fn renew(&mut self, live_bytes: [u64; 2]) {
         (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
+        let membership = self.membership.take().map(|membership| membership.fork(live_bytes));
+        let is_class_lost = matches!(membership, Some(Err(_)));
+        self.membership = membership.and_then(Result::ok);
         let Some(page) = &mut self.page else { return };
         let (kind, nodes) = (FarKind::of_number(page.told.far_kind.load(Relaxed)), page.told.nodes());
         // Without a file, the page stays private and nobody finds it.
         let _ = page.renew();
         publish(page, kind, &nodes, &self.configuration);
+        page.told.is_class_lost.store(is_class_lost.into(), Relaxed);
     }
+}
 
-    fn tell(&mut self, decision: &Decision, dram_bytes: u64, far_bytes: u64) {
-        let Some(page) = &self.page else { return };
-        let told = &page.told;
-        let bounds = if decision.far_above == u64::MAX { decision.dram_max } else { decision.far_above };
-        told.threshold_bytes.store(bounds, Relaxed);
-        told.dither.store(decision.far_fraction.into(), Relaxed);
-        told.policy.store(self.configuration.policy as u32, Relaxed);
-        told.ratio.store(self.configuration.ratio.to_word(), Relaxed);
-        told.threads.store(THREADS.load(Relaxed), Relaxed);
-        for (medium, bytes) in [(Medium::Dram, dram_bytes), (Medium::Far, far_bytes)] {
-            let (counts, medium) = (&COUNTS[medium as usize], told.medium(medium));
-            medium.live_bytes.store(bytes, Relaxed);
-            medium.spills.store(counts.spills.load(Relaxed), Relaxed);
-            medium.spilled_bytes.store(counts.spilled_bytes.load(Relaxed), Relaxed);
-            medium.moves.store(counts.moves.load(Relaxed), Relaxed);
-            medium.moved_bytes.store(counts.moved_bytes.load(Relaxed), Relaxed);
-        }
-        let now_ms = now_ms();
-        if now_ms - self.told_ms >= u64::from(self.configuration.period_ms) {
-            self.names.tell(page);
-            self.told_ms = now_ms;
-        }
-        told.ticked_ms.store(now_ms, Relaxed);
-        told.ticks.store(self.ticks, Release);
+fn tell(page: &Page, configuration: &Configuration, decision: &Decision) {
+    let told = &page.told;
+    let threshold = if decision.far_above == u64::MAX { decision.dram_max } else { decision.far_above };
+    told.threshold_bytes.store(threshold, Relaxed);
+    told.dither.store(decision.far_fraction.into(), Relaxed);
+    told.policy.store(configuration.policy as u32, Relaxed);
+    told.ratio.store(configuration.ratio.to_word(), Relaxed);
+    told.threads.store(THREADS.load(Relaxed), Relaxed);
+    for (counts, medium) in COUNTS.iter().zip(&told.media) {
+        medium.spills.store(counts.spills.load(Relaxed), Relaxed);
+        medium.spilled_bytes.store(counts.spilled_bytes.load(Relaxed), Relaxed);
+        medium.moves.store(counts.moves.load(Relaxed), Relaxed);
+        medium.moved_bytes.store(counts.moved_bytes.load(Relaxed), Relaxed);
     }
 }
 

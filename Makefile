@@ -70,7 +70,7 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
   bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
   release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu \
-  test-report
+  test-report test-alloc
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -96,6 +96,12 @@ test-model: setup setup-nextest ## the store's tests with the modelled accelerat
 test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its \
   figures: PROFILE=release
 	@tests/vm/run $(TARGET_DIR)/vm $(PROFILE)
+
+test-alloc: setup-test ## the allocator library: its long tests, Redis under it, and a NUMA node that is removed in the \
+  virtual machine
+	cargo nextest run --locked --package ziptier-alloc --package ziptier-alloc-preload --run-ignored all
+	cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
+	@tests/vm/run $(TARGET_DIR)/vm
 
 test-cassandra: setup setup-java $(CORPUS_TARGET) ## every test of Cassandra's compressor, on one node and on three: \
   fifteen minutes of two cores

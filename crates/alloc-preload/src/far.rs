@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use ziptier_alloc::configuration::NodeSet;
 
 use crate::heap::WORDS;
+use crate::permission::may_bind;
 use crate::statistics;
 
 /// The size of the range, and the smallest one that is tried where the system grants no larger one.
@@ -111,6 +112,9 @@ pub(crate) fn prepare() -> bool {
 pub(crate) fn bind(nodes: &NodeSet) -> bool {
     const MPOL_PREFERRED: c_int = 1;
     const MPOL_PREFERRED_MANY: c_int = 5;
+    if !may_bind() {
+        return false;
+    }
     let (base, len) = (WORDS.range_base.load(Relaxed), WORDS.range_len.load(Relaxed));
     let apply = |mode: c_int| {
         // SAFETY: the mask has as many bits as the call says. The range is ours, and keeps its contents.

@@ -15,6 +15,7 @@
 //! | `sizes` | the size of each small block |
 //! | `far` | the range of far addresses, its nodes, and jemalloc's hooks into it |
 //! | `nodes` | the nodes that are far memory |
+//! | `permission` | whether memory may be bound to nodes |
 //! | `statistics` | what jemalloc counts |
 //! | `tick` | now and then: counts, decides, obeys the command, tells |
 //! | `start` | the environment, the set-up before `main`, and fork |
@@ -35,6 +36,7 @@ mod far;
 mod heap;
 mod magazines;
 mod nodes;
+mod permission;
 mod sizes;
 mod start;
 mod statistics;

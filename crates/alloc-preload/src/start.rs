@@ -81,7 +81,10 @@ fn prepare_far(configuration: &Configuration) -> (FarKind, NodeSet, bool) {
     }
     let is_bound = far::bind(&nodes);
     if !is_bound {
-        say(format_args!("the kernel does not bind memory to the nodes of far memory; it is simulated"));
+        say(format_args!(
+            "memory cannot be bound to the nodes of far memory, which is simulated now; see by ziptier doctor that \
+             they exist, and allow the system call in a service by SystemCallFilter=mbind"
+        ));
     }
     (if is_bound { FarKind::Nodes } else { FarKind::Simulated }, nodes, is_bound)
 }

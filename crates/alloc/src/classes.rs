@@ -7,7 +7,7 @@
 //! 2. At each tick it says how many bytes it has in each medium ([`Membership::tick`]) and learns the ratio of the
 //!    class and how many bytes it may have until the next tick. That is its *grant*.
 //! 3. A grant is the member's bytes and a share of the room that is left. The member writes it down first and adds up
-//!    the grants again; if two members have taken the same room, at least one of them sees it and takes none.
+//!    the grants again; if two members have taken the same room, at least one of them sees it and takes less.
 //!    Therefore the grants of members that tick never exceed a budget.
 //! 4. A member that has not ticked for a second is idle, and only its bytes count. When it wakes before its tick, it
 //!    can exceed the budget by the rest of its grant, which is at most a sixteenth of the budget.

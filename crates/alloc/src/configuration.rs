@@ -275,7 +275,7 @@ pub struct Configuration {
     pub policy: Policy,
     /// The ratio that [`Policy::Ratio`] keeps.
     pub ratio: Ratio,
-    /// The threshold of [`Policy::Threshold`], and the one with which [`Policy::Ratio`] starts.
+    /// The threshold of [`Policy::Threshold`].
     pub threshold_bytes: u64,
     /// The smallest threshold that [`Policy::Ratio`] takes.
     pub threshold_min_bytes: u64,

@@ -10,11 +10,11 @@
 //! |---|---|---|
 //! | [`configuration`] | both | the options, and the environment that sets them |
 //! | [`placement`] | library | the policy: which sizes lie in far memory |
-//! | [`fixed_text`] | both | text without an allocation |
 //! | [`page`] | both | the shared page: what the command wants, and what the library tells |
 //! | [`classes`] | both | named classes: budgets that several processes share |
-//! | [`programs`] | command | the running programs that have the library, and why others do not |
 //! | [`size_class`] | both | the classes of sizes by which live bytes are counted |
+//! | [`fixed_text`] | both | text without an allocation |
+//! | [`programs`] | command | the running programs that have the library, and why others do not |
 
 #![no_std]
 #![deny(missing_docs)]

@@ -88,7 +88,8 @@ impl fmt::Display for Obstacle {
                 f.write_str(" belongs to another user: run this command as that user, or as root")
             }
             Reason::NotPreloaded => f.write_str(
-                " runs without the library: start it again with LD_PRELOAD=libziptier_alloc.so, or by ziptier alloc run",
+                " runs without the library: start it again with LD_PRELOAD set to libziptier_alloc.so, or by ziptier \
+                 alloc run",
             ),
             Reason::NotLoaded => f.write_str(
                 " has LD_PRELOAD set to the library, and the loader did not load it: its stderr says why; the loader \

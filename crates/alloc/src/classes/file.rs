@@ -67,11 +67,11 @@ impl From<Errno> for ClassError {
     }
 }
 
-/// The file of the classes of a user, unless the option `class-file` names another one.
-pub fn default_path(user: u32) -> FilePath {
+/// The file of the classes of the calling user, unless the option `class-file` names another one.
+pub fn default_path() -> FilePath {
     let mut path = FixedText::<64>::new();
     // Never fails: the text has room.
-    let _ = write!(path, "/dev/shm/ziptier-alloc-classes-{user}");
+    let _ = write!(path, "/dev/shm/ziptier-alloc-classes-{}", rustix::process::geteuid().as_raw());
     FilePath::new(path.as_bytes()).unwrap_or_default()
 }
 

@@ -105,16 +105,18 @@ impl Membership {
         }
         let (others, members) = self.others(medium, now_ms);
         let room = limit.saturating_sub(own).saturating_sub(others);
-        let step = (room / (members + 1)).min((limit / STEP_PART).max(STEP_BYTES_MIN));
-        granted.store(own + step, SeqCst);
-        fence(SeqCst);
-        // Another member may have added up the grants before it could see this one, but then this one sees that.
-        let (others, _) = self.others(medium, now_ms);
-        if step > 0 && (own + step).saturating_add(others) > limit {
-            granted.store(own, SeqCst);
-            return own;
+        let mut step = (room / (members + 1)).min((limit / STEP_PART).max(STEP_BYTES_MIN));
+        loop {
+            granted.store(own + step, SeqCst);
+            fence(SeqCst);
+            // Another member may have added up the grants before it could see this one, but then this one sees that.
+            let (others, _) = self.others(medium, now_ms);
+            if step == 0 || (own + step).saturating_add(others) <= limit {
+                return own + step;
+            }
+            // A member without any room may have to refuse its program, so it asks for less.
+            step /= 2;
         }
-        own + step
     }
 
     /// The bytes that other members hold, and the number of these members. The dead hold none.

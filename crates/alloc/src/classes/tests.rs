@@ -273,9 +273,3 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     file.set_len(size_of::<Table>() as u64).unwrap();
     assert!(member.tick([0, 0], 0).is_err());
 }
-
-#[test]
-fn each_user_has_a_file() {
-    assert_eq!(default_path(0).as_c_str(), c"/dev/shm/ziptier-alloc-classes-0");
-    assert_eq!(default_path(4_294_967_294).as_c_str(), c"/dev/shm/ziptier-alloc-classes-4294967294");
-}

@@ -127,15 +127,18 @@ impl Tier {
 }
 
 fn thresholds(to: &mut Configuration, text: &[u8]) -> Option<()> {
+    // The policy needs no first threshold, but the text must be one that memkind takes.
+    let mut first = None;
     for field in text.split(|&byte| byte == b',') {
         let colon = field.iter().position(|&byte| byte == b':')?;
         let bytes = values::number(&field[colon + 1..])?;
         match &field[..colon] {
-            b"INIT_VAL" => to.threshold_bytes = bytes,
+            b"INIT_VAL" => first = Some(bytes),
             b"MIN_VAL" => to.threshold_min_bytes = bytes,
             b"MAX_VAL" => to.threshold_max_bytes = bytes,
             _ => return None,
         }
     }
-    (to.threshold_min_bytes..=to.threshold_max_bytes).contains(&to.threshold_bytes).then_some(())
+    let bounds = to.threshold_min_bytes..=to.threshold_max_bytes;
+    bounds.contains(&first.unwrap_or(to.threshold_min_bytes)).then_some(())
 }

@@ -45,13 +45,6 @@ pub static OPTIONS: [OptionRow; 15] = [
         set: |to, text| put(&mut to.threshold_bytes, values::bytes(text)),
     },
     OptionRow {
-        name: "threshold-start",
-        directive: Some("initial-dynamic-threshold"),
-        expected: "a threshold is a number of bytes; write threshold-start=64",
-        is_live: false,
-        set: |to, text| put(&mut to.threshold_bytes, values::bytes(text)),
-    },
-    OptionRow {
         name: "threshold-min",
         directive: Some("dynamic-threshold-min"),
         expected: BOUNDS,
@@ -127,6 +120,14 @@ pub static OPTIONS: [OptionRow; 15] = [
         expected: "strict is yes or no",
         is_live: false,
         set: |to, text| put(&mut to.strict, if text.is_empty() { Some(true) } else { values::yes(text) }),
+    },
+    OptionRow {
+        // The policy needs no first threshold; TieredMemDB's files have one.
+        name: "initial-dynamic-threshold",
+        directive: None,
+        expected: "a threshold is a number of bytes; write initial-dynamic-threshold=64",
+        is_live: false,
+        set: |_, text| values::bytes(text).is_some(),
     },
 ];
 

@@ -45,7 +45,7 @@ fn every_option_is_read() {
         ("ratio 3 1", Configuration { ratio, ..DEFAULT }),
         ("threshold=1k", Configuration { policy: Policy::Threshold, threshold_bytes: 1024, ..DEFAULT }),
         ("threshold=100,ratio=3:1", Configuration { ratio, threshold_bytes: 100, ..DEFAULT }),
-        ("threshold-start=100", Configuration { threshold_bytes: 100, ..DEFAULT }),
+        ("initial-dynamic-threshold=100", DEFAULT),
         (
             "threshold-min=24;threshold-max=10000",
             Configuration { threshold_min_bytes: 24, threshold_max_bytes: 10_000, ..DEFAULT },
@@ -80,7 +80,6 @@ fn lines_of_tiered_mem_dbs_file_are_read() {
                 hashtable-on-dram no\npmem-variant multiple\n";
     let expected = Configuration {
         ratio: Ratio { dram: 1, far: 4 },
-        threshold_bytes: 128,
         threshold_min_bytes: 24,
         threshold_max_bytes: 10_000,
         tables_in_dram: false,
@@ -112,9 +111,9 @@ fn each_wrong_option_has_its_sentence() {
         ("memory-alloc-policy both", "memory-alloc-policy both", POLICY),
         ("threshold=big", "threshold=big", "a threshold is a number of bytes; write threshold=64"),
         (
-            "threshold-start=-1",
-            "threshold-start=-1",
-            "a threshold is a number of bytes; write threshold-start=64",
+            "initial-dynamic-threshold=-1",
+            "initial-dynamic-threshold=-1",
+            "a threshold is a number of bytes; write initial-dynamic-threshold=64",
         ),
         ("threshold-min=x", "threshold-min=x", BOUNDS),
         ("threshold-max=", "threshold-max=", BOUNDS),
@@ -135,8 +134,8 @@ fn each_wrong_option_has_its_sentence() {
         assert_eq!(read(text), Err(std::format!("ZIPTIER_ALLOC has `{wrong}`: {expected}")), "{text}");
     }
     let unknown = "ZIPTIER_ALLOC has `ration=1:3`, which is no option; the options are policy, ratio, threshold, \
-                   threshold-start, threshold-min, threshold-max, pin, tables-in-dram, dram-limit, far-limit, far, \
-                   class, class-file, period-ms, strict";
+                   threshold-min, threshold-max, pin, tables-in-dram, dram-limit, far-limit, far, class, class-file, \
+                   period-ms, strict, initial-dynamic-threshold";
     assert_eq!(read("policy=ratio,ration=1:3"), Err(unknown.to_string()));
 }
 
@@ -237,6 +236,7 @@ fn each_wrong_threshold_and_node_of_memkind_has_its_sentence() {
         "VAL:64",
         "INIT_VAL:10,MIN_VAL:24,MAX_VAL:10000",
         "INIT_VAL:64,MIN_VAL:65",
+        "MIN_VAL:65,MAX_VAL:64",
     ] {
         let expected = std::format!("MEMKIND_MEM_THRESHOLDS has `{text}`: {THRESHOLD}");
         assert_eq!(memkind(TWO, Some(text), None), Err(expected));
@@ -251,7 +251,8 @@ fn a_running_program_takes_some_options_and_a_wrong_change_changes_nothing() {
     now.change(b"ratio=2:1,dram-limit=1GiB").unwrap();
     let expected = Configuration { ratio: Ratio { dram: 2, far: 1 }, dram_limit_bytes: 1 << 30, ..DEFAULT };
     assert_eq!(now, expected);
-    for text in ["ratio=1:1,far=node:1", "class=gold", "strict", "threshold-start=1", "period-ms=1"] {
+    for text in ["ratio=1:1,far=node:1", "class=gold", "strict", "initial-dynamic-threshold=1", "period-ms=1"]
+    {
         let sentence = now.change(text.as_bytes()).unwrap_err().to_string();
         let ending =
             "a running program does not take it; set it in ZIPTIER_ALLOC, and start the program again";

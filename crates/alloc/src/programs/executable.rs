@@ -29,8 +29,8 @@ impl fmt::Display for Linkage {
             }
             Linkage::OwnAllocator(name) => write!(
                 f,
-                "the executable has an allocator of its own ({name}), which a preloaded library does not replace; use a \
-                 build that takes malloc from a shared library (for Redis and Valkey: that of Debian, or MALLOC=libc)"
+                "the executable has an allocator of its own ({name}), which a preloaded library does not replace; use \
+                 a build that takes malloc from a shared library (for Redis and Valkey: that of Debian, or MALLOC=libc)"
             ),
             Linkage::OtherMachine => f.write_str("the executable is not one of 64 bits"),
         }

@@ -92,7 +92,8 @@ fn a_process_that_cannot_be_shown_has_its_sentence() {
     ziptier_testing::until("the program runs", || {
         fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n"
     });
-    let expected = format!("process {pid} (sleep) runs without the library: start it again with ");
+    let expected =
+        format!("process {pid} (sleep) runs without the library: start it again with LD_PRELOAD set to ");
     let said = sentence(pid);
     sleep.kill().unwrap();
     assert!(said.starts_with(&expected), "{said}");

@@ -10,6 +10,7 @@ use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
+use crate::sizes;
 use crate::thread::Thread;
 
 /// What allocations compare with. A tick writes them, each by itself: an allocation that sees an old and a new word
@@ -120,6 +121,7 @@ pub(crate) unsafe fn allocate(bytes: usize) -> *mut c_void {
         if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
             let block = jemalloc::malloc(bytes);
             if !block.is_null() {
+                sizes::set(block, bytes);
                 return block;
             }
         }
@@ -137,6 +139,7 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
             // The policy does not count tables, because it does not place them.
             let block = jemalloc::calloc(1, bytes);
             if !block.is_null() {
+                sizes::set(block, bytes);
                 return block;
             }
         }
@@ -144,6 +147,7 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
         if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
             let block = jemalloc::calloc(1, bytes);
             if !block.is_null() {
+                sizes::set(block, bytes);
                 return block;
             }
         }
@@ -167,6 +171,7 @@ pub(crate) unsafe fn allocate_with(bytes: usize, flags: c_int) -> *mut c_void {
         if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
             let block = jemalloc::mallocx(bytes.max(1), flags);
             if !block.is_null() {
+                sizes::set_by_usable_size(block);
                 return block;
             }
         }
@@ -186,6 +191,12 @@ unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void 
     // SAFETY: the variables are this thread's.
     unsafe {
         let wanted = wanted(thread, bytes);
+        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() && !is_full(wanted) {
+            let block = (*(*thread).magazines).take(sizes::class_of_size(bytes));
+            if !block.is_null() {
+                return block;
+            }
+        }
         let other = if wanted == Medium::Far { Medium::Dram } else { Medium::Far };
         let mut block = null_mut();
         if !is_full(wanted) {
@@ -218,7 +229,13 @@ unsafe fn allocate_in(medium: Medium, thread: *mut Thread, bytes: usize, flags: 
     // SAFETY: the variables are this thread's. jemalloc takes no size of 0 here.
     unsafe {
         let cache = if medium == Medium::Far { Thread::far_flags(thread) } else { 0 };
-        jemalloc::mallocx(bytes.max(1), flags | cache)
+        let block = jemalloc::mallocx(bytes.max(1), flags | cache);
+        if flags & !MALLOCX_ZERO == 0 && !block.is_null() {
+            sizes::set(block, bytes);
+        } else {
+            sizes::set_by_usable_size(block);
+        }
+        block
     }
 }
 
@@ -238,29 +255,32 @@ pub(crate) fn set_errno(error: c_int) {
 /// `free`.
 #[inline(always)]
 pub(crate) unsafe fn free(block: *mut c_void) {
-    // SAFETY: the block is live and from here; a block in the range came from a far arena.
-    unsafe {
-        if WORDS.is_far(block) {
-            jemalloc::dallocx(block, Thread::free_flags(Thread::current()));
-        } else {
-            jemalloc::free(block);
-        }
-    }
+    // SAFETY: the block is live and from here, or null.
+    unsafe { if WORDS.is_far(block) { free_far(block) } else { jemalloc::free(block) } }
 }
 
 /// `free` of a block that was allocated with `bytes` and `flags`.
 #[inline(always)]
 pub(crate) unsafe fn free_sized(block: *mut c_void, bytes: usize, flags: c_int) {
-    if block.is_null() {
-        return;
-    }
     // SAFETY: as in `free`.
     unsafe {
         if WORDS.is_far(block) {
-            let cache = Thread::free_flags(Thread::current());
-            jemalloc::sdallocx(block, bytes.max(1), flags | cache);
-        } else {
+            free_far(block);
+        } else if !block.is_null() {
             jemalloc::sdallocx(block, bytes.max(1), flags);
+        }
+    }
+}
+
+/// Frees a block that a far arena has.
+#[inline(always)]
+unsafe fn free_far(block: *mut c_void) {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's, and the block is live.
+    unsafe {
+        let magazines = (*thread).magazines;
+        if magazines.is_null() || !(*magazines).keep(sizes::class_of(block), block) {
+            jemalloc::dallocx(block, Thread::free_flags(thread));
         }
     }
 }
@@ -289,7 +309,7 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
         Thread::count(thread, bytes);
         let is_far = WORDS.is_far(block);
         let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
-        let grows_over_limit = is_full(own) && bytes > jemalloc::malloc_usable_size(block);
+        let grows_over_limit = is_full(own) && bytes > sizes::usable(block);
         if is_inside(other, bytes) && !is_full(other) {
             let moved = moved_to(other, thread, block, bytes, flags);
             if !moved.is_null() {
@@ -301,6 +321,7 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
             let cache = if is_far { Thread::far_flags(thread) } else { 0 };
             let resized = jemalloc::rallocx(block, bytes.max(1), flags | cache);
             if !resized.is_null() {
+                sizes::set_by_usable_size(resized);
                 return resized;
             }
         }
@@ -345,7 +366,7 @@ unsafe fn moved_to(
     unsafe {
         let moved = allocate_in(medium, thread, bytes, flags);
         if !moved.is_null() {
-            let usable = jemalloc::malloc_usable_size(block);
+            let usable = sizes::usable(block);
             moved.cast::<u8>().copy_from_nonoverlapping(block.cast(), usable.min(bytes));
             free(block);
         }

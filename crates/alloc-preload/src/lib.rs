@@ -11,6 +11,8 @@
 //! |---|---|
 //! | `heap` | the way of an allocation: compare, choose the medium, spill, move |
 //! | `thread` | what each thread has: bytes until it settles, its cache of far blocks |
+//! | `magazines` | the free far blocks that a thread keeps at hand |
+//! | `sizes` | the size of each small block |
 //! | `far` | the range of far addresses, its nodes, and jemalloc's hooks into it |
 //! | `nodes` | the nodes that are far memory |
 //! | `permission` | whether memory may be bound to nodes |
@@ -32,8 +34,10 @@
 
 mod far;
 mod heap;
+mod magazines;
 mod nodes;
 mod permission;
+mod sizes;
 mod start;
 mod statistics;
 mod symbols;

@@ -5,12 +5,15 @@
 //! variables in this library need the same.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::mem::size_of;
+use std::mem::replace;
+use std::ptr::null_mut;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
+use tikv_jemalloc_sys as jemalloc;
 use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE, MALLOCX_TCACHE_NONE};
 
+use crate::magazines::Magazines;
 use crate::{far, statistics, tick};
 
 /// Bytes that a thread allocates, on average, before it settles: before it adds them to what all threads have
@@ -38,7 +41,8 @@ pub(crate) struct Thread {
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
     dithered: u32,
     random: u32,
-    has_cache: bool,
+    /// Null before the first block in far memory, and after the end.
+    pub(crate) magazines: *mut Magazines,
 }
 
 // All zeros, as the linker gives them, is a valid `Thread`.
@@ -191,25 +195,39 @@ unsafe fn open(thread: *mut Thread) {
             return;
         }
         let mut cache: c_uint = 0;
+        let magazines = Magazines::new();
+        if magazines.is_null() {
+            return;
+        }
         if statistics::read(c"tcache.create", &mut cache) {
-            (*thread).has_cache = true;
+            (*thread).magazines = magazines;
             (*thread).far_flags = arena | MALLOCX_TCACHE(cache as usize);
             (*thread).free_flags = MALLOCX_TCACHE(cache as usize);
             THREADS.fetch_add(1, Relaxed);
+        } else {
+            jemalloc::free(magazines.cast());
         }
     }
 }
 
-/// Gives the blocks in a thread's cache back to their arenas when the thread ends. Destructors that run later allocate
-/// and free without a cache.
+/// Gives the blocks in a thread's magazines and cache back to their arenas when the thread ends. Destructors that run
+/// later allocate and free without a cache.
 unsafe extern "C" fn end(thread: *mut c_void) {
     let thread: *mut Thread = thread.cast();
     // SAFETY: the value of the key is this thread's variable.
     unsafe {
-        if !(*thread).has_cache {
+        let magazines = replace(&mut (*thread).magazines, null_mut());
+        if magazines.is_null() {
             return;
         }
-        (*thread).has_cache = false;
+        loop {
+            let block = (*magazines).take_any();
+            if block.is_null() {
+                break;
+            }
+            jemalloc::dallocx(block, (*thread).free_flags);
+        }
+        jemalloc::free(magazines.cast());
         let cache = ((*thread).free_flags >> 8) as c_uint - 2;
         (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
         (*thread).free_flags = MALLOCX_TCACHE_NONE;

@@ -24,8 +24,8 @@ const QUANTA: u64 = 64;
 /// The least and the most that a thread allocates before it settles.
 const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
 
-/// jemalloc sums up after as many bytes as a quarter of the heap has, and no fewer than this.
-const SUM_BYTES_MIN: u64 = 4 << 20;
+/// jemalloc sums up after as many bytes as half of the heap has, and no fewer than this.
+const SUM_BYTES_MIN: u64 = 16 << 20;
 
 /// All bytes that were allocated and that the policy may place, by class.
 static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
@@ -136,7 +136,7 @@ impl Ticker {
         let mut live_bytes = self.census.estimate();
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
-        if is_time || self.since_sum >= SUM_BYTES_MIN.max(live / 4) {
+        if is_time || self.since_sum >= SUM_BYTES_MIN.max(live / 2) {
             live_bytes = self.census.sum_up();
             self.since_sum = 0;
         }

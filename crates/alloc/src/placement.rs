@@ -51,7 +51,7 @@ const CORRECTION_SHARE: f64 = 0.25;
 /// The live bytes are divided by this for the bytes of a step.
 const STEP_SHARE: u64 = 96;
 /// The smallest and the largest step.
-const STEP_BYTES: (u64, u64) = (128 << 10, 16 << 20);
+const STEP_BYTES: (u64, u64) = (256 << 10, 16 << 20);
 /// The smallest step where a limit is near.
 const STEP_BYTES_NEAR_LIMIT: u64 = 16 << 10;
 

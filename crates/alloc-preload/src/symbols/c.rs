@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use tikv_jemalloc_sys::MALLOCX_ALIGN;
 
 use crate::heap::{self, set_errno};
-use crate::statistics;
+use crate::{sizes, statistics};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
@@ -114,7 +114,7 @@ unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
     // SAFETY: it is the caller's.
-    unsafe { tikv_jemalloc_sys::malloc_usable_size(block) }
+    unsafe { sizes::usable(block) }
 }
 
 /// Gives free pages of both media back.

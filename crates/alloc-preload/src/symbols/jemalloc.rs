@@ -3,16 +3,20 @@
 //! Both media are arenas of one jemalloc, so its statistics and its commands are those of the whole heap. A caller that
 //! names an arena or a cache gets what it names.
 //!
+//! `experimental.batch_alloc` is refused, because its blocks would come without their sizes in [`crate::sizes`].
+//!
 //! Safety, for every function here: the arguments are what jemalloc's manual wants.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use tikv_jemalloc_sys as jemalloc;
 
-use crate::heap;
+use crate::{heap, sizes};
 
 /// The bits of flags that name a cache or an arena.
 const NAMED: c_int = !0xff;
+
+const BATCH_ALLOC: &CStr = c"experimental.batch_alloc";
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
@@ -27,10 +31,11 @@ unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> 
     // SAFETY: it is the caller's.
     unsafe {
         if flags & NAMED == 0 {
-            heap::reallocate_with(block, bytes, flags)
-        } else {
-            jemalloc::rallocx(block, bytes, flags)
+            return heap::reallocate_with(block, bytes, flags);
         }
+        let resized = jemalloc::rallocx(block, bytes, flags);
+        sizes::set_by_usable_size(resized);
+        resized
     }
 }
 
@@ -41,9 +46,9 @@ unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, fla
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn sallocx(block: *const c_void, flags: c_int) -> usize {
+unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize {
     // SAFETY: it is the caller's.
-    unsafe { jemalloc::sallocx(block, flags) }
+    unsafe { sizes::usable(block) }
 }
 
 #[unsafe(no_mangle)]
@@ -79,13 +84,23 @@ unsafe extern "C" fn mallctl(
     new_len: usize,
 ) -> c_int {
     // SAFETY: it is the caller's.
-    unsafe { jemalloc::mallctl(name, old, old_len, new, new_len) }
+    unsafe {
+        if CStr::from_ptr(name) == BATCH_ALLOC {
+            return libc::ENOENT;
+        }
+        jemalloc::mallctl(name, old, old_len, new, new_len)
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mallctlnametomib(name: *const c_char, mib: *mut usize, mib_len: *mut usize) -> c_int {
     // SAFETY: it is the caller's.
-    unsafe { jemalloc::mallctlnametomib(name, mib, mib_len) }
+    unsafe {
+        if CStr::from_ptr(name) == BATCH_ALLOC {
+            return libc::ENOENT;
+        }
+        jemalloc::mallctlnametomib(name, mib, mib_len)
+    }
 }
 
 #[unsafe(no_mangle)]

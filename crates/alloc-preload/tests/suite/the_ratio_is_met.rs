@@ -1,0 +1,132 @@
+//! The bytes that the program sees in each medium are at the ratio after 100 MB, for any mix of sizes, and follow a
+//! change while the program runs.
+
+use std::ops::Range;
+
+use ziptier_alloc::configuration::{Configuration, Ratio};
+
+use crate::support::{far_range, free, in_child, malloc, page_of, usable};
+
+const MB: usize = 1 << 20;
+
+/// Blocks and their bytes in DRAM and in far memory.
+struct Heap {
+    blocks: Vec<usize>,
+    bytes: [usize; 2],
+    far: Range<usize>,
+    random: fastrand::Rng,
+}
+
+impl Heap {
+    fn new() -> Heap {
+        let random = fastrand::Rng::with_seed(ziptier_testing::seed());
+        Heap { blocks: Vec::with_capacity(1 << 21), bytes: [0; 2], far: far_range(), random }
+    }
+
+    fn add(&mut self, bytes: usize) {
+        let block = malloc(bytes);
+        self.bytes[usize::from(self.far.contains(&block))] += usable(block);
+        self.blocks.push(block);
+    }
+
+    fn replace(&mut self, bytes: usize) {
+        let index = self.random.usize(..self.blocks.len());
+        let block = self.blocks.swap_remove(index);
+        self.bytes[usize::from(self.far.contains(&block))] -= usable(block);
+        free(block);
+        self.add(bytes);
+    }
+
+    fn load(&mut self, live_bytes: usize, size: impl Fn(&mut fastrand::Rng) -> usize) {
+        while self.bytes.iter().sum::<usize>() < live_bytes {
+            let bytes = size(&mut self.random);
+            self.add(bytes);
+        }
+    }
+
+    #[track_caller]
+    fn has_ratio(&self, wanted: f64, tolerance: f64) {
+        let ratio = self.bytes[1] as f64 / self.bytes[0] as f64;
+        println!("{ratio:.3} of {wanted}");
+        assert!((ratio / wanted - 1.0).abs() < tolerance, "far:DRAM is {ratio:.3}, not {wanted}");
+    }
+
+    fn clear(&mut self) {
+        self.blocks.drain(..).for_each(free);
+        self.bytes = [0; 2];
+    }
+}
+
+fn log_uniform(random: &mut fastrand::Rng) -> usize {
+    let doubling = random.u32(5..14);
+    random.usize(1 << doubling..2 << doubling)
+}
+
+fn mixes() {
+    let mut heap = Heap::new();
+    let sizes: [fn(&mut fastrand::Rng) -> usize; 5] =
+        [log_uniform, |_| 1024, |_| 4096, |_| 16384, |random| if random.bool() { 100 } else { 8192 }];
+    for size in sizes {
+        heap.load(100 * MB, size);
+        heap.has_ratio(3.0, 0.05);
+        heap.clear();
+    }
+    heap.load(40 * MB, |random| random.usize(64..=128));
+    heap.load(80 * MB, |random| random.usize(2048..=16384));
+    heap.load(120 * MB, |random| random.usize(200..=800));
+    heap.has_ratio(3.0, 0.05);
+}
+
+#[test]
+fn by_every_mix_of_sizes() {
+    in_child("the_ratio_is_met::by_every_mix_of_sizes", "ratio=1:3", mixes);
+}
+
+fn replace_values() {
+    let mut heap = Heap::new();
+    heap.load(100 * MB, log_uniform);
+    for _ in 0..2 * heap.blocks.len() {
+        let bytes = log_uniform(&mut heap.random);
+        heap.replace(bytes);
+    }
+    heap.has_ratio(4.0, 0.05);
+}
+
+#[test]
+fn while_values_are_replaced() {
+    in_child("the_ratio_is_met::while_values_are_replaced", "ratio=1:4", replace_values);
+}
+
+fn change() {
+    let mut heap = Heap::new();
+    heap.load(100 * MB, log_uniform);
+    let page = page_of(std::process::id());
+    let wanted = Configuration { ratio: Ratio { dram: 1, far: 1 }, ..Configuration::DEFAULT };
+    let changes = page.want(&wanted);
+    // 75 MB in far memory and as many in DRAM.
+    heap.load(150 * MB, log_uniform);
+    assert_eq!(page.applied.load(std::sync::atomic::Ordering::Relaxed), changes);
+    heap.has_ratio(1.0, 0.10);
+    heap.load(160 * MB, log_uniform);
+    heap.has_ratio(1.0, 0.05);
+}
+
+#[test]
+fn after_a_change() {
+    in_child("the_ratio_is_met::after_a_change", "ratio=1:3", change);
+}
+
+fn tables() {
+    let far = far_range();
+    for _ in 0..4 {
+        // SAFETY: nothing is given.
+        let (table, values) =
+            unsafe { (libc::calloc(1 << 20, 8) as usize, libc::calloc(3 << 18, 8) as usize) };
+        assert!(!far.contains(&table) && far.contains(&values));
+    }
+}
+
+#[test]
+fn but_for_tables_of_pointers() {
+    in_child("the_ratio_is_met::but_for_tables_of_pointers", "policy=only-far", tables);
+}

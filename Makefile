@@ -70,9 +70,9 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
-  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny \
-  notices setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu \
-  test-report
+  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny notices \
+  setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra \
+  test-jvm test-mbwu test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \

@@ -210,8 +210,8 @@ unsafe fn open(thread: *mut Thread) {
     }
 }
 
-/// Gives the blocks in a thread's magazines and cache back to their arenas when the thread ends. Destructors that run later allocate
-/// and free without a cache.
+/// Gives the blocks in a thread's magazines and cache back to their arenas when the thread ends. Destructors that run
+/// later allocate and free without a cache.
 unsafe extern "C" fn end(thread: *mut c_void) {
     let thread: *mut Thread = thread.cast();
     // SAFETY: the value of the key is this thread's variable.

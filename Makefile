@@ -70,9 +70,9 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
-  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny notices \
-  setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra \
-  test-jvm test-mbwu test-report
+  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny \
+  notices setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java \
+  test-cassandra test-jvm test-mbwu test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -109,11 +109,13 @@ test-report: setup $(CORPUS_TARGET) ## pages of ziptier report in a browser, on 
 	cargo build --locked --package ziptier-cli
 	@scripts/test-report $(TARGET_DIR)/debug/ziptier $(abspath $(TARGET_DIR))/report
 
-test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, replica and cluster, and under other \
-  programs: minutes; ZIPTIER_ALLOC_CALLS=1000000
+test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, replica and cluster, under other programs, \
+  and on a NUMA node that goes away: minutes; ZIPTIER_ALLOC_CALLS=1000000
 	cargo build --locked --package ziptier-alloc-preload
 	scripts/count-tests cargo nextest run --locked --package ziptier-alloc --package ziptier-alloc-preload \
 	  --run-ignored all
+	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
+	@tests/vm/run $(TARGET_DIR)/vm
 
 test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
 	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told

@@ -87,19 +87,12 @@ pub(crate) struct Census {
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Live bytes per counted page at the last sum.
     bytes_per_page: [f64; 2],
-    live_bytes: [u64; 2],
 }
 
 impl Census {
     /// Before jemalloc was asked.
     pub(crate) const fn new() -> Census {
-        Census {
-            small_classes: 0,
-            page_bytes: 0,
-            pages: [None; ARENAS_MAX],
-            bytes_per_page: [0.0; 2],
-            live_bytes: [0; 2],
-        }
+        Census { small_classes: 0, page_bytes: 0, pages: [None; ARENAS_MAX], bytes_per_page: [0.0; 2] }
     }
 
     /// Has jemalloc sum up: exact, and a hundred times the cost of [`Census::estimate`].
@@ -111,12 +104,11 @@ impl Census {
         write(c"epoch", &1_u64);
         let (small, large) =
             (Name::of(c"stats.arenas.0.small.allocated"), Name::of(c"stats.arenas.0.large.allocated"));
-        self.live_bytes = by_medium(|arena| small.value(arena, 0) + large.value(arena, 0));
+        let live_bytes = by_medium(|arena| small.value(arena, 0) + large.value(arena, 0));
         self.find_counters();
         let pages = self.counted_pages();
-        self.bytes_per_page =
-            [0, 1].map(|medium| self.live_bytes[medium] as f64 / pages[medium].max(1) as f64);
-        self.live_bytes
+        self.bytes_per_page = [0, 1].map(|medium| live_bytes[medium] as f64 / pages[medium].max(1) as f64);
+        live_bytes
     }
 
     /// Live bytes, from the pages that hold blocks now.
@@ -151,13 +143,12 @@ impl Census {
         slots.for_each(|slot| *slot = None);
     }
 
-    /// Tells what was summed up last, and pages, mappings and live bytes by class.
+    /// Tells pages, mappings and live bytes by class, as they were summed up last.
     pub(crate) fn tell(&self, page: &Page) {
         let put = |fields: [&AtomicU64; 2], values: [u64; 2]| {
             fields.into_iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
         };
         let [dram, far] = [page.told.medium(Medium::Dram), page.told.medium(Medium::Far)];
-        put([&dram.live_bytes, &far.live_bytes], self.live_bytes);
         let pages = Name::of(c"stats.arenas.0.pactive");
         put(
             [&dram.active_bytes, &far.active_bytes],

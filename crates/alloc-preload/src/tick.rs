@@ -164,7 +164,7 @@ impl Ticker {
             self.told_ms = now_ms;
         }
         let Some(page) = &self.page else { return };
-        tell(page, &configuration, &decision);
+        tell(page, &configuration, &decision, live_bytes);
         if is_time {
             self.census.tell(page);
         }
@@ -237,7 +237,7 @@ impl Ticker {
     }
 }
 
-fn tell(page: &Page, configuration: &Configuration, decision: &Decision) {
+fn tell(page: &Page, configuration: &Configuration, decision: &Decision, live_bytes: [u64; 2]) {
     let told = &page.told;
     let threshold = if decision.far_above == u64::MAX { decision.dram_max } else { decision.far_above };
     told.threshold_bytes.store(threshold, Relaxed);
@@ -245,7 +245,8 @@ fn tell(page: &Page, configuration: &Configuration, decision: &Decision) {
     told.policy.store(configuration.policy as u32, Relaxed);
     told.ratio.store(configuration.ratio.to_word(), Relaxed);
     told.threads.store(THREADS.load(Relaxed), Relaxed);
-    for (counts, medium) in COUNTS.iter().zip(&told.media) {
+    for ((counts, medium), bytes) in COUNTS.iter().zip(&told.media).zip(live_bytes) {
+        medium.live_bytes.store(bytes, Relaxed);
         medium.spills.store(counts.spills.load(Relaxed), Relaxed);
         medium.spilled_bytes.store(counts.spilled_bytes.load(Relaxed), Relaxed);
         medium.moves.store(counts.moves.load(Relaxed), Relaxed);

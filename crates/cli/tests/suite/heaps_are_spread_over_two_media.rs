@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
 use ziptier_alloc::configuration::Configuration;
@@ -129,6 +130,9 @@ fn bytes(stat: &Value, medium: &str) -> f64 {
 fn a_redis_keeps_the_ratio_and_takes_another_one() {
     let Some(mut redis) = Redis::start(&["ratio=1:3", "far=simulated"]) else { return };
     redis.fill("a", 24_000, 1000);
+    // The sizes are counted once in each period, by who allocates then.
+    std::thread::sleep(Duration::from_millis(150));
+    redis.fill("z", 1000, 1000);
     let pid = redis.pid();
     let stat = json(&pid);
     let ratio = stat["far_to_dram"].as_f64().unwrap();

@@ -48,7 +48,7 @@ fn persistent(root: &Path, section: &mut Section) {
     let regions = numbered(&folder, "region");
     if modules > 0 && regions.is_empty() {
         let text = format!(
-            "{modules} without a region: in Memory Mode, where DRAM is their cache and no ratio can be set, or not set up"
+            "{modules} without a region: in Memory Mode, where DRAM is their cache and no ratio is kept, or not set up"
         );
         section.add(Finding::note("modules", text));
         section.remedy(

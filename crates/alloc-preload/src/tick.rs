@@ -27,6 +27,9 @@ const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
 /// jemalloc sums up after as many bytes as half of the heap has, and no fewer than this.
 const SUM_BYTES_MIN: u64 = 16 << 20;
 
+/// A larger block counts as one of this many bytes.
+const BLOCK_BYTES_MAX: u64 = 1 << 36;
+
 /// All bytes that were allocated and that the policy may place, by class.
 static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
@@ -48,6 +51,8 @@ unsafe impl Sync for Shared {}
 
 /// Adds bytes, the last ones of a block of `size`, to those of all threads, and ticks if they complete a step.
 pub(crate) fn count(size: u64, bytes: u64) {
+    // A request that cannot be met must not outweigh all others.
+    let bytes = bytes.min(BLOCK_BYTES_MAX);
     PLACED[class(size)].fetch_add(bytes, Relaxed);
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= STEP.load(Relaxed) {

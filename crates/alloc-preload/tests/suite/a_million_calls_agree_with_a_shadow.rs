@@ -53,7 +53,9 @@ fn allocate(random: &mut fastrand::Rng) -> Block {
     type Aligned = unsafe extern "C" fn(usize, usize) -> usize;
     type WithFlags = unsafe extern "C" fn(usize, i32) -> usize;
     let (bytes, mark, alignment) = (size(random), random.u8(..), 1 << random.u32(4..13));
+    // SAFETY: the functions of these names have this type.
     let of_size = |name| unsafe { transmute::<*mut c_void, OfSize>(function(name))(bytes) };
+    // SAFETY: the functions of these names have this type.
     let aligned = |name| unsafe { transmute::<*mut c_void, Aligned>(function(name))(alignment, bytes) };
     let mut is_zeroed = false;
     let mut is_aligned = false;

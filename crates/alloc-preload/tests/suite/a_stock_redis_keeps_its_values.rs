@@ -24,6 +24,11 @@ impl Drop for Redis {
     }
 }
 
+/// A port that no program listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 impl Redis {
     /// With the library and `options`, or without it. `None` where there is no redis-server.
     pub(crate) fn start(folder: &Path, options: Option<&str>, more: &[&str]) -> Option<Redis> {
@@ -31,7 +36,7 @@ impl Redis {
             Some(options) => with_library("redis-server", options),
             None => Command::new("redis-server"),
         };
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
         let Ok(process) = command.args(more).stdout(Stdio::null()).spawn() else {
             ziptier_testing::not_run("redis-server", "install redis-server");
@@ -96,9 +101,10 @@ impl Redis {
     /// The number of keys that have another value.
     pub(crate) fn differing(&mut self, keys: usize, value: impl Fn(usize) -> Vec<u8>) -> usize {
         let mut differing = 0;
-        for key in 0..keys {
-            self.send(&[b"GET", format!("key:{key}").as_bytes()]);
-            differing += usize::from(self.reply() != value(key));
+        for first in (0..keys).step_by(100) {
+            let now = first..keys.min(first + 100);
+            now.clone().for_each(|key| self.send(&[b"GET", format!("key:{key}").as_bytes()]));
+            differing += now.filter(|&key| self.reply() != value(key)).count();
         }
         differing
     }
@@ -151,6 +157,7 @@ fn in_snapshots() {
     assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
     drop(redis);
     let mut plain = Redis::start(folder.path(), None, &[]).unwrap();
+    until("the snapshot is loaded", || plain.info("persistence", "loading") == 0);
     assert_eq!(plain.ask(&["DBSIZE"]), format!(":{KEYS}"));
     assert_eq!(plain.differing(KEYS, |key| value(key, 1)), 0);
 }

@@ -2,10 +2,11 @@
 //! neither knows. So every name is here, and each of them works.
 
 use std::ffi::{CStr, c_void};
+use std::hint::black_box;
 use std::mem::transmute;
 use std::process::Command;
 
-use crate::support::{function, in_child, library, mallctl, usable, with_library};
+use crate::support::{function, in_child, library, mallctl, malloc, usable, with_library};
 
 const NAMES: [&CStr; 54] = [
     c"malloc",
@@ -108,14 +109,14 @@ fn calls() {
             let block = new_aligned(bytes, 128);
             assert!(block.is_multiple_of(128));
             delete_aligned(block, bytes, 128);
-            let nothing = libc::realloc(libc::malloc(bytes), 0);
+            let nothing = libc::realloc(malloc(bytes) as *mut c_void, 0);
             assert!(nothing.is_null());
         }
         assert_eq!(usable(0), 0);
         assert_eq!(libc::malloc_trim(0), 1);
         // More than there are addresses.
-        assert!(libc::calloc(1 << 40, 1 << 40).is_null());
-        assert!(libc::malloc(usize::MAX - 100).is_null());
+        assert!(black_box(libc::calloc(black_box(1 << 40), 1 << 40)).is_null());
+        assert_eq!(malloc(usize::MAX - 100), 0);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::ENOMEM));
         let mut out = std::ptr::null_mut();
         assert_eq!(libc::posix_memalign(&mut out, 24, 100), libc::EINVAL);
@@ -156,6 +157,6 @@ fn after_a_mistake_by_dram_alone() {
         output.status.success() && said.contains("libziptier_alloc: ZIPTIER_ALLOC has `ratio=one`"),
         "{said}"
     );
-    let output = with_library("true", "strict,ratio=one").output().unwrap();
+    let output = with_library("true", "strict=yes,ratio=one").output().unwrap();
     assert_eq!(output.status.code(), Some(127), "{output:?}");
 }

@@ -40,7 +40,8 @@ fn far_is_full() {
     assert_eq!(blocks.len(), 64 * MB / 16384);
     let in_far = bytes_in_far(&blocks);
     assert!((15 * MB..18 * MB).contains(&in_far), "{in_far} bytes in far memory");
-    let far = &told().told.media[Medium::Far as usize];
+    let page = told();
+    let far = page.told.medium(Medium::Far);
     assert!(far.spills.load(Relaxed) > 1000 && far.spilled_bytes.load(Relaxed) > 16_000_000);
 }
 
@@ -55,7 +56,8 @@ fn dram_is_full() {
     assert_eq!(blocks.len(), 64 * MB / 16384);
     let in_dram = 64 * MB - bytes_in_far(&blocks);
     assert!((12 * MB..18 * MB).contains(&in_dram), "{in_dram} bytes in DRAM");
-    let dram = &told().told.media[Medium::Dram as usize];
+    let page = told();
+    let dram = page.told.medium(Medium::Dram);
     assert!(dram.spills.load(Relaxed) > 1000 && dram.spilled_bytes.load(Relaxed) > 16_000_000);
 }
 

@@ -1,7 +1,8 @@
 //! Processes that have the library: this program again, or any other.
 
 use std::env;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -60,14 +61,16 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
 }
 
 /// Reads a number by `mallctl`.
-pub(crate) fn mallctl<T: Copy>(name: &CStr, mut value: T, given: Option<&T>) -> T {
-    type Mallctl = unsafe extern "C" fn(*const i8, *mut T, *mut usize, *const T, usize) -> i32;
+pub(crate) fn mallctl<T: Copy>(name: &CStr, mut value: T, given: Option<T>) -> T {
+    type Mallctl =
+        unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *const c_void, usize) -> c_int;
     let mut len = size_of::<T>();
-    let (given, given_len) = given.map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), len));
+    let (new, new_len) =
+        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), len));
     // SAFETY: `mallctl` has this type, and reads and writes a value of the size that it is told.
     let failed = unsafe {
-        let mallctl: Mallctl = std::mem::transmute(function(c"mallctl"));
-        mallctl(name.as_ptr().cast(), &mut value, &mut len, given, given_len)
+        let mallctl = std::mem::transmute::<*mut c_void, Mallctl>(function(c"mallctl"));
+        mallctl(name.as_ptr(), (&raw mut value).cast(), &mut len, new.cast(), new_len)
     };
     assert_eq!(failed, 0, "{}", name.to_string_lossy());
     value
@@ -81,14 +84,14 @@ pub(crate) fn far_range() -> std::ops::Range<usize> {
         let end = rest.split_once(' ').unwrap().0;
         usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap()
     });
-    let rest = ranges.max_by_key(ExactSizeIterator::len).unwrap();
+    let rest = ranges.max_by_key(|range| range.len()).unwrap();
     rest.end - (16 << 40)..rest.end
 }
 
-/// One block by the `malloc` of the process.
+/// One block by the `malloc` of the process. The compiler must not leave it out.
 pub(crate) fn malloc(bytes: usize) -> usize {
     // SAFETY: nothing is given.
-    unsafe { libc::malloc(bytes) as usize }
+    unsafe { black_box(libc::malloc(black_box(bytes))) as usize }
 }
 
 /// Frees a block of [`malloc`].

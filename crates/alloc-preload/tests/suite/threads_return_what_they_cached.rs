@@ -1,13 +1,11 @@
 //! A thread that ends gives back the far blocks that it kept at hand. Otherwise a program that starts threads for
 //! requests would lose far memory with each of them.
 
-use std::ffi::CStr;
-
 use crate::support::{free, in_child, mallctl, malloc};
 
 /// What jemalloc holds for the program.
 fn allocated() -> usize {
-    mallctl(c"epoch", 1_u64, Some(&1));
+    mallctl(c"epoch", 1_u64, Some(1));
     mallctl(c"stats.allocated", 0, None)
 }
 
@@ -23,8 +21,7 @@ fn start_and_end() {
     run(5000);
     let grown = allocated() as f64 - before as f64;
     assert!(grown < 2e6, "{grown} bytes are lost");
-    let name: &CStr = c"tcache.create";
-    let cache = mallctl(name, 0_u32, None);
+    let cache = mallctl(c"tcache.create", 0_u32, None);
     assert!(cache < 50, "{cache} caches are in use");
 }
 

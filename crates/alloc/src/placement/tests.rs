@@ -159,3 +159,42 @@ fn every_mix_of_sizes_has_the_ratio_after_100_mb() {
         }
     }
 }
+
+#[test]
+fn the_threshold_stays_inside_its_bounds_and_larger_sizes_share_a_fraction() {
+    let configuration =
+        Configuration { threshold_min_bytes: 200, threshold_max_bytes: 2048, ..Configuration::DEFAULT };
+    // All values are above the upper bound.
+    let over = run(Rules::of(&configuration), |_, _| 4096, 1);
+    assert!(over.iter().all(|over| (0.95..1.05).contains(over)));
+    // Too few bytes are above the lower bound, so all of these lie in far memory.
+    let mut heap = Heap::new(Rules::of(&configuration), 1);
+    while heap.allocated < 100 * MB {
+        let size = if heap.below(10) == 0 { 300 } else { 100 };
+        heap.allocate(size);
+    }
+    assert_eq!((heap.decision.dram_max, heap.decision.far_above), (199, 199));
+}
+
+#[test]
+fn pinned_sizes_lie_in_dram_by_every_policy() {
+    for policy in Policy::ALL {
+        let configuration = Configuration { policy, pinned_below_bytes: 512, ..Configuration::DEFAULT };
+        let mut heap = Heap::new(Rules::of(&configuration), 1);
+        while heap.allocated < 20 * MB {
+            assert_eq!(heap.allocate(511).1, 0, "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn limits_are_told_and_hardly_exceeded() {
+    let configuration =
+        Configuration { dram_limit_bytes: 20 * MB, far_limit_bytes: 30 * MB, ..Configuration::DEFAULT };
+    let mut heap = Heap::new(Rules::of(&configuration), 1);
+    while !(heap.decision.dram_is_full && heap.decision.far_is_full) {
+        heap.allocate(1000);
+        assert!(heap.bytes[0] < 21 * MB && heap.bytes[1] < 31 * MB, "{:?}", heap.bytes);
+    }
+    assert!(heap.bytes[0] >= 20 * MB && heap.bytes[1] >= 30 * MB);
+}

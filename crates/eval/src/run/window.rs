@@ -46,6 +46,8 @@ pub(crate) struct Offer {
     pub(crate) threads: u64,
     /// Operations per second over all threads; nothing for a closed loop.
     pub(crate) rate: Option<f64>,
+    /// Seconds of the same operations before the window.
+    pub(crate) warmup_seconds: f64,
     pub(crate) end: End,
 }
 
@@ -68,7 +70,8 @@ impl Offer {
             None if spec.until_steady => End::Steady(spec.seconds),
             None => End::Seconds(spec.seconds),
         };
-        Offer { threads: spec.threads, rate: spec.pace.rate(), end }
+        let warmup_seconds = spec.warmup_seconds;
+        Offer { threads: spec.threads, rate: spec.pace.rate(), warmup_seconds, end }
     }
 }
 
@@ -178,7 +181,7 @@ impl<T: Target> Arena<'_, T> {
             (recording, before, machine)
         };
         // Without a warm-up the first operation belongs to the window.
-        let begun = (spec.warmup_seconds == 0.0).then(begin);
+        let begun = (offer.warmup_seconds == 0.0).then(begin);
         let mut window = thread::scope(|scope| {
             let mut handles: Vec<_> = (0..workers)
                 .zip(used.drain(..))
@@ -190,7 +193,7 @@ impl<T: Target> Arena<'_, T> {
                 })
                 .collect();
             let (recording, before, machine) = begun.unwrap_or_else(|| {
-                control.wait(spec.warmup_seconds);
+                control.wait(offer.warmup_seconds);
                 begin()
             });
             let (counters_before, work, start, usage, modelled) = before;
@@ -304,19 +307,24 @@ impl<T: Target> Arena<'_, T> {
         /// Of the longest window at the peak.
         const SHARE: f64 = 0.05;
         const SECONDS: std::ops::RangeInclusive<f64> = 0.25..=3.0;
+        /// Of all windows but the first, which warms the target up.
+        const WARMUP_SECONDS_MAX: f64 = 0.5;
         let end = match self.spec.operations {
             Some(operations) => End::Operations(operations),
             None => End::Seconds((self.spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end())),
         };
+        let mut warmup_seconds = self.spec.warmup_seconds;
         let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
             progress(&format!("measuring {threads} threads"));
-            let window = self.window(buffers, Offer { threads, rate: None, end });
+            let window = self.window(buffers, Offer { threads, rate: None, warmup_seconds, end });
+            warmup_seconds = warmup_seconds.min(WARMUP_SECONDS_MAX);
             has_not_ended(self.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
             Ok(window.operations as f64 / window.wall_sec)
         })?;
         progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
         let end = self.spec.operations.map_or(End::Steady(self.spec.seconds), End::Operations);
-        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, end });
+        let window =
+            self.window(buffers, Offer { threads: found.peak_load, rate: None, warmup_seconds, end });
         Ok((window, found))
     }
 

@@ -8,6 +8,7 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::data::keys::Key;
 use crate::data::oracle::Oracle;
@@ -24,6 +25,10 @@ const PORT: u16 = 6379;
 /// Requests that are sent before their replies are read. They and the replies to SETs fit into the buffers of a socket,
 /// so that a server that stops reading while its replies lie unread can't make both sides wait.
 const PIPELINE_MAX: usize = 512;
+/// What a server answers while it reads what it kept.
+const LOADING: &str = ": LOADING ";
+/// The longest time that this may take it.
+const LOAD_MAX: Duration = Duration::from_secs(300);
 /// The variable from which redis-cli takes a password, too.
 const PASSWORD: &str = "REDISCLI_AUTH";
 
@@ -99,6 +104,19 @@ impl Database {
             Reply::Integer(keys) => Ok(keys),
             other => Err(other.unexpected("DBSIZE")),
         })
+    }
+
+    /// The number of keys, once the server has loaded what it kept.
+    fn len_once_loaded(&self) -> Result<i64, TargetError> {
+        let began = Instant::now();
+        loop {
+            match self.len() {
+                Err(error) if error.to_string().contains(LOADING) && began.elapsed() < LOAD_MAX => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Removes the keys of an oracle, which are those of the benchmark.
@@ -190,7 +208,7 @@ impl Target for RespTarget {
         let Address { host, port, database: number } = config.target.parse()?;
         let socket = address_of(&host, port)?;
         let database = Database { socket, number, idle: Mutex::default() };
-        match database.len()? {
+        match database.len_once_loaded()? {
             0 => Ok(RespTarget {
                 database,
                 oracles: config.oracles.clone(),
@@ -297,6 +315,9 @@ impl Drop for RespTarget {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -325,5 +346,26 @@ mod tests {
         assert!(told.starts_with("no server answers at 127.0.0.1:1: "), "{told}");
         let told = RespTarget::check(&Config { instances: 2, ..config }).unwrap_err().to_string();
         assert!(told.contains("leave out --instances"), "{told}");
+    }
+
+    #[test]
+    fn a_server_that_loads_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("{SCHEME}{}", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let busy = &b"-LOADING Redis is loading the dataset in memory\r\n"[..];
+            let mut client = listener.accept().unwrap().0;
+            for answer in [busy, busy, b":7\r\n"] {
+                assert_ne!(client.read(&mut [0; 64]).unwrap(), 0);
+                client.write_all(answer).unwrap();
+                // A connection with an error is not used again.
+                if answer == busy {
+                    client = listener.accept().unwrap().0;
+                }
+            }
+        });
+        let told = RespTarget::open(&Config { target, ..Config::default() }).unwrap_err().to_string();
+        assert!(told.contains("(DBSIZE 7)"), "{told}");
+        server.join().unwrap();
     }
 }

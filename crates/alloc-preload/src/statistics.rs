@@ -85,14 +85,22 @@ pub(crate) struct Census {
     page_bytes: u64,
     /// The counters of pages that hold blocks, one per arena, and whether the arena is far.
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
-    /// Live bytes per counted page at the last sum.
+    /// Bytes that jemalloc had handed out, per counted page, at the last sum.
     bytes_per_page: [f64; 2],
+    /// Bytes of free blocks that threads' caches had at the last sum.
+    cached_bytes: [u64; 2],
 }
 
 impl Census {
     /// Before jemalloc was asked.
     pub(crate) const fn new() -> Census {
-        Census { small_classes: 0, page_bytes: 0, pages: [None; ARENAS_MAX], bytes_per_page: [0.0; 2] }
+        Census {
+            small_classes: 0,
+            page_bytes: 0,
+            pages: [None; ARENAS_MAX],
+            bytes_per_page: [0.0; 2],
+            cached_bytes: [0; 2],
+        }
     }
 
     /// Has jemalloc sum up: exact, and a hundred times the cost of [`Census::estimate`].
@@ -104,17 +112,24 @@ impl Census {
         write(c"epoch", &1_u64);
         let (small, large) =
             (Name::of(c"stats.arenas.0.small.allocated"), Name::of(c"stats.arenas.0.large.allocated"));
-        let live_bytes = by_medium(|arena| small.value(arena, 0) + large.value(arena, 0));
+        let allocated = by_medium(|arena| small.value(arena, 0) + large.value(arena, 0));
+        let cached = Name::of(c"stats.arenas.0.tcache_bytes");
+        self.cached_bytes = by_medium(|arena| cached.value(arena, 0));
         self.find_counters();
         let pages = self.counted_pages();
-        self.bytes_per_page = [0, 1].map(|medium| live_bytes[medium] as f64 / pages[medium].max(1) as f64);
-        live_bytes
+        self.bytes_per_page = [0, 1].map(|medium| allocated[medium] as f64 / pages[medium].max(1) as f64);
+        self.live(allocated)
     }
 
     /// Live bytes, from the pages that hold blocks now.
     pub(crate) fn estimate(&self) -> [u64; 2] {
         let pages = self.counted_pages();
-        [0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64)
+        self.live([0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64))
+    }
+
+    /// Of what jemalloc has handed out, the bytes that the program has: the others wait in threads' caches.
+    fn live(&self, allocated: [u64; 2]) -> [u64; 2] {
+        [0, 1].map(|medium| allocated[medium].saturating_sub(self.cached_bytes[medium]))
     }
 
     fn counted_pages(&self) -> [usize; 2] {

@@ -171,7 +171,7 @@ unsafe fn settle(thread: *mut Thread, bytes: usize) {
         // Quanta of one length would fall in step with a program that repeats itself.
         (*thread).random = (*thread).random.wrapping_mul(0x915F_77F5).wrapping_add(1);
         let quantum = u64::from(QUANTUM_BYTES.load(Relaxed));
-        let next = (quantum / 2 + (quantum * u64::from((*thread).random) >> 32)) as i64;
+        let next = (quantum / 2 + ((quantum * u64::from((*thread).random)) >> 32)) as i64;
         let all_bytes = (*thread).quantum.wrapping_sub((*thread).left);
         (*thread).quantum = next;
         (*thread).left = next;
@@ -184,7 +184,8 @@ unsafe fn settle(thread: *mut Thread, bytes: usize) {
 #[cold]
 #[inline(never)]
 unsafe fn open(thread: *mut Thread) {
-    let arena = MALLOCX_ARENA(far::arena() as usize);
+    let far_arena = far::arena();
+    let arena = MALLOCX_ARENA(far_arena as usize);
     // SAFETY: only this thread touches the variable, and no reference to it lives. What is called may allocate: then
     // the flags are set.
     unsafe {
@@ -199,7 +200,7 @@ unsafe fn open(thread: *mut Thread) {
         if magazines.is_null() {
             return;
         }
-        if statistics::read(c"tcache.create", &mut cache) {
+        if create_cache(far_arena, &mut cache) {
             (*thread).magazines = magazines;
             (*thread).far_flags = arena | MALLOCX_TCACHE(cache as usize);
             (*thread).free_flags = MALLOCX_TCACHE(cache as usize);
@@ -208,6 +209,17 @@ unsafe fn open(thread: *mut Thread) {
             jemalloc::free(magazines.cast());
         }
     }
+}
+
+/// Makes a cache that jemalloc counts as one of a far arena: a new cache belongs to the arena that the thread has then.
+fn create_cache(arena: u32, cache: &mut c_uint) -> bool {
+    let mut own: c_uint = 0;
+    let has_moved = statistics::read(c"thread.arena", &mut own) && statistics::write(c"thread.arena", &arena);
+    let is_made = statistics::read(c"tcache.create", cache);
+    if has_moved {
+        statistics::write(c"thread.arena", &own);
+    }
+    is_made
 }
 
 /// Gives the blocks in a thread's magazines and cache back to their arenas when the thread ends. Destructors that run

@@ -22,7 +22,12 @@ const BATCH_ALLOC: &CStr = c"experimental.batch_alloc";
 unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: it is the caller's.
     unsafe {
-        if flags & NAMED == 0 { heap::allocate_with(bytes, flags) } else { jemalloc::mallocx(bytes, flags) }
+        if flags & NAMED == 0 {
+            return heap::allocate_with(bytes, flags);
+        }
+        let block = jemalloc::mallocx(bytes, flags);
+        sizes::set_by_usable_size(block);
+        block
     }
 }
 

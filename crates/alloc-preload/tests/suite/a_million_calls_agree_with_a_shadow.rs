@@ -10,6 +10,9 @@ use crate::support::{free, function, in_child, malloc, usable};
 
 const THREADS: u64 = 4;
 
+/// jemalloc's flag for a block that passes the cache of the thread by.
+const MALLOCX_TCACHE_NONE: i32 = 1 << 8;
+
 struct Block {
     address: usize,
     bytes: usize,
@@ -25,9 +28,10 @@ impl Block {
         block
     }
 
+    /// Fills all that the allocator says may be used, which is what Redis does.
     fn fill(&self) {
         // SAFETY: the block is live and this thread's, with as many bytes.
-        unsafe { (self.address as *mut u8).write_bytes(self.mark, self.bytes) };
+        unsafe { (self.address as *mut u8).write_bytes(self.mark, usable(self.address)) };
     }
 
     fn check(&self, bytes: usize) {
@@ -45,7 +49,9 @@ impl Block {
 
 /// 0 bytes to 256 KiB, most of them small.
 fn size(random: &mut fastrand::Rng) -> usize {
-    random.usize(..1 << random.u32(3..=if random.u8(..) == 0 { 18 } else { 11 }))
+    let most = if random.u8(..) == 0 { 18 } else { 11 };
+    let bits = random.u32(3..=most);
+    random.usize(..1 << bits)
 }
 
 fn allocate(random: &mut fastrand::Rng) -> Block {
@@ -57,6 +63,9 @@ fn allocate(random: &mut fastrand::Rng) -> Block {
     let of_size = |name| unsafe { transmute::<*mut c_void, OfSize>(function(name))(bytes) };
     // SAFETY: the functions of these names have this type.
     let aligned = |name| unsafe { transmute::<*mut c_void, Aligned>(function(name))(alignment, bytes) };
+    // SAFETY: the function has the type of jemalloc's manual.
+    let mallocx =
+        |bytes, flags| unsafe { transmute::<*mut c_void, WithFlags>(function(c"mallocx"))(bytes, flags) };
     let mut is_zeroed = false;
     let mut is_aligned = false;
     // SAFETY: the functions have the types of their manuals.
@@ -84,7 +93,8 @@ fn allocate(random: &mut fastrand::Rng) -> Block {
             5 => of_size(c"pvalloc"),
             6 => of_size(c"_Znwm"),
             7 => libc::reallocarray(std::ptr::null_mut(), bytes, 1) as usize,
-            8 => transmute::<*mut c_void, WithFlags>(function(c"mallocx"))(bytes.max(1), 0),
+            8 => mallocx(bytes.max(1), 0),
+            9 => mallocx(bytes.max(1), MALLOCX_TCACHE_NONE),
             _ => malloc(bytes),
         }
     };

@@ -49,7 +49,7 @@ impl Heap {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        (u128::from(self.random) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.random) * u128::from(bound)) >> 64) as u64
     }
 
     fn allocate(&mut self, size: u64) -> Block {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
 use tikv_jemalloc_sys as jemalloc;
-use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_ZERO};
+use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
@@ -280,7 +280,7 @@ unsafe fn free_far(block: *mut c_void) {
     unsafe {
         let magazines = (*thread).magazines;
         if magazines.is_null() || !(*magazines).keep(sizes::class_of(block), block) {
-            jemalloc::dallocx(block, Thread::free_flags(thread));
+            jemalloc::dallocx(block, MALLOCX_TCACHE_NONE);
         }
     }
 }

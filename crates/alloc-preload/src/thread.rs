@@ -1,29 +1,29 @@
-//! What each thread has: the bytes until it settles, and its cache of far blocks.
+//! What each thread has: the bytes until it settles, and its magazines of far blocks.
 //!
 //! The compiler reaches thread-local variables of a shared object by a call. Ours is reached by two instructions, in
 //! the `initial-exec` model, because the dynamic linker loads this library before the program starts. jemalloc's
 //! variables in this library need the same.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::replace;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tikv_jemalloc_sys as jemalloc;
-use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE, MALLOCX_TCACHE_NONE};
+use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE_NONE};
 
 use crate::magazines::Magazines;
-use crate::{far, statistics, tick};
+use crate::{far, tick};
 
 /// Bytes that a thread allocates, on average, before it settles: before it adds them to what all threads have
 /// allocated.
 pub(crate) static QUANTUM_BYTES: AtomicU32 = AtomicU32::new(4 << 10);
 
-/// Threads that have a cache of far blocks.
+/// Threads that have allocated in far memory.
 pub(crate) static THREADS: AtomicU32 = AtomicU32::new(0);
 
-/// The key whose destructor ends a thread's cache.
+/// The key whose destructor empties a thread's magazines.
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: u32 = u32::MAX;
 
@@ -34,10 +34,8 @@ pub(crate) struct Thread {
     left: i64,
     /// What `left` was after the thread settled last.
     quantum: i64,
-    /// Flags of an allocation in far memory: the arena and the cache. 0 before the first one.
+    /// Flags of an allocation in far memory: the arena, and no cache of jemalloc's. 0 before the first one.
     far_flags: c_int,
-    /// Flags that free a block in far memory: the cache.
-    free_flags: c_int,
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
     dithered: u32,
     random: u32,
@@ -138,22 +136,6 @@ impl Thread {
             (*thread).far_flags
         }
     }
-
-    /// The flags that free a block in far memory.
-    ///
-    /// # Safety
-    ///
-    /// `thread` is this thread's, and there is far memory.
-    #[inline(always)]
-    pub(crate) unsafe fn free_flags(thread: *mut Thread) -> c_int {
-        // SAFETY: as in `count`.
-        unsafe {
-            if (*thread).far_flags == 0 {
-                open(thread);
-            }
-            (*thread).free_flags
-        }
-    }
 }
 
 /// Adds what a thread has allocated to what all have. All of it counts for the size that completed the quantum. A size
@@ -180,75 +162,46 @@ unsafe fn settle(thread: *mut Thread, bytes: usize) {
     tick::count(bytes as u64, all_bytes.unsigned_abs());
 }
 
-/// Gives a thread a cache of far blocks. It works without one, too, if jemalloc has no more.
+/// Gives a thread an arena of far memory, and magazines for its free blocks. It works without these, too, if jemalloc
+/// has no room for them.
 #[cold]
 #[inline(never)]
 unsafe fn open(thread: *mut Thread) {
-    let far_arena = far::arena();
-    let arena = MALLOCX_ARENA(far_arena as usize);
     // SAFETY: only this thread touches the variable, and no reference to it lives. What is called may allocate: then
     // the flags are set.
     unsafe {
-        (*thread).far_flags = arena | MALLOCX_TCACHE_NONE;
-        (*thread).free_flags = MALLOCX_TCACHE_NONE;
+        (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
         let key = KEY.load(Relaxed);
         if key == NO_KEY || libc::pthread_setspecific(key, thread.cast()) != 0 {
             return;
         }
-        let mut cache: c_uint = 0;
-        let magazines = Magazines::new();
-        if magazines.is_null() {
-            return;
-        }
-        if create_cache(far_arena, &mut cache) {
-            (*thread).magazines = magazines;
-            (*thread).far_flags = arena | MALLOCX_TCACHE(cache as usize);
-            (*thread).free_flags = MALLOCX_TCACHE(cache as usize);
-            THREADS.fetch_add(1, Relaxed);
-        } else {
-            jemalloc::free(magazines.cast());
-        }
+        (*thread).magazines = Magazines::new();
     }
+    THREADS.fetch_add(1, Relaxed);
 }
 
-/// Makes a cache that jemalloc counts as one of a far arena: a new cache belongs to the arena that the thread has then.
-fn create_cache(arena: u32, cache: &mut c_uint) -> bool {
-    let mut own: c_uint = 0;
-    let has_moved = statistics::read(c"thread.arena", &mut own) && statistics::write(c"thread.arena", &arena);
-    let is_made = statistics::read(c"tcache.create", cache);
-    if has_moved {
-        statistics::write(c"thread.arena", &own);
-    }
-    is_made
-}
-
-/// Gives the blocks in a thread's magazines and cache back to their arenas when the thread ends. Destructors that run
-/// later allocate and free without a cache.
+/// Gives the blocks in a thread's magazines back to their arenas when the thread ends. Destructors that run later
+/// allocate and free without magazines.
 unsafe extern "C" fn end(thread: *mut c_void) {
     let thread: *mut Thread = thread.cast();
     // SAFETY: the value of the key is this thread's variable.
     unsafe {
         let magazines = replace(&mut (*thread).magazines, null_mut());
-        if magazines.is_null() {
-            return;
-        }
-        loop {
-            let block = (*magazines).take_any();
-            if block.is_null() {
-                break;
+        if !magazines.is_null() {
+            loop {
+                let block = (*magazines).take_any();
+                if block.is_null() {
+                    break;
+                }
+                jemalloc::dallocx(block, MALLOCX_TCACHE_NONE);
             }
-            jemalloc::dallocx(block, (*thread).free_flags);
+            jemalloc::free(magazines.cast());
         }
-        jemalloc::free(magazines.cast());
-        let cache = ((*thread).free_flags >> 8) as c_uint - 2;
-        (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
-        (*thread).free_flags = MALLOCX_TCACHE_NONE;
-        statistics::write(c"tcache.destroy", &cache);
     }
     THREADS.fetch_sub(1, Relaxed);
 }
 
-/// Makes the key. To be called before threads have caches.
+/// Makes the key. To be called before threads have magazines.
 pub(crate) fn prepare() {
     let mut key = 0;
     // SAFETY: the destructor takes the values that `open` sets.

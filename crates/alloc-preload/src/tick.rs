@@ -24,8 +24,10 @@ const QUANTA: u64 = 64;
 /// The least and the most that a thread allocates before it settles.
 const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
 
-/// jemalloc sums up after as many bytes as half of the heap has, and no fewer than this.
-const SUM_BYTES_MIN: u64 = 16 << 20;
+/// jemalloc sums up after as many bytes as this share of the heap has, and no fewer than so many. A page that loses a
+/// part of its blocks shows only in a sum.
+const SUM_SHARE: u64 = 24;
+const SUM_BYTES_MIN: u64 = 4 << 20;
 
 /// A larger block counts as one of this many bytes.
 const BLOCK_BYTES_MAX: u64 = 1 << 36;
@@ -141,7 +143,9 @@ impl Ticker {
         let mut live_bytes = self.census.estimate();
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
-        if is_time || self.since_sum >= SUM_BYTES_MIN.max(live / 2) {
+        let sum_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
+        let is_counted = is_time || self.since_sum >= sum_bytes;
+        if is_counted {
             live_bytes = self.census.sum_up();
             self.since_sum = 0;
         }
@@ -152,7 +156,8 @@ impl Ticker {
         let configuration = self.with_class(live_bytes, now_ms);
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
         let [dram_bytes, far_bytes] = live_bytes;
-        let seen = Seen { placed: &placed, dram_bytes, far_bytes };
+        let until_counted_bytes = is_counted.then_some(sum_bytes);
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes, until_counted_bytes };
         let decision = self.placement.decide(&Rules::of(&configuration), &seen);
         WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
         WORDS.set(&decision);

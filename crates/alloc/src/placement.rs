@@ -8,10 +8,11 @@
 //! 1. It keeps a histogram of the bytes that were allocated lately, by size class. Older bytes count less: the
 //!    histogram remembers [`MEMORY_SHARE`] of the live bytes. A histogram of all live bytes would follow a shift of
 //!    sizes only after the new sizes outweigh the old ones.
-//! 2. It computes how many of the next bytes must lie in far memory so that all bytes are at the ratio after
-//!    [`HORIZON_STEPS`] steps. This is the feedback: bytes that the program freed, or that spilled, show up here. A sum
-//!    of past errors corrects a lasting one, such as that of short-lived blocks, which are in the histogram but not in
-//!    the heap.
+//! 2. Whenever the live bytes were counted, it computes how many of the next bytes must lie in far memory so that all
+//!    bytes are at the ratio when they are counted again. This is the feedback: bytes that the program freed, or that
+//!    spilled, show up here. Between two counts live bytes are an estimate, which does not see holes: a policy that
+//!    followed it would overshoot. A sum of past errors corrects a lasting one, such as that of short-lived blocks,
+//!    which are in the histogram but not in the heap.
 //! 3. It walks the histogram from the largest class down until the classes hold that many bytes. The class where the
 //!    walk ends is the threshold. Larger sizes lie in far memory, smaller ones in DRAM, and of the class itself the
 //!    fraction that the walk needed.
@@ -29,7 +30,8 @@
 //! // The program has allocated 64 MB, all in blocks of 1 KiB. A quarter of them lies in DRAM, as the ratio wants.
 //! let mut placed = [0; CLASSES];
 //! placed[class(1024)] = 64 << 20;
-//! let seen = Seen { placed: &placed, dram_bytes: 16 << 20, far_bytes: 48 << 20 };
+//! let next = Some(8 << 20);
+//! let seen = Seen { placed: &placed, dram_bytes: 16 << 20, far_bytes: 48 << 20, until_counted_bytes: next };
 //! let decision = placement.decide(&rules, &seen);
 //! // Smaller blocks would lie in DRAM and larger ones in far memory.
 //! assert_eq!((decision.dram_max, decision.far_above), (896, 1024));
@@ -42,7 +44,7 @@ use crate::size_class::{CLASSES, class_bytes};
 /// The histogram remembers the live bytes divided by this.
 pub const MEMORY_SHARE: u64 = 64;
 
-/// Steps in which the feedback makes up for an error.
+/// The fewest steps in which the feedback makes up for an error.
 pub const HORIZON_STEPS: u64 = 2;
 
 /// The share of an error that is added to the correction.
@@ -99,6 +101,8 @@ pub struct Seen<'a> {
     pub dram_bytes: u64,
     /// Live bytes in far memory.
     pub far_bytes: u64,
+    /// The bytes that the program allocates until live bytes are counted again; `None` if they are an estimate now.
+    pub until_counted_bytes: Option<u64>,
 }
 
 /// The words that an allocation compares its size with.
@@ -145,12 +149,21 @@ pub struct Placement {
     recent: [f64; CLASSES],
     /// The sum of past errors, as a share of the next bytes.
     correction: f64,
+    /// The share of the next bytes that must lie in far memory, and the share of all bytes that it was computed for.
+    wanted: f64,
+    far_share: f64,
 }
 
 impl Placement {
     /// A policy that has seen nothing.
     pub const fn new() -> Placement {
-        Placement { placed: [0; CLASSES], recent: [0.0; CLASSES], correction: 0.0 }
+        Placement {
+            placed: [0; CLASSES],
+            recent: [0.0; CLASSES],
+            correction: 0.0,
+            wanted: 0.0,
+            far_share: -1.0,
+        }
     }
 
     /// What the next allocations do.
@@ -181,19 +194,29 @@ impl Placement {
     }
 
     fn by_ratio(&mut self, rules: &Rules, seen: &Seen, horizon_bytes: u64) -> Decision {
-        let live = (seen.dram_bytes + seen.far_bytes) as f64;
-        let error = (rules.far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
-        let wanted = rules.far_share + error + self.correction;
+        // A wish that has changed does not wait for a count.
+        if seen.until_counted_bytes.is_some() || self.far_share != rules.far_share {
+            self.feed_back(rules.far_share, seen, horizon_bytes.max(seen.until_counted_bytes.unwrap_or(0)));
+        }
         let (min, max) = rules.threshold_bounds_bytes;
         let min = min.max(rules.pinned_below_bytes);
-        if wanted <= 0.0 {
-            return Decision::DRAM;
+        if self.wanted <= 0.0 {
+            Decision::DRAM
+        } else if self.wanted >= 1.0 {
+            Decision::threshold(min)
+        } else {
+            self.quantile(self.wanted, min, max.max(min))
         }
-        if wanted >= 1.0 {
-            return Decision::threshold(min);
+    }
+
+    fn feed_back(&mut self, far_share: f64, seen: &Seen, horizon_bytes: u64) {
+        let live = (seen.dram_bytes + seen.far_bytes) as f64;
+        let error = (far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
+        self.wanted = far_share + error + self.correction;
+        self.far_share = far_share;
+        if (0.0..1.0).contains(&self.wanted) {
+            self.correction = (self.correction + error * CORRECTION_SHARE).clamp(-1.0, 1.0);
         }
-        self.correction = (self.correction + error * CORRECTION_SHARE).clamp(-1.0, 1.0);
-        self.quantile(wanted, min, max.max(min))
     }
 
     /// The threshold above which `wanted` of the recent bytes lie, between two bounds.

@@ -1,5 +1,6 @@
 //! Streams of allocations through the policy, with a heap that only counts.
 
+use core::mem::replace;
 use std::vec::Vec;
 
 use super::*;
@@ -7,6 +8,10 @@ use crate::configuration::Ratio;
 use crate::size_class::class;
 
 const MB: u64 = 1 << 20;
+
+/// Live bytes are counted as seldom as the library counts them.
+const COUNT_BYTES_MIN: u64 = 4 * MB;
+const COUNT_SHARE: u64 = 24;
 
 /// A heap that counts bytes by medium, and asks the policy as the library does.
 struct Heap {
@@ -16,7 +21,10 @@ struct Heap {
     placed: [u64; CLASSES],
     /// Live bytes in DRAM and in far memory.
     bytes: [u64; 2],
+    /// The most that they were since they were counted: between two counts nobody sees holes.
+    seen: [u64; 2],
     since: u64,
+    since_counted: u64,
     dithered: u32,
     random: u64,
     allocated: u64,
@@ -29,7 +37,9 @@ impl Heap {
     fn new(rules: Rules, seed: u64) -> Heap {
         let mut placement = Placement::new();
         let placed = [0; CLASSES];
-        let decision = placement.decide(&rules, &Seen { placed: &placed, dram_bytes: 0, far_bytes: 0 });
+        let until_counted_bytes = Some(COUNT_BYTES_MIN);
+        let seen = Seen { placed: &placed, dram_bytes: 0, far_bytes: 0, until_counted_bytes };
+        let decision = placement.decide(&rules, &seen);
         let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         Heap {
             rules,
@@ -37,7 +47,9 @@ impl Heap {
             decision,
             placed,
             bytes: [0; 2],
+            seen: [0; 2],
             since: 0,
+            since_counted: 0,
             dithered: 0,
             random,
             allocated: 0,
@@ -63,7 +75,9 @@ impl Heap {
         let wants_far = size > decision.far_above || is_between && overflows;
         let is_far = if wants_far { !decision.far_is_full } else { decision.dram_is_full };
         self.placed[class(size)] += usable;
-        self.bytes[usize::from(is_far)] += usable;
+        let bytes = &mut self.bytes[usize::from(is_far)];
+        *bytes += usable;
+        self.seen[usize::from(is_far)] = self.seen[usize::from(is_far)].max(*bytes);
         self.allocated += usable;
         self.since += size;
         if self.since >= decision.step_bytes {
@@ -73,9 +87,14 @@ impl Heap {
     }
 
     fn tick(&mut self) {
-        self.since = 0;
-        let [dram_bytes, far_bytes] = self.bytes;
-        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes };
+        self.since_counted += replace(&mut self.since, 0);
+        let next_bytes = COUNT_BYTES_MIN.max(self.bytes.iter().sum::<u64>() / COUNT_SHARE);
+        let is_counted = self.since_counted >= next_bytes;
+        if is_counted {
+            (self.since_counted, self.seen) = (0, self.bytes);
+        }
+        let ([dram_bytes, far_bytes], until_counted_bytes) = (self.seen, is_counted.then_some(next_bytes));
+        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, until_counted_bytes };
         self.decision = self.placement.decide(&self.rules, &seen);
     }
 
@@ -134,7 +153,7 @@ fn run(rules: Rules, sizes: Sizes, seed: u64) -> Vec<f64> {
             values.push((object, value));
         } else {
             let replaced = heap.below(values.len() as u64) as usize;
-            let (old_object, old_value) = core::mem::replace(&mut values[replaced], (object, value));
+            let (old_object, old_value) = replace(&mut values[replaced], (object, value));
             heap.free(old_object);
             heap.free(old_value);
         }

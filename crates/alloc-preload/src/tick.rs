@@ -143,8 +143,8 @@ impl Ticker {
         let mut live_bytes = self.census.estimate();
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
-        let sum_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
-        let is_counted = is_time || self.since_sum >= sum_bytes;
+        let count_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
+        let is_counted = is_time || self.since_sum >= count_bytes;
         if is_counted {
             live_bytes = self.census.sum_up();
             self.since_sum = 0;
@@ -156,8 +156,7 @@ impl Ticker {
         let configuration = self.with_class(live_bytes, now_ms);
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
         let [dram_bytes, far_bytes] = live_bytes;
-        let until_counted_bytes = is_counted.then_some(sum_bytes);
-        let seen = Seen { placed: &placed, dram_bytes, far_bytes, until_counted_bytes };
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes };
         let decision = self.placement.decide(&Rules::of(&configuration), &seen);
         WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
         WORDS.set(&decision);

@@ -8,11 +8,11 @@
 //! 1. It keeps a histogram of the bytes that were allocated lately, by size class. Older bytes count less: the
 //!    histogram remembers [`MEMORY_SHARE`] of the live bytes. A histogram of all live bytes would follow a shift of
 //!    sizes only after the new sizes outweigh the old ones.
-//! 2. Whenever the live bytes were counted, it computes how many of the next bytes must lie in far memory so that all
-//!    bytes are at the ratio when they are counted again. This is the feedback: bytes that the program freed, or that
-//!    spilled, show up here. Between two counts live bytes are an estimate, which does not see holes: a policy that
-//!    followed it would overshoot. A sum of past errors corrects a lasting one, such as that of short-lived blocks,
-//!    which are in the histogram but not in the heap.
+//! 2. It computes how many of the next bytes must lie in far memory so that all bytes are at the ratio when live bytes
+//!    are counted next. This is the feedback: bytes that the program freed, or that spilled, show up here. Between two
+//!    counts live bytes are an estimate, which does not see holes: a policy in a greater hurry would overshoot. A sum of
+//!    the errors of past counts corrects a lasting one, such as that of short-lived blocks, which are in the histogram
+//!    but not in the heap.
 //! 3. It walks the histogram from the largest class down until the classes hold that many bytes. The class where the
 //!    walk ends is the threshold. Larger sizes lie in far memory, smaller ones in DRAM, and of the class itself the
 //!    fraction that the walk needed.
@@ -30,8 +30,8 @@
 //! // The program has allocated 64 MB, all in blocks of 1 KiB. A quarter of them lies in DRAM, as the ratio wants.
 //! let mut placed = [0; CLASSES];
 //! placed[class(1024)] = 64 << 20;
-//! let next = Some(8 << 20);
-//! let seen = Seen { placed: &placed, dram_bytes: 16 << 20, far_bytes: 48 << 20, until_counted_bytes: next };
+//! let (dram_bytes, far_bytes) = (16 << 20, 48 << 20);
+//! let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted: true, count_bytes: 4 << 20 };
 //! let decision = placement.decide(&rules, &seen);
 //! // Smaller blocks would lie in DRAM and larger ones in far memory.
 //! assert_eq!((decision.dram_max, decision.far_above), (896, 1024));
@@ -42,7 +42,7 @@ use crate::configuration::{Configuration, Policy};
 use crate::size_class::{CLASSES, class_bytes};
 
 /// The histogram remembers the live bytes divided by this.
-pub const MEMORY_SHARE: u64 = 64;
+pub const MEMORY_SHARE: u64 = 128;
 
 /// The fewest steps in which the feedback makes up for an error.
 pub const HORIZON_STEPS: u64 = 2;
@@ -101,8 +101,10 @@ pub struct Seen<'a> {
     pub dram_bytes: u64,
     /// Live bytes in far memory.
     pub far_bytes: u64,
-    /// The bytes that the program allocates until live bytes are counted again; `None` if they are an estimate now.
-    pub until_counted_bytes: Option<u64>,
+    /// Whether live bytes were counted for this decision; they are an estimate otherwise.
+    pub is_counted: bool,
+    /// The bytes that the program allocates from one count to the next.
+    pub count_bytes: u64,
 }
 
 /// The words that an allocation compares its size with.
@@ -149,21 +151,12 @@ pub struct Placement {
     recent: [f64; CLASSES],
     /// The sum of past errors, as a share of the next bytes.
     correction: f64,
-    /// The share of the next bytes that must lie in far memory, and the share of all bytes that it was computed for.
-    wanted: f64,
-    far_share: f64,
 }
 
 impl Placement {
     /// A policy that has seen nothing.
     pub const fn new() -> Placement {
-        Placement {
-            placed: [0; CLASSES],
-            recent: [0.0; CLASSES],
-            correction: 0.0,
-            wanted: 0.0,
-            far_share: -1.0,
-        }
+        Placement { placed: [0; CLASSES], recent: [0.0; CLASSES], correction: 0.0 }
     }
 
     /// What the next allocations do.
@@ -174,7 +167,7 @@ impl Placement {
             Policy::OnlyDram => Decision::DRAM,
             Policy::OnlyFar => Decision::threshold(rules.pinned_below_bytes),
             Policy::Threshold => Decision::threshold(rules.threshold_bytes.max(rules.pinned_below_bytes)),
-            Policy::Ratio => self.by_ratio(rules, seen, step_bytes * HORIZON_STEPS),
+            Policy::Ratio => self.by_ratio(rules, seen, seen.count_bytes.max(step_bytes * HORIZON_STEPS)),
         };
         decision.step_bytes = step_bytes;
         decision.dram_is_full = seen.dram_bytes >= rules.dram_limit_bytes;
@@ -194,29 +187,21 @@ impl Placement {
     }
 
     fn by_ratio(&mut self, rules: &Rules, seen: &Seen, horizon_bytes: u64) -> Decision {
-        // A wish that has changed does not wait for a count.
-        if seen.until_counted_bytes.is_some() || self.far_share != rules.far_share {
-            self.feed_back(rules.far_share, seen, horizon_bytes.max(seen.until_counted_bytes.unwrap_or(0)));
-        }
+        let live = (seen.dram_bytes + seen.far_bytes) as f64;
+        let error = (rules.far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
+        let wanted = rules.far_share + error + self.correction;
         let (min, max) = rules.threshold_bounds_bytes;
         let min = min.max(rules.pinned_below_bytes);
-        if self.wanted <= 0.0 {
-            Decision::DRAM
-        } else if self.wanted >= 1.0 {
-            Decision::threshold(min)
-        } else {
-            self.quantile(self.wanted, min, max.max(min))
+        if wanted <= 0.0 {
+            return Decision::DRAM;
         }
-    }
-
-    fn feed_back(&mut self, far_share: f64, seen: &Seen, horizon_bytes: u64) {
-        let live = (seen.dram_bytes + seen.far_bytes) as f64;
-        let error = (far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
-        self.wanted = far_share + error + self.correction;
-        self.far_share = far_share;
-        if (0.0..1.0).contains(&self.wanted) {
+        if wanted >= 1.0 {
+            return Decision::threshold(min);
+        }
+        if seen.is_counted {
             self.correction = (self.correction + error * CORRECTION_SHARE).clamp(-1.0, 1.0);
         }
+        self.quantile(wanted, min, max.max(min))
     }
 
     /// The threshold above which `wanted` of the recent bytes lie, between two bounds.

@@ -37,8 +37,8 @@ impl Heap {
     fn new(rules: Rules, seed: u64) -> Heap {
         let mut placement = Placement::new();
         let placed = [0; CLASSES];
-        let until_counted_bytes = Some(COUNT_BYTES_MIN);
-        let seen = Seen { placed: &placed, dram_bytes: 0, far_bytes: 0, until_counted_bytes };
+        let (is_counted, count_bytes) = (true, COUNT_BYTES_MIN);
+        let seen = Seen { placed: &placed, dram_bytes: 0, far_bytes: 0, is_counted, count_bytes };
         let decision = placement.decide(&rules, &seen);
         let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         Heap {
@@ -88,13 +88,13 @@ impl Heap {
 
     fn tick(&mut self) {
         self.since_counted += replace(&mut self.since, 0);
-        let next_bytes = COUNT_BYTES_MIN.max(self.bytes.iter().sum::<u64>() / COUNT_SHARE);
-        let is_counted = self.since_counted >= next_bytes;
+        let count_bytes = COUNT_BYTES_MIN.max(self.bytes.iter().sum::<u64>() / COUNT_SHARE);
+        let is_counted = self.since_counted >= count_bytes;
         if is_counted {
             (self.since_counted, self.seen) = (0, self.bytes);
         }
-        let ([dram_bytes, far_bytes], until_counted_bytes) = (self.seen, is_counted.then_some(next_bytes));
-        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, until_counted_bytes };
+        let [dram_bytes, far_bytes] = self.seen;
+        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, is_counted, count_bytes };
         self.decision = self.placement.decide(&self.rules, &seen);
     }
 

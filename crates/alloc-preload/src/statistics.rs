@@ -158,17 +158,17 @@ impl Census {
         slots.for_each(|slot| *slot = None);
     }
 
-    /// Tells pages, mappings and live bytes by class, as they were summed up last.
+    /// Bytes of the pages that hold blocks now.
+    pub(crate) fn active(&self) -> [u64; 2] {
+        self.counted_pages().map(|pages| pages as u64 * self.page_bytes)
+    }
+
+    /// Tells mappings and live bytes by class, as they were summed up last.
     pub(crate) fn tell(&self, page: &Page) {
         let put = |fields: [&AtomicU64; 2], values: [u64; 2]| {
             fields.into_iter().zip(values).for_each(|(field, value)| field.store(value, Relaxed));
         };
         let [dram, far] = [page.told.medium(Medium::Dram), page.told.medium(Medium::Far)];
-        let pages = Name::of(c"stats.arenas.0.pactive");
-        put(
-            [&dram.active_bytes, &far.active_bytes],
-            by_medium(|arena| pages.value(arena, 0) * self.page_bytes),
-        );
         let mapped = Name::of(c"stats.arenas.0.mapped");
         put([&dram.mapped_bytes, &far.mapped_bytes], by_medium(|arena| mapped.value(arena, 0)));
         let small = Name::of(c"stats.arenas.0.bins.0.curregs");

@@ -168,7 +168,7 @@ impl Ticker {
             self.told_ms = now_ms;
         }
         let Some(page) = &self.page else { return };
-        tell(page, &configuration, &decision, live_bytes);
+        tell(page, &configuration, &decision, [live_bytes, self.census.active()]);
         if is_time {
             self.census.tell(page);
         }
@@ -241,7 +241,8 @@ impl Ticker {
     }
 }
 
-fn tell(page: &Page, configuration: &Configuration, decision: &Decision, live_bytes: [u64; 2]) {
+/// Tells what a tick knows; of bytes, the live ones and those of their pages.
+fn tell(page: &Page, configuration: &Configuration, decision: &Decision, bytes: [[u64; 2]; 2]) {
     let told = &page.told;
     let threshold = if decision.far_above == u64::MAX { decision.dram_max } else { decision.far_above };
     told.threshold_bytes.store(threshold, Relaxed);
@@ -249,8 +250,11 @@ fn tell(page: &Page, configuration: &Configuration, decision: &Decision, live_by
     told.policy.store(configuration.policy as u32, Relaxed);
     told.ratio.store(configuration.ratio.to_word(), Relaxed);
     told.threads.store(THREADS.load(Relaxed), Relaxed);
-    for ((counts, medium), bytes) in COUNTS.iter().zip(&told.media).zip(live_bytes) {
-        medium.live_bytes.store(bytes, Relaxed);
+    for ((medium, counts), (live, active)) in
+        told.media.iter().zip(&COUNTS).zip(bytes[0].into_iter().zip(bytes[1]))
+    {
+        medium.live_bytes.store(live, Relaxed);
+        medium.active_bytes.store(active, Relaxed);
         medium.spills.store(counts.spills.load(Relaxed), Relaxed);
         medium.spilled_bytes.store(counts.spilled_bytes.load(Relaxed), Relaxed);
         medium.moves.store(counts.moves.load(Relaxed), Relaxed);

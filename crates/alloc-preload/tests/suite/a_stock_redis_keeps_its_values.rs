@@ -32,14 +32,24 @@ pub(crate) fn free_port() -> u16 {
 impl Redis {
     /// With the library and `options`, or without it. `None` where there is no redis-server.
     pub(crate) fn start(folder: &Path, options: Option<&str>, more: &[&str]) -> Option<Redis> {
+        Redis::start_program("redis-server", folder, options, more)
+    }
+
+    /// The same with another server of the protocol.
+    pub(crate) fn start_program(
+        program: &str,
+        folder: &Path,
+        options: Option<&str>,
+        more: &[&str],
+    ) -> Option<Redis> {
         let mut command = match options {
-            Some(options) => with_library("redis-server", options),
-            None => Command::new("redis-server"),
+            Some(options) => with_library(program, options),
+            None => Command::new(program),
         };
         let port = free_port();
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
         let Ok(process) = command.args(more).stdout(Stdio::null()).spawn() else {
-            ziptier_testing::not_run("redis-server", "install redis-server");
+            ziptier_testing::not_run(program, &format!("install {program}"));
             return None;
         };
         let mut found = None;
@@ -142,9 +152,9 @@ fn and_tells_its_memory() {
 
 #[test]
 fn in_snapshots() {
-    const KEYS: usize = 5_000;
+    const KEYS: usize = 20_000;
     let folder = tempfile::tempdir().unwrap();
-    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &["--rdb-key-save-delay", "100"])
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &["--rdb-key-save-delay", "50"])
     else {
         return;
     };

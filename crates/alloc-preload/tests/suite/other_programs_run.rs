@@ -175,9 +175,14 @@ fn a_compiler_and_a_sort_of_much() {
 #[test]
 #[ignore = "minutes; make test-alloc runs it"]
 fn valkey() {
-    let started = with_library("valkey-server", "ratio=1:3").arg("--version").output();
-    match started {
-        Ok(output) => assert!(output.status.success()),
-        Err(_) => ziptier_testing::not_run("valkey-server", "install valkey-server"),
-    }
+    const KEYS: usize = 5_000;
+    let folder = tempfile::tempdir().unwrap();
+    let value = |key: usize| format!("{key} ").repeat(1 + key % 300).into_bytes();
+    let Some(mut server) = Redis::start_program("valkey-server", folder.path(), Some("ratio=1:3"), &[])
+    else {
+        return;
+    };
+    server.set_all(KEYS, value);
+    assert_eq!(server.differing(KEYS, value), 0);
+    assert!(server.info("memory", "allocator_allocated") > 1_000_000);
 }

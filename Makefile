@@ -5,6 +5,8 @@ MEMORY ?= 1GiB
 KEYS ?= 450000
 KEYS_SERVER ?= 1000000
 ROUNDS_SERVER ?= 3
+ROUNDS_ALLOC ?= 15
+REQUESTS ?= 200000
 CODEC ?= auto
 SECONDS_PER_RUN ?= 2
 FUZZ_SECONDS ?= 60
@@ -68,9 +70,9 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 .PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
   lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
   rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
-  bench-rocksdb-wal bench-rocksdb-cache bench-embedding release capi header corpus deny notices setup-deb deb image \
-  release-check java cassandra bench-java test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu \
-  test-report
+  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny \
+  notices setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java \
+  test-cassandra test-jvm test-mbwu test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -106,6 +108,14 @@ test-report: setup $(CORPUS_TARGET) ## pages of ziptier report in a browser, on 
   minute of two cores
 	cargo build --locked --package ziptier-cli
 	@scripts/test-report $(TARGET_DIR)/debug/ziptier $(abspath $(TARGET_DIR))/report
+
+test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, replica and cluster, under other programs, \
+  and on a NUMA node that goes away: minutes; ZIPTIER_ALLOC_CALLS=1000000
+	cargo build --locked --package ziptier-alloc-preload
+	scripts/count-tests cargo nextest run --locked --package ziptier-alloc --package ziptier-alloc-preload \
+	  --run-ignored all
+	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
+	@tests/vm/run $(TARGET_DIR)/vm
 
 test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
 	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told
@@ -153,6 +163,12 @@ bench-embedding: setup $(CORPUS_TARGET) ## gets of a program outside this checko
   ROUNDS=20
 	scripts/bench-embedding $(TARGET_DIR) $(TEXT) $(ROUNDS)
 
+bench-alloc: setup ## CPU time of a stock redis-server per SET and GET with libziptier_alloc.so and without: \
+  ROUNDS_ALLOC=15 REQUESTS=200000
+	@scripts/setup redis-server:redis-server redis-benchmark:redis-tools python3:python3
+	cargo build --release --locked --package ziptier-alloc-preload
+	scripts/bench-alloc $(TARGET_DIR)/release/libziptier_alloc.so $(ROUNDS_ALLOC) $(REQUESTS)
+
 figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)
 
@@ -173,7 +189,7 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C he
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
 	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi \
-	  ziptier-jni" scripts/check-aarch64 -- scripts/check-aarch64
+	  ziptier-jni ziptier-alloc ziptier-alloc-preload" scripts/check-aarch64 -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/setup-tool $(TOOLS) cargo-fuzz
@@ -254,6 +270,7 @@ million: setup ## pack and unpack a million blocks across software and the model
 
 release: setup
 	cargo build --release --locked --package ziptier-cli
+	cargo build --release --locked --package ziptier-alloc-preload
 
 capi: setup ## the library for C programs, its header and its pkg-config file, into a folder: PREFIX=target/capi
 	cargo rustc --release --locked --package ziptier-capi --lib --crate-type staticlib

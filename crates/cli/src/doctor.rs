@@ -100,7 +100,9 @@ impl Report {
         let found = Discovery::read(&places(root));
         let mut sections = ziptier_accel::doctor::examine(root, &found);
         let [libraries, paths] = ziptier_codec::doctor::examine(root, &found);
-        sections.extend([libraries, ziptier_media::places::examine(root), paths]);
+        sections.push(libraries);
+        sections.extend(ziptier_media::places::examine(root));
+        sections.push(paths);
         if let Some(last) = sections.last_mut() {
             last.remedies.push(last_remedy(&found));
         }

@@ -1,5 +1,6 @@
 //! The `ziptier` command.
 
+mod alloc;
 mod bench;
 mod bench_server;
 mod cassandra;
@@ -40,6 +41,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Spread the heap of an unmodified program, such as redis-server, over DRAM and far memory
+    #[command(subcommand)]
+    Alloc(alloc::Command),
     /// Measure speed and memory of stores, side by side, with every answer checked
     Bench(Box<bench::Arguments>),
     /// Measure CPU time per operation and memory of a server beside a real redis-server, with every answer checked
@@ -79,6 +83,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Alloc(command) => alloc::run(command),
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::BenchServer(arguments) => bench_server::bench_server(&arguments),
         Command::BenchRun(foreign) => bench::run_one(&foreign),

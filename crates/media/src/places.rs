@@ -5,22 +5,25 @@
 
 mod dax;
 mod nodes;
+mod tiering;
 
 use std::path::Path;
 use ziptier_findings::{Recorder, Section};
 
-/// Looks for places below a root, which is `/` for this machine.
-pub fn examine(root: &Path) -> Section {
+/// Looks for places below a root, which is `/` for this machine. Where there is far memory, a second section tells what
+/// the kernel does with it.
+pub fn examine(root: &Path) -> Vec<Section> {
     let mut section = Section::new("Memory");
     nodes::examine(root, &mut section);
     dax::examine(root, &mut section);
-    section
+    [section].into_iter().chain(tiering::examine(root)).collect()
 }
 
 /// Records what [`examine`] reads, and nothing else.
 pub fn record(recorder: &mut Recorder) {
     nodes::record(recorder);
     dax::record(recorder);
+    tiering::record(recorder);
 }
 
 /// The names in a folder that begin with `prefix`, by number; none if the folder cannot be read.
@@ -60,7 +63,12 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, content).unwrap();
         }
-        examine(root.path())
+        let mut section = Section::new("all");
+        for found in examine(root.path()) {
+            section.findings.extend(found.findings);
+            section.remedies.extend(found.remedies);
+        }
+        section
     }
 
     fn line(section: &Section, subject: &str) -> (Mark, String) {
@@ -91,6 +99,61 @@ mod tests {
         assert_eq!(line(&section, "node 0"), (Mark::Note, "16.0 GiB, processors 0-3".into()));
         let far = (Mark::Good, "512 MiB without processors: far memory".into());
         assert_eq!(line(&section, "node 2"), far);
+        let commands = ["ziptier alloc run ratio=1:3 far=node:2 -- redis-server"];
+        assert_eq!(section.remedies[0].commands, commands);
+    }
+
+    #[test]
+    fn what_the_kernel_does_with_far_memory_is_told_beside_its_use() {
+        let far = ("sys/devices/system/node/node1/cpulist", "\n");
+        let section = examined(&[far]);
+        assert_eq!(line(&section, "NUMA balancing").1, "the kernel has none");
+        assert_eq!(line(&section, "weighted interleave").1, "the kernel has none (since 6.9)");
+        assert_eq!(line(&section, "DAMON").1, "not built in");
+        assert_eq!(line(&section, "demotion").1, "the kernel has none (since 5.15)");
+        assert!(section.findings.iter().all(|finding| finding.subject != "tiers"));
+
+        let section = examined(&[
+            far,
+            ("sys/devices/virtual/memory_tiering/memory_tier4/nodelist", "0\n"),
+            ("sys/devices/virtual/memory_tiering/memory_tier22/nodelist", "1\n"),
+            ("sys/kernel/mm/numa/demotion_enabled", "true\n"),
+            ("proc/sys/kernel/numa_balancing", "2\n"),
+            ("sys/kernel/mm/mempolicy/weighted_interleave/node0", "3\n"),
+            ("sys/kernel/mm/mempolicy/weighted_interleave/node1", "1\n"),
+            ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n"),
+        ]);
+        assert_eq!(line(&section, "tiers").1, "4: nodes 0; 22: nodes 1 (a lower number is faster)");
+        assert!(line(&section, "demotion").1.starts_with("on: cold pages move to far memory"));
+        assert_eq!(line(&section, "NUMA balancing").1, "mode 2: hot pages come back from far memory");
+        assert!(
+            line(&section, "weighted interleave").1.starts_with("weights: node 0 3, node 1 1; the better")
+        );
+        assert!(line(&section, "DAMON").1.starts_with("built in"));
+    }
+
+    #[test]
+    fn a_device_becomes_a_node_by_a_command() {
+        let device = [("sys/bus/dax/devices/dax0.0/size", "1073741824")];
+        let section = examined(&device);
+        let commands = ["sudo daxctl reconfigure-device --mode=system-ram dax0.0"];
+        assert_eq!(section.remedies[0].commands, commands);
+    }
+
+    #[test]
+    fn modules_of_persistent_memory_tell_their_mode() {
+        let section = examined(&[("sys/bus/nd/devices/nmem0/devtype", "nvdimm")]);
+        assert!(line(&section, "modules").1.starts_with("1 without a region: in Memory Mode"));
+        assert_eq!(section.remedies[0].commands[0], "sudo ipmctl show -memoryresources");
+        let section = examined(&[
+            ("sys/bus/nd/devices/nmem0/devtype", "nvdimm"),
+            ("sys/bus/nd/devices/region0/size", "4294967296"),
+            ("sys/bus/nd/devices/region0/available_size", "1073741824"),
+        ]);
+        let expected = "4.0 GiB of persistent memory in App Direct, 1.0 GiB without a name space";
+        assert_eq!(line(&section, "region0"), (Mark::Good, expected.into()));
+        let commands = ["sudo ndctl create-namespace --mode=devdax --region=region0"];
+        assert_eq!(section.remedies[0].commands, commands);
     }
 
     #[test]

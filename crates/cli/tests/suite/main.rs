@@ -19,6 +19,7 @@ mod databases_have_names;
 mod doctor_explains_what_it_found;
 mod figures_fail_when_a_row_fails;
 mod folders_are_checked_dumped_and_restored;
+mod heaps_are_spread_over_two_media;
 mod libz_is_linked_dynamically;
 mod limits_are_told;
 mod pages_describe_every_command;

@@ -13,6 +13,7 @@ fn each_command_has_a_page_and_is_completed() {
         assert!(read(shell).contains("maxmemory-policy"), "{shell}");
     }
     for command in [
+        "alloc",
         "bench",
         "bench-server",
         "check",

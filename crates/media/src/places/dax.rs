@@ -4,6 +4,8 @@ use super::{bytes, numbered, text};
 use std::path::Path;
 use ziptier_findings::{Finding, Recorder, Section, shell_word};
 
+const DEVICES: &str = "sys/bus/dax/devices";
+
 pub(super) fn examine(root: &Path, section: &mut Section) {
     let before = section.findings.len();
     devices(root, section);
@@ -33,24 +35,37 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
 
 /// Memory that the kernel exposes as a character device, not as a block device.
 fn devices(root: &Path, section: &mut Section) {
-    let folder = root.join("sys/bus/dax/devices");
-    let entries = folder.read_dir().into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.sort_unstable();
-    for name in names {
+    let folder = root.join(DEVICES);
+    for name in device_names(root) {
         let attribute = |attribute: &str| text(&folder.join(&name).join(attribute));
         let size =
             attribute("size").and_then(|size| size.parse().ok()).map_or("unknown size".to_owned(), bytes);
-        let driver = folder.join(&name).join("driver").canonicalize().ok();
-        let is_memory = driver.is_some_and(|driver| driver.ends_with("kmem"));
         let node = attribute("target_node").filter(|node| !node.starts_with('-'));
-        section.add(match (is_memory, node) {
+        section.add(match (is_memory(&folder.join(&name)), node) {
             (true, Some(node)) => Finding::good(name, format!("{size}, in use as memory of node {node}")),
             (true, None) => Finding::good(name, format!("{size}, in use as memory")),
             (false, Some(node)) => Finding::good(name, format!("{size}, would be node {node}")),
             (false, None) => Finding::good(name, size),
         });
     }
+}
+
+/// The devices that are no memory of a node yet.
+pub(super) fn unused_devices(root: &Path) -> Vec<String> {
+    let mut names = device_names(root);
+    names.retain(|name| !is_memory(&root.join(DEVICES).join(name)));
+    names
+}
+
+fn device_names(root: &Path) -> Vec<String> {
+    let entries = root.join(DEVICES).read_dir().into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_memory(device: &Path) -> bool {
+    device.join("driver").canonicalize().is_ok_and(|driver| driver.ends_with("kmem"))
 }
 
 /// A mounted file system that has direct access, or could have.
@@ -84,8 +99,8 @@ impl Mount {
 
 /// Records what [`examine`] reads.
 pub(super) fn record(recorder: &mut Recorder) {
-    for name in recorder.folder("sys/bus/dax/devices") {
-        let device = format!("sys/bus/dax/devices/{name}");
+    for name in recorder.folder(DEVICES) {
+        let device = format!("{DEVICES}/{name}");
         recorder.file(&format!("{device}/size"));
         recorder.file(&format!("{device}/target_node"));
         recorder.driver(&format!("{device}/driver"));

@@ -24,6 +24,14 @@ pub(super) fn examine(root: &Path, section: &mut Section) {
     }
 }
 
+/// The nodes that have no processors.
+pub(super) fn without_processors(root: &Path) -> Vec<u32> {
+    let folder = root.join("sys/devices/system/node");
+    let has_none = |name: &str| text(&folder.join(name).join("cpulist")).is_none_or(|list| list.is_empty());
+    let nodes = numbered(&folder, "node").into_iter();
+    nodes.filter(|(_, name)| has_none(name)).map(|(number, _)| number).collect()
+}
+
 /// Records what [`examine`] reads.
 pub(super) fn record(recorder: &mut Recorder) {
     for name in recorder.folder("sys/devices/system/node").iter().filter(|name| name.starts_with("node")) {

@@ -1,0 +1,375 @@
+//! The way of an allocation: compare the size, choose the medium, spill, move.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+
+use tikv_jemalloc_sys as jemalloc;
+use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
+use ziptier_alloc::page::Medium;
+use ziptier_alloc::placement::Decision;
+
+use crate::sizes;
+use crate::thread::Thread;
+
+/// What allocations compare with. A tick writes them, each by itself: an allocation that sees an old and a new word
+/// takes the wrong medium, which does no harm.
+#[repr(C, align(64))]
+pub(crate) struct Words {
+    /// Sizes up to this go to DRAM without a further look.
+    quick_max: AtomicU64,
+    /// The first address of far memory.
+    pub(crate) range_base: AtomicUsize,
+    /// Its length; 0 is no far memory.
+    pub(crate) range_len: AtomicUsize,
+    /// As in [`Decision`].
+    dram_max: AtomicU64,
+    far_above: AtomicU64,
+    far_fraction: AtomicU32,
+    dram_is_full: AtomicBool,
+    far_is_full: AtomicBool,
+    /// Whether zeroed blocks of a power of two stay in DRAM.
+    pub(crate) tables_in_dram: AtomicBool,
+}
+
+pub(crate) static WORDS: Words = Words {
+    quick_max: AtomicU64::new(u64::MAX),
+    range_base: AtomicUsize::new(0),
+    range_len: AtomicUsize::new(0),
+    dram_max: AtomicU64::new(u64::MAX),
+    far_above: AtomicU64::new(u64::MAX),
+    far_fraction: AtomicU32::new(0),
+    dram_is_full: AtomicBool::new(false),
+    far_is_full: AtomicBool::new(false),
+    tables_in_dram: AtomicBool::new(false),
+};
+
+/// Counts of one medium since the process began, or was forked.
+pub(crate) struct Counts {
+    pub(crate) spills: AtomicU64,
+    pub(crate) spilled_bytes: AtomicU64,
+    pub(crate) moves: AtomicU64,
+    pub(crate) moved_bytes: AtomicU64,
+}
+
+/// DRAM's and far memory's, by [`Medium`].
+pub(crate) static COUNTS: [Counts; 2] = [const { Counts::new() }; 2];
+
+impl Words {
+    /// Obeys a decision.
+    pub(crate) fn set(&self, decision: &Decision) {
+        let quick_max = if decision.dram_is_full { 0 } else { decision.dram_max };
+        self.quick_max.store(quick_max, Relaxed);
+        self.dram_max.store(decision.dram_max, Relaxed);
+        self.far_above.store(decision.far_above, Relaxed);
+        self.far_fraction.store(decision.far_fraction, Relaxed);
+        self.dram_is_full.store(decision.dram_is_full, Relaxed);
+        self.far_is_full.store(decision.far_is_full, Relaxed);
+    }
+
+    /// Whether a block lies in far memory.
+    #[inline(always)]
+    pub(crate) fn is_far(&self, block: *const c_void) -> bool {
+        (block as usize).wrapping_sub(self.range_base.load(Relaxed)) < self.range_len.load(Relaxed)
+    }
+}
+
+impl Counts {
+    const fn new() -> Counts {
+        Counts {
+            spills: AtomicU64::new(0),
+            spilled_bytes: AtomicU64::new(0),
+            moves: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Begins anew, in a forked child.
+    pub(crate) fn clear() {
+        for counts in &COUNTS {
+            for count in [&counts.spills, &counts.spilled_bytes, &counts.moves, &counts.moved_bytes] {
+                count.store(0, Relaxed);
+            }
+        }
+    }
+
+    fn spilled(wanted: Medium, bytes: usize) {
+        let counts = &COUNTS[wanted as usize];
+        counts.spills.fetch_add(1, Relaxed);
+        counts.spilled_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    fn moved(to: Medium, bytes: usize) {
+        let counts = &COUNTS[to as usize];
+        counts.moves.fetch_add(1, Relaxed);
+        counts.moved_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+/// `malloc`.
+///
+/// # Safety
+///
+/// That of every function here: blocks that are given are live and from here.
+#[inline(always)]
+pub(crate) unsafe fn allocate(bytes: usize) -> *mut c_void {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's.
+    unsafe {
+        Thread::count(thread, bytes);
+        if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
+            let block = jemalloc::malloc(bytes);
+            if !block.is_null() {
+                sizes::set(block, bytes);
+                return block;
+            }
+        }
+        place(thread, bytes, 0)
+    }
+}
+
+/// `calloc` of `bytes` bytes.
+#[inline(always)]
+pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's.
+    unsafe {
+        if is_table(bytes) {
+            // The policy does not count tables, because it does not place them.
+            let block = jemalloc::calloc(1, bytes);
+            if !block.is_null() {
+                sizes::set(block, bytes);
+                return block;
+            }
+        }
+        Thread::count(thread, bytes);
+        if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
+            let block = jemalloc::calloc(1, bytes);
+            if !block.is_null() {
+                sizes::set(block, bytes);
+                return block;
+            }
+        }
+        place(thread, bytes, MALLOCX_ZERO)
+    }
+}
+
+/// Whether a zeroed block is a table of pointers that stays in DRAM. Redis's and Valkey's hash tables are a power of
+/// two of pointers or buckets, by `calloc`; their values never come from `calloc`.
+#[inline(always)]
+fn is_table(bytes: usize) -> bool {
+    bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed) && !WORDS.dram_is_full.load(Relaxed)
+}
+
+/// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, without an arena and a cache.
+pub(crate) unsafe fn allocate_with(bytes: usize, flags: c_int) -> *mut c_void {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's. jemalloc takes no size of 0 here.
+    unsafe {
+        Thread::count(thread, bytes);
+        if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
+            let block = jemalloc::mallocx(bytes.max(1), flags);
+            if !block.is_null() {
+                sizes::set_by_usable_size(block);
+                return block;
+            }
+        }
+        place(thread, bytes, flags)
+    }
+}
+
+/// An allocation at an alignment.
+pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_void {
+    // SAFETY: it is the caller's.
+    unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
+}
+
+/// Chooses the medium, and takes the other one where it has no room.
+#[inline(never)]
+unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: the variables are this thread's.
+    unsafe {
+        let wanted = wanted(thread, bytes);
+        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() && !is_full(wanted) {
+            let block = (*(*thread).magazines).take(sizes::class_of_size(bytes));
+            if !block.is_null() {
+                return block;
+            }
+        }
+        let other = if wanted == Medium::Far { Medium::Dram } else { Medium::Far };
+        let mut block = null_mut();
+        if !is_full(wanted) {
+            block = allocate_in(wanted, thread, bytes, flags);
+        }
+        if block.is_null() && !is_full(other) {
+            block = allocate_in(other, thread, bytes, flags);
+            if !block.is_null() {
+                Counts::spilled(wanted, bytes);
+            }
+        }
+        or_no_memory(block)
+    }
+}
+
+/// The medium that the policy wants for a size.
+unsafe fn wanted(thread: *mut Thread, bytes: usize) -> Medium {
+    let bytes = bytes as u64;
+    if bytes <= WORDS.dram_max.load(Relaxed) || WORDS.range_len.load(Relaxed) == 0 {
+        return Medium::Dram;
+    }
+    // SAFETY: the variables are this thread's.
+    let is_far = bytes > WORDS.far_above.load(Relaxed)
+        || unsafe { Thread::dither(thread, WORDS.far_fraction.load(Relaxed)) };
+    if is_far { Medium::Far } else { Medium::Dram }
+}
+
+/// An allocation in one medium, which has room by its limit.
+unsafe fn allocate_in(medium: Medium, thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: the variables are this thread's. jemalloc takes no size of 0 here.
+    unsafe {
+        let cache = if medium == Medium::Far { Thread::far_flags(thread) } else { 0 };
+        let block = jemalloc::mallocx(bytes.max(1), flags | cache);
+        if flags & !MALLOCX_ZERO == 0 && !block.is_null() {
+            sizes::set(block, bytes);
+        } else {
+            sizes::set_by_usable_size(block);
+        }
+        block
+    }
+}
+
+fn or_no_memory(block: *mut c_void) -> *mut c_void {
+    if block.is_null() {
+        set_errno(libc::ENOMEM);
+    }
+    block
+}
+
+/// Sets `errno`.
+pub(crate) fn set_errno(error: c_int) {
+    // SAFETY: it points at this thread's variable.
+    unsafe { *libc::__errno_location() = error }
+}
+
+/// `free`.
+#[inline(always)]
+pub(crate) unsafe fn free(block: *mut c_void) {
+    // SAFETY: the block is live and from here, or null.
+    unsafe { if WORDS.is_far(block) { free_far(block) } else { jemalloc::free(block) } }
+}
+
+/// `free` of a block that was allocated with `bytes` and `flags`.
+#[inline(always)]
+pub(crate) unsafe fn free_sized(block: *mut c_void, bytes: usize, flags: c_int) {
+    // SAFETY: as in `free`.
+    unsafe {
+        if WORDS.is_far(block) {
+            free_far(block);
+        } else if !block.is_null() {
+            jemalloc::sdallocx(block, bytes.max(1), flags);
+        }
+    }
+}
+
+/// Frees a block that a far arena has.
+#[inline(always)]
+unsafe fn free_far(block: *mut c_void) {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's, and the block is live.
+    unsafe {
+        let magazines = (*thread).magazines;
+        if magazines.is_null() || !(*magazines).keep(sizes::class_of(block), block) {
+            jemalloc::dallocx(block, MALLOCX_TCACHE_NONE);
+        }
+    }
+}
+
+/// `realloc`, which moves a block to the other medium if its new size lies well inside that. Between the thresholds,
+/// and a quarter beyond them, it stays: a move costs a copy that the next `realloc` may undo.
+pub(crate) unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
+    // SAFETY: the block is live and from here.
+    unsafe {
+        if block.is_null() {
+            return allocate(bytes);
+        }
+        if bytes == 0 {
+            free(block);
+            return null_mut();
+        }
+        reallocate_with(block, bytes, 0)
+    }
+}
+
+/// `rallocx`: `flags` are jemalloc's, without an arena and a cache.
+pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_int) -> *mut c_void {
+    let thread = Thread::current();
+    // SAFETY: the variables are this thread's. The block is live and from here.
+    unsafe {
+        Thread::count(thread, bytes);
+        let is_far = WORDS.is_far(block);
+        let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
+        let grows_over_limit = is_full(own) && bytes > sizes::usable(block);
+        if is_inside(other, bytes) && !is_full(other) {
+            let moved = moved_to(other, thread, block, bytes, flags);
+            if !moved.is_null() {
+                Counts::moved(other, bytes);
+                return moved;
+            }
+        }
+        if !grows_over_limit {
+            let cache = if is_far { Thread::far_flags(thread) } else { 0 };
+            let resized = jemalloc::rallocx(block, bytes.max(1), flags | cache);
+            if !resized.is_null() {
+                sizes::set_by_usable_size(resized);
+                return resized;
+            }
+        }
+        let moved = if is_full(other) { null_mut() } else { moved_to(other, thread, block, bytes, flags) };
+        if !moved.is_null() {
+            Counts::spilled(own, bytes);
+        }
+        or_no_memory(moved)
+    }
+}
+
+fn is_full(medium: Medium) -> bool {
+    match medium {
+        Medium::Dram => WORDS.dram_is_full.load(Relaxed),
+        Medium::Far => WORDS.far_is_full.load(Relaxed) || WORDS.range_len.load(Relaxed) == 0,
+    }
+}
+
+/// Whether a size lies so far inside a medium that a block moves there.
+fn is_inside(medium: Medium, bytes: usize) -> bool {
+    match medium {
+        Medium::Dram => {
+            let max = WORDS.dram_max.load(Relaxed);
+            bytes as u64 <= max - max / 4
+        }
+        Medium::Far => {
+            let above = WORDS.far_above.load(Relaxed);
+            bytes as u64 > above.saturating_add(above / 4)
+        }
+    }
+}
+
+/// Copies a block to another medium, or returns null and leaves the block.
+unsafe fn moved_to(
+    medium: Medium,
+    thread: *mut Thread,
+    block: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+) -> *mut c_void {
+    // SAFETY: the variables are this thread's. Both blocks are live, and have as many bytes as are copied.
+    unsafe {
+        let moved = allocate_in(medium, thread, bytes, flags);
+        if !moved.is_null() {
+            let usable = sizes::usable(block);
+            moved.cast::<u8>().copy_from_nonoverlapping(block.cast(), usable.min(bytes));
+            free(block);
+        }
+        moved
+    }
+}

@@ -1,0 +1,45 @@
+//! `libziptier_alloc.so`: the allocator of an unmodified program, by `LD_PRELOAD`.
+//!
+//! The library gives the program one heap over two media. Blocks in DRAM come from jemalloc's own arenas. Blocks in
+//! far memory come from arenas whose extents lie in one reserved range of addresses, so one comparison tells the medium
+//! of a pointer. [`ziptier_alloc::placement`] decides the medium of a size; this crate counts and obeys.
+//!
+//! The library must not be linked into a program, and must not be loaded by `dlopen`: its thread-local words need room
+//! that only the start of a program gives.
+//!
+//! | module | what it owns |
+//! |---|---|
+//! | `heap` | the way of an allocation: compare, choose the medium, spill, move |
+//! | `thread` | what each thread has: bytes until it settles, its cache of far blocks |
+//! | `magazines` | the free far blocks that a thread keeps at hand |
+//! | `sizes` | the size of each small block |
+//! | `far` | the range of far addresses, its nodes, and jemalloc's hooks into it |
+//! | `nodes` | the nodes that are far memory |
+//! | `permission` | whether memory may be bound to nodes |
+//! | `statistics` | what jemalloc counts |
+//! | `tick` | now and then: counts, decides, obeys the command, tells |
+//! | `start` | the environment, the set-up before `main`, and fork |
+//! | `symbols` | the exported names: C, C++, and jemalloc's own |
+//!
+//! How the parts work together:
+//!
+//! 1. Before the constructor has run, [`heap::WORDS`] send every size to DRAM. jemalloc sets itself up at the first
+//!    call, so the dynamic linker and other constructors can allocate.
+//! 2. The constructor reads the environment, reserves the range, makes a far arena and the shared page, and decides for
+//!    the first time.
+//! 3. Each thread counts the bytes that it allocates. Whoever completes a step runs a tick.
+//! 4. A tick reads jemalloc's statistics, asks the policy, and stores two words that allocations compare with.
+//!
+//! The code here allocates nothing of its own, and does not unwind: `operator new` alone lets an exception of C++ pass.
+
+mod far;
+mod heap;
+mod magazines;
+mod nodes;
+mod permission;
+mod sizes;
+mod start;
+mod statistics;
+mod symbols;
+mod thread;
+mod tick;

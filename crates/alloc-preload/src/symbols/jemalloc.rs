@@ -1,0 +1,132 @@
+//! jemalloc's own functions, by the names that a jemalloc without prefix has.
+//!
+//! Both media are arenas of one jemalloc, so its statistics and its commands are those of the whole heap. A caller that
+//! names an arena or a cache gets what it names.
+//!
+//! `experimental.batch_alloc` is refused, because its blocks would come without their sizes in [`crate::sizes`].
+//!
+//! Safety, for every function here: the arguments are what jemalloc's manual wants.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use tikv_jemalloc_sys as jemalloc;
+
+use crate::{heap, sizes};
+
+/// The bits of flags that name a cache or an arena.
+const NAMED: c_int = !0xff;
+
+const BATCH_ALLOC: &CStr = c"experimental.batch_alloc";
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: it is the caller's.
+    unsafe {
+        if flags & NAMED == 0 {
+            return heap::allocate_with(bytes, flags);
+        }
+        let block = jemalloc::mallocx(bytes, flags);
+        sizes::set_by_usable_size(block);
+        block
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: it is the caller's.
+    unsafe {
+        if flags & NAMED == 0 {
+            return heap::reallocate_with(block, bytes, flags);
+        }
+        let resized = jemalloc::rallocx(block, bytes, flags);
+        sizes::set_by_usable_size(resized);
+        resized
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, flags: c_int) -> usize {
+    // SAFETY: it is the caller's.
+    unsafe { jemalloc::xallocx(block, bytes, extra, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize {
+    // SAFETY: it is the caller's.
+    unsafe { sizes::usable(block) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dallocx(block: *mut c_void, flags: c_int) {
+    // SAFETY: it is the caller's.
+    unsafe { if flags & NAMED == 0 { heap::free(block) } else { jemalloc::dallocx(block, flags) } }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sdallocx(block: *mut c_void, bytes: usize, flags: c_int) {
+    // SAFETY: it is the caller's.
+    unsafe {
+        if flags & NAMED == 0 {
+            heap::free_sized(block, bytes, flags);
+        } else {
+            jemalloc::sdallocx(block, bytes, flags);
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nallocx(bytes: usize, flags: c_int) -> usize {
+    // SAFETY: it is the caller's.
+    unsafe { jemalloc::nallocx(bytes, flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mallctl(
+    name: *const c_char,
+    old: *mut c_void,
+    old_len: *mut usize,
+    new: *mut c_void,
+    new_len: usize,
+) -> c_int {
+    // SAFETY: it is the caller's.
+    unsafe {
+        if CStr::from_ptr(name) == BATCH_ALLOC {
+            return libc::ENOENT;
+        }
+        jemalloc::mallctl(name, old, old_len, new, new_len)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mallctlnametomib(name: *const c_char, mib: *mut usize, mib_len: *mut usize) -> c_int {
+    // SAFETY: it is the caller's.
+    unsafe {
+        if CStr::from_ptr(name) == BATCH_ALLOC {
+            return libc::ENOENT;
+        }
+        jemalloc::mallctlnametomib(name, mib, mib_len)
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mallctlbymib(
+    mib: *const usize,
+    mib_len: usize,
+    old: *mut c_void,
+    old_len: *mut usize,
+    new: *mut c_void,
+    new_len: usize,
+) -> c_int {
+    // SAFETY: it is the caller's.
+    unsafe { jemalloc::mallctlbymib(mib, mib_len, old, old_len, new, new_len) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn malloc_stats_print(
+    write: Option<unsafe extern "C" fn(*mut c_void, *const c_char)>,
+    opaque: *mut c_void,
+    options: *const c_char,
+) {
+    // SAFETY: it is the caller's.
+    unsafe { jemalloc::malloc_stats_print(write, opaque, options) }
+}

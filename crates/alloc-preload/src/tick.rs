@@ -1,0 +1,277 @@
+//! The tick: counts, decides, obeys the command, tells.
+//!
+//! No thread of its own ticks. Whichever thread completes a step of allocated bytes does, and the others go on: two
+//! ticks never run at the same time, and nothing waits for one. The steps grow with the heap, so a tick costs a fixed
+//! share of the allocations. A heap that stands still has no ticks, and needs none.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use ziptier_alloc::classes::{Membership, default_path};
+use ziptier_alloc::configuration::{Configuration, NodeSet};
+use ziptier_alloc::page::{FarKind, Page, SharedPage};
+use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
+use ziptier_alloc::size_class::{CLASSES, class};
+
+use crate::heap::{COUNTS, Counts, WORDS};
+use crate::start::say;
+use crate::statistics::Census;
+use crate::thread::{QUANTUM_BYTES, THREADS};
+
+/// A thread settles this many times in a step, if it is the only one that allocates.
+const QUANTA: u64 = 64;
+/// The least and the most that a thread allocates before it settles.
+const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
+
+/// jemalloc sums up after as many bytes as this share of the heap has, and no fewer than so many. A page that loses a
+/// part of its blocks shows only in a sum.
+const SUM_SHARE: u64 = 24;
+const SUM_BYTES_MIN: u64 = 4 << 20;
+
+/// A larger block counts as one of this many bytes.
+const BLOCK_BYTES_MAX: u64 = 1 << 36;
+
+/// All bytes that were allocated and that the policy may place, by class.
+static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
+
+/// Bytes that all threads have allocated since the last tick.
+static SINCE: AtomicU64 = AtomicU64::new(0);
+/// Bytes from one tick to the next. No tick comes before the start.
+static STEP: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Whether a thread has [`TICKER`].
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether this process was forked since the last tick.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+static TICKER: Shared = Shared(UnsafeCell::new(Ticker::new()));
+
+struct Shared(UnsafeCell<Ticker>);
+
+// SAFETY: only the thread that has set `IS_TAKEN` touches the ticker.
+unsafe impl Sync for Shared {}
+
+/// Adds bytes, the last ones of a block of `size`, to those of all threads, and ticks if they complete a step.
+pub(crate) fn count(size: u64, bytes: u64) {
+    // A request that cannot be met must not outweigh all others.
+    let bytes = bytes.min(BLOCK_BYTES_MAX);
+    PLACED[class(size)].fetch_add(bytes, Relaxed);
+    let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
+    if since >= STEP.load(Relaxed) {
+        with_ticker(|ticker| {
+            SINCE.store(0, Relaxed);
+            ticker.tick(since);
+        });
+    }
+}
+
+/// Runs with the ticker, unless another thread has it.
+fn with_ticker(run: impl FnOnce(&mut Ticker)) {
+    if IS_TAKEN.swap(true, Acquire) {
+        return;
+    }
+    // SAFETY: this thread has set `IS_TAKEN`. What runs does not come back here: jemalloc's statistics and the page
+    // allocate by jemalloc alone, or not at all.
+    run(unsafe { &mut *TICKER.0.get() });
+    IS_TAKEN.store(false, Release);
+}
+
+/// Starts with a configuration, and with the page where it is told, if there is one.
+pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
+    with_ticker(|ticker| {
+        ticker.configuration = *configuration;
+        ticker.page = page;
+        ticker.join();
+        ticker.tick(u64::MAX);
+    });
+}
+
+/// Keeps other threads from the ticker while the process forks: the child has only one thread.
+pub(crate) unsafe extern "C" fn before_fork() {
+    while IS_TAKEN.swap(true, Acquire) {
+        // SAFETY: the call takes nothing.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+/// Undoes [`before_fork`] in the parent.
+pub(crate) unsafe extern "C" fn after_fork_in_parent() {
+    IS_TAKEN.store(false, Release);
+}
+
+/// Undoes [`before_fork`] in the child, whose next tick gets a page of its own. Until then the child tells nothing.
+pub(crate) unsafe extern "C" fn after_fork_in_child() {
+    IS_FORKED.store(true, Relaxed);
+    Counts::clear();
+    THREADS.store(1, Relaxed);
+    IS_TAKEN.store(false, Release);
+}
+
+struct Ticker {
+    configuration: Configuration,
+    /// The number of changes that the configuration has.
+    changes: u64,
+    placement: Placement,
+    census: Census,
+    /// Bytes allocated since jemalloc summed up.
+    since_sum: u64,
+    page: Option<SharedPage>,
+    membership: Option<Membership>,
+    ticks: u64,
+    /// When the ticker told last what takes long to read.
+    told_ms: u64,
+}
+
+impl Ticker {
+    const fn new() -> Ticker {
+        Ticker {
+            configuration: Configuration::DRAM_ONLY,
+            changes: 0,
+            placement: Placement::new(),
+            census: Census::new(),
+            since_sum: 0,
+            page: None,
+            membership: None,
+            ticks: 0,
+            told_ms: 0,
+        }
+    }
+
+    fn tick(&mut self, bytes: u64) {
+        let now_ms = now_ms();
+        self.since_sum = self.since_sum.saturating_add(bytes);
+        let mut live_bytes = self.census.estimate();
+        let live: u64 = live_bytes.iter().sum();
+        let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
+        let count_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
+        let is_counted = is_time || self.since_sum >= count_bytes;
+        if is_counted {
+            live_bytes = self.census.sum_up();
+            self.since_sum = 0;
+        }
+        if IS_FORKED.swap(false, Relaxed) {
+            self.renew(live_bytes);
+        }
+        self.obey();
+        let configuration = self.with_class(live_bytes, now_ms);
+        let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
+        let [dram_bytes, far_bytes] = live_bytes;
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes };
+        let decision = self.placement.decide(&Rules::of(&configuration), &seen);
+        WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
+        WORDS.set(&decision);
+        STEP.store(decision.step_bytes, Relaxed);
+        let (least, most) = QUANTUM_BYTES_BOUNDS;
+        QUANTUM_BYTES.store((decision.step_bytes / QUANTA).clamp(least, most) as u32, Relaxed);
+        self.ticks += 1;
+        if is_time {
+            self.told_ms = now_ms;
+        }
+        let Some(page) = &self.page else { return };
+        tell(page, &configuration, &decision, [live_bytes, self.census.active()]);
+        if is_time {
+            self.census.tell(page);
+        }
+        page.told.ticked_ms.store(now_ms, Relaxed);
+        page.told.ticks.store(self.ticks, Release);
+    }
+
+    /// Takes a slot in the class.
+    fn join(&mut self) {
+        let Some(name) = &self.configuration.class else { return };
+        let path = self.configuration.class_file.unwrap_or_else(default_path);
+        match Membership::join(&path, name) {
+            Ok(membership) => self.membership = Some(membership),
+            Err(error) => {
+                say(format_args!("it serves without the class {}, because {error}", name.as_str()));
+                self.lose_class();
+            }
+        }
+    }
+
+    /// The configuration with the ratio and the budgets of the class.
+    fn with_class(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Configuration {
+        let mut configuration = self.configuration;
+        match self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms)) {
+            None => {}
+            Some(Err(_)) => self.lose_class(),
+            Some(Ok(share)) => {
+                let [dram, far] = share.limit_bytes;
+                configuration.ratio = share.ratio.unwrap_or(configuration.ratio);
+                configuration.dram_limit_bytes = configuration.dram_limit_bytes.min(dram);
+                configuration.far_limit_bytes = configuration.far_limit_bytes.min(far);
+            }
+        }
+        configuration
+    }
+
+    fn lose_class(&mut self) {
+        self.membership = None;
+        if let Some(page) = &self.page {
+            page.told.is_class_lost.store(1, Relaxed);
+        }
+    }
+
+    /// Takes what the command wants.
+    fn obey(&mut self) {
+        let Some(page) = &self.page else { return };
+        let Some((changes, wanted)) = page.wanted(self.changes, &self.configuration) else { return };
+        self.changes = changes;
+        match wanted {
+            Some(configuration) => {
+                self.configuration = configuration;
+                page.applied.store(changes, Release);
+            }
+            None => page.refused.store(changes, Release),
+        }
+    }
+
+    /// Gives a forked child a page of its own. What the parent's page said of the far memory holds for the child's.
+    fn renew(&mut self, live_bytes: [u64; 2]) {
+        (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
+        let membership = self.membership.take().map(|membership| membership.fork(live_bytes));
+        let is_class_lost = matches!(membership, Some(Err(_)));
+        self.membership = membership.and_then(Result::ok);
+        let Some(page) = &mut self.page else { return };
+        let (kind, nodes) = (FarKind::of_number(page.told.far_kind.load(Relaxed)), page.told.nodes());
+        // Without a file, the page stays private and nobody finds it.
+        let _ = page.renew();
+        publish(page, kind, &nodes, &self.configuration);
+        page.told.is_class_lost.store(is_class_lost.into(), Relaxed);
+    }
+}
+
+/// Tells what a tick knows; of bytes, the live ones and those of their pages.
+fn tell(page: &Page, configuration: &Configuration, decision: &Decision, bytes: [[u64; 2]; 2]) {
+    let told = &page.told;
+    let threshold = if decision.far_above == u64::MAX { decision.dram_max } else { decision.far_above };
+    told.threshold_bytes.store(threshold, Relaxed);
+    told.dither.store(decision.far_fraction.into(), Relaxed);
+    told.policy.store(configuration.policy as u32, Relaxed);
+    told.ratio.store(configuration.ratio.to_word(), Relaxed);
+    told.threads.store(THREADS.load(Relaxed), Relaxed);
+    for ((medium, counts), (live, active)) in
+        told.media.iter().zip(&COUNTS).zip(bytes[0].into_iter().zip(bytes[1]))
+    {
+        medium.live_bytes.store(live, Relaxed);
+        medium.active_bytes.store(active, Relaxed);
+        medium.spills.store(counts.spills.load(Relaxed), Relaxed);
+        medium.spilled_bytes.store(counts.spilled_bytes.load(Relaxed), Relaxed);
+        medium.moves.store(counts.moves.load(Relaxed), Relaxed);
+        medium.moved_bytes.store(counts.moved_bytes.load(Relaxed), Relaxed);
+    }
+}
+
+/// Makes a new page one that commands find.
+pub(crate) fn publish(page: &Page, far: FarKind, nodes: &NodeSet, configuration: &Configuration) {
+    page.told.set_far(far, nodes);
+    page.told.set_class(configuration.class.as_ref());
+    page.publish(std::process::id(), env!("CARGO_PKG_VERSION"), configuration);
+}
+
+fn now_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `now` alone.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}

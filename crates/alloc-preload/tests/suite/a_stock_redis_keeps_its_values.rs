@@ -1,0 +1,173 @@
+//! An unmodified redis-server with the library keeps its values, counts its memory, and saves snapshots that a
+//! redis-server without the library loads.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use ziptier_testing::until;
+
+use crate::support::{page_of, with_library};
+
+/// A server on a free port, which ends with this value.
+pub(crate) struct Redis {
+    process: Child,
+    pub(crate) port: u16,
+    connection: BufReader<TcpStream>,
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// A port that no program listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Redis {
+    /// With the library and `options`, or without it. `None` where there is no redis-server.
+    pub(crate) fn start(folder: &Path, options: Option<&str>, more: &[&str]) -> Option<Redis> {
+        Redis::start_program("redis-server", folder, options, more)
+    }
+
+    /// The same with another server of the protocol.
+    pub(crate) fn start_program(
+        program: &str,
+        folder: &Path,
+        options: Option<&str>,
+        more: &[&str],
+    ) -> Option<Redis> {
+        let mut command = match options {
+            Some(options) => with_library(program, options),
+            None => Command::new(program),
+        };
+        let port = free_port();
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
+        let Ok(process) = command.args(more).stdout(Stdio::null()).spawn() else {
+            ziptier_testing::not_run(program, &format!("install {program}"));
+            return None;
+        };
+        let mut found = None;
+        until("redis-server listens", || {
+            found = TcpStream::connect(("127.0.0.1", port)).ok();
+            found.is_some()
+        });
+        Some(Redis { process, port, connection: BufReader::new(found.unwrap()) })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn send(&mut self, words: &[&[u8]]) {
+        let mut request = format!("*{}\r\n", words.len()).into_bytes();
+        for word in words {
+            request.extend(format!("${}\r\n", word.len()).bytes());
+            request.extend_from_slice(word);
+            request.extend(b"\r\n");
+        }
+        self.connection.get_mut().write_all(&request).unwrap();
+    }
+
+    pub(crate) fn reply(&mut self) -> Vec<u8> {
+        let mut line = String::new();
+        self.connection.read_line(&mut line).unwrap();
+        let line = line.trim_end();
+        assert!(!line.starts_with('-'), "{line}");
+        let Some(len) = line.strip_prefix('$') else { return line.into() };
+        let mut value = vec![0; len.parse::<usize>().unwrap() + 2];
+        self.connection.read_exact(&mut value).unwrap();
+        value.truncate(value.len() - 2);
+        value
+    }
+
+    pub(crate) fn ask(&mut self, words: &[&str]) -> String {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        self.send(&words);
+        String::from_utf8(self.reply()).unwrap()
+    }
+
+    /// A number of `INFO`.
+    pub(crate) fn info(&mut self, section: &str, name: &str) -> u64 {
+        let info = self.ask(&["INFO", section]);
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().parse().unwrap()
+    }
+
+    /// Sets `key:0` and so on, in pipelines.
+    pub(crate) fn set_all(&mut self, keys: usize, value: impl Fn(usize) -> Vec<u8>) {
+        for first in (0..keys).step_by(100) {
+            let now = first..keys.min(first + 100);
+            now.clone().for_each(|key| self.send(&[b"SET", format!("key:{key}").as_bytes(), &value(key)]));
+            now.for_each(|_| assert_eq!(self.reply(), b"+OK"));
+        }
+    }
+
+    /// The number of keys that have another value.
+    pub(crate) fn differing(&mut self, keys: usize, value: impl Fn(usize) -> Vec<u8>) -> usize {
+        let mut differing = 0;
+        for first in (0..keys).step_by(100) {
+            let now = first..keys.min(first + 100);
+            now.clone().for_each(|key| self.send(&[b"GET", format!("key:{key}").as_bytes()]));
+            differing += now.filter(|&key| self.reply() != value(key)).count();
+        }
+        differing
+    }
+}
+
+/// 40 to 4,000 bytes that name the key and the round.
+fn value(key: usize, round: usize) -> Vec<u8> {
+    let text = format!("value {round} of key {key}; ");
+    let bytes = 40 + key * 2654435761 % 3961;
+    text.bytes().cycle().take(bytes).collect()
+}
+
+#[test]
+fn and_tells_its_memory() {
+    const KEYS: usize = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &[]) else { return };
+    (0..3).for_each(|round| redis.set_all(KEYS, |key| value(key, round)));
+    assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
+    let used = redis.info("memory", "used_memory") as f64;
+    let [allocated, active, resident] = ["allocator_allocated", "allocator_active", "allocator_resident"]
+        .map(|name| redis.info("memory", name) as f64);
+    assert!((0.9..1.2).contains(&(allocated / used)), "{allocated} bytes allocated for {used}");
+    assert!(allocated <= active && active <= resident && resident < 2.0 * used);
+    assert!(redis.ask(&["MEMORY", "MALLOC-STATS"]).contains("___ Begin jemalloc statistics ___"));
+    assert_eq!(redis.ask(&["MEMORY", "PURGE"]), "+OK");
+    let media = page_of(redis.pid())
+        .told
+        .media
+        .each_ref()
+        .map(|medium| medium.live_bytes.load(std::sync::atomic::Ordering::Relaxed) as f64);
+    assert!((2.7..3.3).contains(&(media[1] / media[0])), "{media:?}");
+    assert!((0.9..1.2).contains(&((media[0] + media[1]) / used)), "{media:?}, {used}");
+}
+
+#[test]
+fn in_snapshots() {
+    const KEYS: usize = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &["--rdb-key-save-delay", "50"])
+    else {
+        return;
+    };
+    redis.set_all(KEYS, |key| value(key, 1));
+    redis.ask(&["BGSAVE"]);
+    // While the child saves, in place and anew.
+    redis.set_all(KEYS, |key| value(key, 2));
+    assert_eq!(redis.info("persistence", "rdb_bgsave_in_progress"), 1, "the snapshot was ready too soon");
+    until("the snapshot is saved", || redis.info("persistence", "rdb_bgsave_in_progress") == 0);
+    assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
+    drop(redis);
+    let mut plain = Redis::start(folder.path(), None, &[]).unwrap();
+    until("the snapshot is loaded", || plain.info("persistence", "loading") == 0);
+    assert_eq!(plain.ask(&["DBSIZE"]), format!(":{KEYS}"));
+    assert_eq!(plain.differing(KEYS, |key| value(key, 1)), 0);
+}

@@ -1,0 +1,130 @@
+//! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use ziptier_alloc::page::SharedPage;
+
+use crate::support::{far_range, free, in_child, malloc, page_of};
+
+const MB: usize = 1 << 20;
+
+/// Live bytes by medium after a tick that has told everything.
+fn live_bytes(page: &SharedPage) -> [u64; 2] {
+    let ticks = page.told.ticks.load(Relaxed);
+    std::thread::sleep(Duration::from_millis(150));
+    // One block at a time, so that a step is completed and nothing stays.
+    (0..4 * MB / 4096).for_each(|_| free(malloc(4096)));
+    assert!(page.told.ticks.load(Relaxed) > ticks);
+    page.told.media.each_ref().map(|medium| medium.live_bytes.load(Relaxed))
+}
+
+fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
+    // SAFETY: the child ends without destructors.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            libc::_exit((!child()).into());
+        }
+        parent(pid);
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+        assert_eq!(status, 0, "the child failed");
+    }
+}
+
+fn fork_and_allocate() {
+    let own = page_of(std::process::id());
+    let blocks: Vec<usize> = (0..32 * MB / 4096).map(|_| malloc(4096)).collect();
+    let before = live_bytes(&own);
+    let (ticks, pid) = (own.told.ticks.load(Relaxed), own.pid.load(Relaxed));
+    fork(
+        || {
+            let more: Vec<usize> = (0..64 * MB / 4096).map(|_| malloc(4096)).collect();
+            let page = page_of(std::process::id());
+            let is_own = page.pid.load(Relaxed) == std::process::id();
+            let [dram, far] = live_bytes(&page);
+            let has_ratio = (2.7..3.3).contains(&(far as f64 / dram as f64));
+            more.into_iter().for_each(free);
+            is_own && has_ratio && dram + far > 96 * MB as u64
+        },
+        |_| {},
+    );
+    assert_eq!((own.told.ticks.load(Relaxed), own.pid.load(Relaxed)), (ticks, pid));
+    let after = live_bytes(&own);
+    let grown = after.iter().sum::<u64>() as f64 - before.iter().sum::<u64>() as f64;
+    assert!(grown.abs() < 1e6, "{before:?}, {after:?}");
+    blocks.into_iter().for_each(free);
+}
+
+#[test]
+fn by_figures() {
+    in_child("forks_disturb_nobody::by_figures", "ratio=1:3", fork_and_allocate);
+}
+
+fn fork_and_overwrite() {
+    let far = far_range();
+    let blocks: Vec<usize> = (0..16 * MB / 1024).map(|_| malloc(1024)).collect();
+    assert!(
+        blocks.iter().any(|block| far.contains(block)) && blocks.iter().any(|block| !far.contains(block))
+    );
+    let fill = |byte| {
+        // SAFETY: the blocks are live and have as many bytes.
+        blocks.iter().for_each(|&block| unsafe { (block as *mut u8).write_bytes(byte, 1024) });
+    };
+    // SAFETY: as above.
+    let has = |byte| blocks.iter().all(|&block| unsafe { *(block as *const [u8; 1024]) } == [byte; 1024]);
+    fill(1);
+    let mut ends = [0; 2];
+    // SAFETY: it writes two descriptors.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    fork(
+        || {
+            let mut byte = [0_u8];
+            // SAFETY: the buffer has a byte. The parent writes one after it has overwritten everything.
+            let read = unsafe { libc::read(ends[0], byte.as_mut_ptr().cast(), 1) };
+            read == 1 && has(1)
+        },
+        |_| {
+            fill(2);
+            // SAFETY: the buffer has a byte.
+            assert_eq!(unsafe { libc::write(ends[1], [0_u8].as_ptr().cast(), 1) }, 1);
+        },
+    );
+    assert!(has(2));
+}
+
+#[test]
+fn by_contents() {
+    in_child("forks_disturb_nobody::by_contents", "ratio=1:1", fork_and_overwrite);
+}
+
+/// Forks while other threads allocate and tick.
+fn fork_beside_threads() {
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    let blocks: Vec<usize> = (0..200).map(|number| malloc(100 * (number + 1))).collect();
+                    blocks.into_iter().for_each(free);
+                }
+            });
+        }
+        for _ in 0..50 {
+            let child = || {
+                let blocks: Vec<usize> = (0..2000).map(|number| malloc(number + 1)).collect();
+                let are_there = blocks.iter().all(|&block| block != 0);
+                blocks.into_iter().for_each(free);
+                are_there
+            };
+            fork(child, |_| {});
+        }
+        is_done.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn beside_threads() {
+    in_child("forks_disturb_nobody::beside_threads", "ratio=1:3", fork_beside_threads);
+}

@@ -1,0 +1,110 @@
+//! A medium that has reached its limit leaves the program running: the other medium takes its blocks, and both count
+//! them. `malloc` fails only where both are full.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use ziptier_alloc::page::{Medium, SharedPage};
+
+use crate::support::{far_range, free, in_child, malloc, page_of};
+
+const MB: usize = 1 << 20;
+
+/// Allocates 16 KiB at a time until `bytes`, or until nothing is left.
+fn fill(bytes: usize) -> Vec<usize> {
+    let mut blocks = Vec::with_capacity(bytes / 16384 + 1);
+    while blocks.len() * 16384 < bytes {
+        let block = malloc(16384);
+        if block == 0 {
+            break;
+        }
+        blocks.push(block);
+    }
+    blocks
+}
+
+fn bytes_in_far(blocks: &[usize]) -> usize {
+    let far = far_range();
+    blocks.iter().filter(|block| far.contains(block)).count() * 16384
+}
+
+/// The page after a tick that has told everything.
+fn told() -> SharedPage {
+    std::thread::sleep(Duration::from_millis(150));
+    fill(2 * MB).into_iter().for_each(free);
+    page_of(std::process::id())
+}
+
+fn far_is_full() {
+    let blocks = fill(64 * MB);
+    assert_eq!(blocks.len(), 64 * MB / 16384);
+    let in_far = bytes_in_far(&blocks);
+    assert!((15 * MB..18 * MB).contains(&in_far), "{in_far} bytes in far memory");
+    let page = told();
+    let far = page.told.medium(Medium::Far);
+    assert!(far.spills.load(Relaxed) > 1000 && far.spilled_bytes.load(Relaxed) > 16_000_000);
+}
+
+#[test]
+fn from_far_memory_to_dram() {
+    let options = "policy=only-far,far-limit=16MiB";
+    in_child("full_media_spill::from_far_memory_to_dram", options, far_is_full);
+}
+
+fn dram_is_full() {
+    let blocks = fill(64 * MB);
+    assert_eq!(blocks.len(), 64 * MB / 16384);
+    let in_dram = 64 * MB - bytes_in_far(&blocks);
+    assert!((12 * MB..18 * MB).contains(&in_dram), "{in_dram} bytes in DRAM");
+    let page = told();
+    let dram = page.told.medium(Medium::Dram);
+    assert!(dram.spills.load(Relaxed) > 1000 && dram.spilled_bytes.load(Relaxed) > 16_000_000);
+}
+
+#[test]
+fn from_dram_to_far_memory() {
+    let options = "policy=only-dram,dram-limit=16MiB";
+    in_child("full_media_spill::from_dram_to_far_memory", options, dram_is_full);
+}
+
+fn both_are_full() {
+    let blocks = fill(64 * MB);
+    let error = std::io::Error::last_os_error();
+    let got = blocks.len() * 16384;
+    assert!((28 * MB..36 * MB).contains(&got), "{got} bytes");
+    assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
+    blocks.into_iter().for_each(free);
+    // Ticks see the room.
+    let again = (0..100_000).find(|_| malloc(16384) != 0);
+    assert!(again.is_some());
+}
+
+#[test]
+fn and_malloc_fails_where_both_are_full() {
+    let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
+    in_child("full_media_spill::and_malloc_fails_where_both_are_full", options, both_are_full);
+}
+
+/// The system's own limit: no more addresses for DRAM. Far memory has addresses that it used before; for others, too,
+/// jemalloc would need room in DRAM to describe them.
+fn no_addresses() {
+    let far = far_range();
+    let is_far = |block: &usize| far.contains(block);
+    let (in_far, _in_dram): (Vec<_>, Vec<_>) = (0..80).map(|_| malloc(64 * MB)).partition(is_far);
+    assert!(in_far.len() > 30, "{} blocks in far memory", in_far.len());
+    in_far.into_iter().for_each(free);
+    // SAFETY: the call reads the limit that it is given.
+    unsafe {
+        let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_AS, &limit), 0);
+    }
+    let blocks: Vec<usize> = (0..30).map(|_| malloc(64 * MB)).collect();
+    assert_eq!(blocks.iter().position(|&block| block == 0), None);
+    assert!(blocks.iter().filter(|block| is_far(block)).count() > 20);
+}
+
+#[test]
+fn and_where_the_system_has_no_addresses_for_dram() {
+    let name = "full_media_spill::and_where_the_system_has_no_addresses_for_dram";
+    in_child(name, "ratio=1:1", no_addresses);
+}

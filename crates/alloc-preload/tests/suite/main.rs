@@ -1,0 +1,14 @@
+//! The library in real processes: this program again under `LD_PRELOAD`, and other programs.
+
+#![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+mod a_million_calls_agree_with_a_shadow;
+mod a_stock_redis_keeps_its_values;
+mod every_name_is_served;
+mod forks_disturb_nobody;
+mod full_media_spill;
+mod other_programs_run;
+mod the_ratio_is_met;
+mod threads_return_what_they_cached;
+
+mod support;

@@ -1,0 +1,188 @@
+//! Programs that were not written for the library run with it, as their users run them. The long tests are those of
+//! `make test-alloc`.
+
+use std::path::Path;
+use std::process::Command;
+
+use ziptier_testing::until;
+
+use crate::a_stock_redis_keeps_its_values::{Redis, free_port};
+use crate::support::{library, with_library};
+
+/// A program, its arguments, and what it prints.
+type Run = (&'static str, &'static [&'static str], &'static str);
+
+const RUNS: [Run; 5] = [
+    ("sort", &["--version"], "sort (GNU coreutils)"),
+    (
+        "python3",
+        &["-c", "print(sum(len(str(n) * 50) for n in range(20000)), bytearray(10**7)[9])"],
+        "4444500 0",
+    ),
+    (
+        "sqlite3",
+        &[
+            ":memory:",
+            "with recursive n(v) as (select 1 union all select v+1 from n where v < 50000) \
+        select sum(length(hex(v))) from n",
+        ],
+        "477788",
+    ),
+    (
+        "node",
+        &["-e", "console.log(Array.from({length: 1e5}, (_, n) => Buffer.alloc(n % 999)).length)"],
+        "100000",
+    ),
+    ("gcc", &["-O2", "-x", "c", "-E", "/dev/null"], "\"/dev/null\""),
+];
+
+#[test]
+fn short_ones() {
+    for (program, arguments, expected) in RUNS {
+        for options in ["ratio=1:3", "policy=only-far"] {
+            let Ok(output) = with_library(program, options).args(arguments).output() else {
+                ziptier_testing::not_run(program, "install it");
+                break;
+            };
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && said.contains(expected), "{program}: {output:?}");
+        }
+    }
+}
+
+fn benchmark(redis: &Redis) {
+    let status = Command::new("redis-benchmark")
+        .args(["-p", &redis.port.to_string(), "-n", "20000", "-r", "10000", "-P", "16", "-q"])
+        .output();
+    assert!(status.unwrap().status.success());
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn redis_through_its_own_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in ["ratio=1:3", "policy=only-far"] {
+        let Some(mut redis) = Redis::start(folder.path(), Some(options), &[]) else { return };
+        benchmark(&redis);
+        assert!(redis.ask(&["MEMORY", "DOCTOR"]).contains("Sam"), "the doctor says nothing");
+    }
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn redis_with_its_log_rewritten_under_writes() {
+    const KEYS: usize = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let value = |key: usize, round: usize| format!("{round} {key} ").repeat(1 + key % 200).into_bytes();
+    let more = ["--appendonly", "yes"];
+    {
+        let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &more) else { return };
+        for round in 0..4 {
+            redis.ask(&["BGREWRITEAOF"]);
+            redis.set_all(KEYS, |key| value(key, round));
+            until("the log is rewritten", || redis.info("persistence", "aof_rewrite_in_progress") == 0);
+        }
+        assert!(redis.info("persistence", "aof_current_size") > 0);
+    }
+    let mut plain = Redis::start(folder.path(), None, &more).unwrap();
+    until("the log is loaded", || plain.info("persistence", "loading") == 0);
+    assert_eq!(plain.differing(KEYS, |key| value(key, 3)), 0);
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn redis_with_a_replica() {
+    const KEYS: usize = 20_000;
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let value = |key: usize| format!("{key} ").repeat(1 + key % 300).into_bytes();
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &[]) else { return };
+    redis.set_all(KEYS, value);
+    let mut replica = Redis::start(other.path(), Some("ratio=3:1"), &[]).unwrap();
+    replica.ask(&["REPLICAOF", "127.0.0.1", &redis.port.to_string()]);
+    redis.set_all(KEYS, |key| value(key + 1));
+    until("the replica has caught up", || {
+        replica.ask(&["INFO", "replication"]).contains("master_link_status:up")
+            && replica.info("replication", "master_repl_offset")
+                == redis.info("replication", "master_repl_offset")
+    });
+    assert_eq!(replica.differing(KEYS, |key| value(key + 1)), 0);
+}
+
+fn redis_cli(arguments: &[&str]) {
+    let output = Command::new("redis-cli").args(arguments).output().unwrap();
+    assert!(output.status.success(), "redis-cli {arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn cluster_member(folder: &Path) -> Option<Redis> {
+    let port = free_port().to_string();
+    let more = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-port", &port];
+    Redis::start(folder, Some("ratio=1:3"), &more)
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn redis_cluster_of_three_that_is_resharded() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let Some(mut members) =
+        folders.iter().map(|folder| cluster_member(folder.path())).collect::<Option<Vec<_>>>()
+    else {
+        return;
+    };
+    let nodes: Vec<String> = members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    redis_cli(&["--cluster", "create", &nodes[0], &nodes[1], &nodes[2], "--cluster-yes"]);
+    until("the cluster is up", || {
+        members.iter_mut().all(|member| member.ask(&["CLUSTER", "INFO"]).contains("cluster_state:ok"))
+    });
+    let port = members[0].port.to_string();
+    let fill = Command::new("redis-benchmark")
+        .args(["-p", &port, "--cluster", "-t", "set", "-d", "500", "-n", "50000", "-r", "20000", "-q"])
+        .output();
+    assert!(fill.unwrap().status.success());
+    let keys = |members: &mut [Redis]| -> u64 {
+        members.iter_mut().map(|member| member.ask(&["DBSIZE"])[1..].parse::<u64>().unwrap()).sum()
+    };
+    let before = keys(&mut members);
+    let [from, to] = [0, 1].map(|index: usize| members[index].ask(&["CLUSTER", "MYID"]));
+    redis_cli(&[
+        "--cluster",
+        "reshard",
+        &nodes[0],
+        "--cluster-from",
+        &from,
+        "--cluster-to",
+        &to,
+        "--cluster-slots",
+        "1000",
+        "--cluster-yes",
+    ]);
+    assert_eq!(keys(&mut members), before);
+    redis_cli(&["--cluster", "check", &nodes[0]]);
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn a_compiler_and_a_sort_of_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "seq 2000000 | shuf | sort -n | tail -1; \
+        printf '#include <map>\\n#include <string>\\nint main() { std::map<std::string, int> m; m[\"a\"]; }' >a.cc && \
+        g++ -O2 a.cc -o a && ./a && echo compiled";
+    let mut shell = with_library("sh", "ratio=1:3");
+    let output =
+        shell.args(["-c", script]).current_dir(folder.path()).env("LD_PRELOAD", library()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "2000000\ncompiled\n");
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn valkey() {
+    const KEYS: usize = 5_000;
+    let folder = tempfile::tempdir().unwrap();
+    let value = |key: usize| format!("{key} ").repeat(1 + key % 300).into_bytes();
+    let Some(mut server) = Redis::start_program("valkey-server", folder.path(), Some("ratio=1:3"), &[])
+    else {
+        return;
+    };
+    server.set_all(KEYS, value);
+    assert_eq!(server.differing(KEYS, value), 0);
+    assert!(server.info("memory", "allocator_allocated") > 1_000_000);
+}

@@ -1,0 +1,107 @@
+//! Processes that have the library: this program again, or any other.
+
+use std::env;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::Command;
+
+use ziptier_alloc::page::SharedPage;
+
+/// Says to this program that it has the library.
+const CHILD: &str = "ZIPTIER_ALLOC_TEST_CHILD";
+
+/// The library: `target/debug` of a test in `target/debug/deps`.
+pub(crate) fn library() -> PathBuf {
+    let test = env::current_exe().unwrap();
+    let path = test.ancestors().nth(2).unwrap().join("libziptier_alloc.so");
+    assert!(path.exists(), "{} is missing; cargo build --package ziptier-alloc-preload", path.display());
+    path
+}
+
+/// A command that has the library, with options.
+pub(crate) fn with_library(program: &str, options: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env("ZIPTIER_ALLOC", options);
+    command
+}
+
+/// Runs the test `name` again, in a process that has the library, whose part is `body`.
+pub(crate) fn in_child(name: &str, options: &str, body: fn()) {
+    if env::var_os(CHILD).is_some() {
+        return body();
+    }
+    let test = env::current_exe().unwrap();
+    let mut command = with_library(test.to_str().unwrap(), options);
+    let output = command.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{said}{errors}");
+    assert!(output.status.success(), "{:?}", output.status);
+    assert!(said.contains("1 passed"), "the child did not run {name}");
+}
+
+/// The page of a process that has the library.
+pub(crate) fn page_of(pid: u32) -> SharedPage {
+    let folder = format!("/proc/{pid}/fd");
+    let links = std::fs::read_dir(folder).unwrap().flatten();
+    let is_page = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:ziptier-alloc"))
+    };
+    let path = links.map(|entry| entry.path()).find(is_page).expect("the process has no page");
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    SharedPage::attach(file.into()).unwrap()
+}
+
+/// A function of the process, by name.
+pub(crate) fn function(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!found.is_null(), "{} is missing", name.to_string_lossy());
+    found
+}
+
+/// Reads a number by `mallctl`.
+pub(crate) fn mallctl<T: Copy>(name: &CStr, mut value: T, given: Option<T>) -> T {
+    type Mallctl =
+        unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *const c_void, usize) -> c_int;
+    let mut len = size_of::<T>();
+    let (new, new_len) =
+        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), len));
+    // SAFETY: `mallctl` has this type, and reads and writes a value of the size that it is told.
+    let failed = unsafe {
+        let mallctl = std::mem::transmute::<*mut c_void, Mallctl>(function(c"mallctl"));
+        mallctl(name.as_ptr(), (&raw mut value).cast(), &mut len, new.cast(), new_len)
+    };
+    assert_eq!(failed, 0, "{}", name.to_string_lossy());
+    value
+}
+
+/// The addresses of far memory: the largest mapping without access is what is left of 16 TiB.
+pub(crate) fn far_range() -> std::ops::Range<usize> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ranges = maps.lines().filter(|line| line.contains("---p")).map(|line| {
+        let (start, rest) = line.split_once('-').unwrap();
+        let end = rest.split_once(' ').unwrap().0;
+        usize::from_str_radix(start, 16).unwrap()..usize::from_str_radix(end, 16).unwrap()
+    });
+    let rest = ranges.max_by_key(|range| range.len()).unwrap();
+    rest.end - (16 << 40)..rest.end
+}
+
+/// One block by the `malloc` of the process. The compiler must not leave it out.
+pub(crate) fn malloc(bytes: usize) -> usize {
+    // SAFETY: nothing is given.
+    unsafe { black_box(libc::malloc(black_box(bytes))) as usize }
+}
+
+/// Frees a block of [`malloc`].
+pub(crate) fn free(block: usize) {
+    // SAFETY: the tests give live blocks.
+    unsafe { libc::free(block as *mut c_void) }
+}
+
+/// The usable bytes of a live block.
+pub(crate) fn usable(block: usize) -> usize {
+    // SAFETY: the tests give live blocks.
+    unsafe { libc::malloc_usable_size(block as *mut c_void) }
+}

@@ -1,0 +1,343 @@
+//! The file of classes: finding, opening and changing it.
+
+use core::fmt::{self, Write};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::process::Identity;
+use super::{CLASSES_MAX, MAGIC, MEMBERS_MAX, Table, VERSION};
+use crate::configuration::{ClassName, FilePath, Ratio};
+use crate::fixed_text::FixedText;
+
+/// Why a class cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassError {
+    /// There is no file.
+    NoFile,
+    /// The file does not hold classes, or of another version, or was damaged.
+    Damaged,
+    /// The file belongs to another user, or other users may write to it.
+    Foreign,
+    /// The file has no such class, or the class was deleted.
+    NoClass,
+    /// No slot is free, for a class or for a member.
+    Full,
+    /// The class has members.
+    HasMembers,
+    /// The system refuses.
+    System(Errno),
+}
+
+impl fmt::Display for ClassError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClassError::NoFile => f.write_str("there is no file of classes; make a class by: ziptier alloc class set"),
+            ClassError::Damaged => f.write_str(
+                "the file holds no classes of this version; delete it, and make the classes by: ziptier alloc class \
+                 set",
+            ),
+            ClassError::Foreign => f.write_str(
+                "the file belongs to another user, or other users may write to it; delete it, or name another one by \
+                 class-file",
+            ),
+            ClassError::NoClass => {
+                f.write_str("the file has no such class; make it by: ziptier alloc class set")
+            }
+            ClassError::Full => write!(
+                f,
+                "the file has no room; it holds {CLASSES_MAX} classes and {MEMBERS_MAX} processes, so name another \
+                 file by class-file"
+            ),
+            ClassError::HasMembers => f.write_str("the class has members; stop these processes first"),
+            ClassError::System(errno) => write!(f, "the file of classes cannot be used: {errno}"),
+        }
+    }
+}
+
+impl core::error::Error for ClassError {}
+
+impl From<Errno> for ClassError {
+    fn from(errno: Errno) -> Self {
+        if errno == Errno::NOENT { ClassError::NoFile } else { ClassError::System(errno) }
+    }
+}
+
+/// The file of the classes of the calling user, unless the option `class-file` names another one.
+pub fn default_path() -> FilePath {
+    let mut path = FixedText::<64>::new();
+    // Never fails: the text has room.
+    let _ = write!(path, "/dev/shm/ziptier-alloc-classes-{}", rustix::process::geteuid().as_raw());
+    FilePath::new(path.as_bytes()).unwrap_or_default()
+}
+
+/// A mapped file of classes. It needs no descriptor: a program may close all of its descriptors.
+#[derive(Debug)]
+pub struct ClassFile {
+    table: NonNull<Table>,
+    path: FilePath,
+    /// Device and inode, so that another file at the same path is noticed.
+    identity: (u64, u64),
+}
+
+// SAFETY: a table consists of atomics and is bound to no thread.
+unsafe impl Send for ClassFile {}
+// SAFETY: as above.
+unsafe impl Sync for ClassFile {}
+
+impl Drop for ClassFile {
+    fn drop(&mut self) {
+        // SAFETY: the mapping belongs to this value alone.
+        let _ = unsafe { rustix::mm::munmap(self.table.as_ptr().cast(), size_of::<Table>()) };
+    }
+}
+
+impl ClassFile {
+    /// Opens the file.
+    ///
+    /// # Errors
+    ///
+    /// There is none, it holds no classes, or another user may have written to it.
+    pub fn open(path: &FilePath) -> Result<ClassFile, ClassError> {
+        let (fd, stat) = open(path)?;
+        if stat.st_size != size_of::<Table>() as i64 {
+            return Err(ClassError::Damaged);
+        }
+        // SAFETY: with an address of the kernel's choice the mapping disturbs no other.
+        let mapped = unsafe {
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap(ptr::null_mut(), size_of::<Table>(), access, MapFlags::SHARED, &fd, 0)?
+        };
+        let table = NonNull::new(mapped.cast()).ok_or(ClassError::System(Errno::NOMEM))?;
+        let file = ClassFile { table, path: *path, identity: (stat.st_dev, stat.st_ino) };
+        file.check().map(|()| file)
+    }
+
+    /// What the file holds. [`ClassFile::check`] goes before: a shortened file has no memory behind its mapping.
+    pub(super) fn table(&self) -> &Table {
+        // SAFETY: `open` mapped a whole table, and atomics take all bits. Only the owner of the file can shorten it,
+        // and `check` refuses a shortened one.
+        unsafe { self.table.as_ref() }
+    }
+
+    /// Whether the file is still the one at its path, with all of its bytes.
+    ///
+    /// # Errors
+    ///
+    /// It was deleted, replaced or damaged.
+    pub(super) fn check(&self) -> Result<(), ClassError> {
+        let stat = rustix::fs::stat(self.path.as_c_str())?;
+        if (stat.st_dev, stat.st_ino) != self.identity {
+            return Err(ClassError::NoFile);
+        }
+        if stat.st_size != size_of::<Table>() as i64 {
+            return Err(ClassError::Damaged);
+        }
+        let table = self.table();
+        let head =
+            (table.magic.load(Relaxed), table.version.load(Relaxed), table.size_bytes.load(Relaxed) as usize);
+        if head == (MAGIC, VERSION, size_of::<Table>()) { Ok(()) } else { Err(ClassError::Damaged) }
+    }
+
+    /// The index and generation of a class.
+    pub(super) fn find(&self, name: &ClassName) -> Option<(usize, u32)> {
+        self.table().classes.iter().enumerate().find_map(|(index, class)| {
+            let generation = class.generation.load(Acquire);
+            let is_named = class.name.get(&mut [[0; 8]; 4]) == name.as_str().as_bytes();
+            (generation % 2 == 1 && is_named).then_some((index, generation))
+        })
+    }
+}
+
+/// Opens a file that this user or root owns, and nobody else may write to.
+fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&fd)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(ClassError::Damaged);
+    }
+    let is_own = stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw();
+    if !is_own || stat.st_mode & 0o002 != 0 {
+        return Err(ClassError::Foreign);
+    }
+    Ok((fd, stat))
+}
+
+/// A class as the command shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassSeen {
+    /// Its name.
+    pub name: ClassName,
+    /// The ratio of its members, if it sets one.
+    pub ratio: Option<Ratio>,
+    /// The budget of DRAM and of far memory; [`u64::MAX`] is no limit.
+    pub limit_bytes: [u64; 2],
+    /// Live members.
+    pub members: usize,
+    /// Bytes that these have in DRAM and in far memory.
+    pub live_bytes: [u64; 2],
+}
+
+/// A member of a class as the command shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemberSeen {
+    /// Its process.
+    pub pid: u32,
+    /// The bytes that it has in DRAM and in far memory.
+    pub live_bytes: [u64; 2],
+}
+
+/// The file in the hands of a command: other commands wait until this value is dropped.
+#[derive(Debug)]
+pub struct Locked {
+    file: ClassFile,
+    _lock: OwnedFd,
+}
+
+impl Locked {
+    /// Opens the file and locks it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ClassFile::open`].
+    pub fn open(path: &FilePath) -> Result<Locked, ClassError> {
+        loop {
+            let (lock, stat) = open(path)?;
+            rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+            let file = ClassFile::open(path)?;
+            // While this command waited, another one may have put a new file there.
+            if file.identity == (stat.st_dev, stat.st_ino) {
+                return Ok(Locked { file, _lock: lock });
+            }
+        }
+    }
+
+    /// The same, and makes the file if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`ClassFile::open`], or the folder takes no file.
+    pub fn open_or_create(path: &FilePath) -> Result<Locked, ClassError> {
+        match Locked::open(path) {
+            Err(ClassError::NoFile) => {}
+            other => return other,
+        }
+        create(path)?;
+        Locked::open(path)
+    }
+
+    /// The classes, in the order of their slots.
+    pub fn classes(&self) -> impl Iterator<Item = ClassSeen> + '_ {
+        self.file.table().classes.iter().enumerate().filter_map(|(index, class)| {
+            let generation = class.generation.load(Acquire);
+            if generation % 2 == 0 {
+                return None;
+            }
+            let mut seen = ClassSeen {
+                name: ClassName::new(class.name.get(&mut [[0; 8]; 4]))?,
+                ratio: Ratio::of_word(class.ratio.load(Relaxed)),
+                limit_bytes: [0, 1].map(|medium: usize| class.limit_bytes[medium].load(Relaxed)),
+                members: 0,
+                live_bytes: [0; 2],
+            };
+            for member in self.members_of(index, generation) {
+                seen.members += 1;
+                for (sum, bytes) in seen.live_bytes.iter_mut().zip(member.live_bytes) {
+                    *sum = sum.saturating_add(bytes);
+                }
+            }
+            Some(seen)
+        })
+    }
+
+    /// The live members of a class.
+    pub fn members(&self, name: &ClassName) -> impl Iterator<Item = MemberSeen> + '_ {
+        let found = self.file.find(name);
+        found.into_iter().flat_map(|(index, generation)| self.members_of(index, generation))
+    }
+
+    fn members_of(&self, index: usize, generation: u32) -> impl Iterator<Item = MemberSeen> + '_ {
+        let class = u64::from(generation) << 32 | index as u64;
+        self.file.table().members.iter().filter_map(move |member| {
+            let owner = Identity::of_word(member.owner.load(Acquire))?;
+            if member.class.load(Acquire) != class || !owner.is_alive() {
+                return None;
+            }
+            let live_bytes = [0, 1].map(|medium: usize| member.live_bytes[medium].load(Relaxed));
+            Some(MemberSeen { pid: owner.pid, live_bytes })
+        })
+    }
+
+    /// Makes a class, or changes it: what is `None` stays as it is, and is no limit and no ratio at first.
+    ///
+    /// # Errors
+    ///
+    /// [`ClassError::Full`].
+    pub fn set(
+        &self,
+        name: &ClassName,
+        ratio: Option<Option<Ratio>>,
+        limit_bytes: [Option<u64>; 2],
+    ) -> Result<(), ClassError> {
+        let classes = &self.file.table().classes;
+        let found = self.file.find(name).map(|(index, _)| index);
+        let free = || classes.iter().position(|class| class.generation.load(Relaxed) % 2 == 0);
+        let class = &classes[found.or_else(free).ok_or(ClassError::Full)?];
+        if found.is_none() {
+            class.ratio.store(0, Relaxed);
+            class.limit_bytes.iter().for_each(|limit| limit.store(u64::MAX, Relaxed));
+        }
+        if let Some(ratio) = ratio {
+            class.ratio.store(ratio.map_or(0, Ratio::to_word), Relaxed);
+        }
+        for (field, limit) in class.limit_bytes.iter().zip(limit_bytes) {
+            if let Some(limit) = limit {
+                field.store(limit, Relaxed);
+            }
+        }
+        if found.is_none() {
+            class.name.set(name.as_str().as_bytes());
+            class.generation.fetch_add(1, Release);
+        }
+        Ok(())
+    }
+
+    /// Deletes a class.
+    ///
+    /// # Errors
+    ///
+    /// There is no such class, or it has members and this was not forced.
+    pub fn delete(&self, name: &ClassName, force: bool) -> Result<(), ClassError> {
+        let (index, generation) = self.file.find(name).ok_or(ClassError::NoClass)?;
+        if !force && self.members_of(index, generation).next().is_some() {
+            return Err(ClassError::HasMembers);
+        }
+        self.file.table().classes[index].generation.store(generation.wrapping_add(1), Release);
+        Ok(())
+    }
+}
+
+/// Puts a file without classes at a path where there is none. If another command does so first, its file stays. The
+/// file has its name only when it is whole.
+fn create(path: &FilePath) -> Result<(), ClassError> {
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path.folder().as_c_str(), flags, Mode::RUSR | Mode::WUSR)?;
+    let mut head = [0; 16];
+    head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    head[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+    head[12..].copy_from_slice(&(size_of::<Table>() as u32).to_ne_bytes());
+    // All pages now: a write to a mapping for which the file system has no room would stop the program.
+    rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, size_of::<Table>() as u64)?;
+    rustix::io::write(&fd, &head)?;
+    let mut nameless = FixedText::<32>::new();
+    let _ = write!(nameless, "/proc/self/fd/{}", fd.as_raw_fd());
+    match rustix::fs::linkat(CWD, nameless.as_c_str(), CWD, path.as_c_str(), AtFlags::SYMLINK_FOLLOW) {
+        Err(Errno::EXIST) => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,275 @@
+use std::boxed::Box;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::{Child, Command, Stdio};
+use std::string::String;
+use std::sync::atomic::Ordering::SeqCst;
+use std::vec::Vec;
+use std::{env, fs, println, thread};
+
+use super::*;
+use crate::configuration::{ClassName, FilePath, Ratio};
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> FilePath {
+        FilePath::new(self.0.path().join("classes").to_str().unwrap().as_bytes()).unwrap()
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        self.0.path().join("classes")
+    }
+}
+
+fn name(text: &str) -> ClassName {
+    ClassName::new(text.as_bytes()).unwrap()
+}
+
+fn class(folder: &Folder, limit_bytes: [u64; 2]) -> FilePath {
+    let file = Locked::open_or_create(&folder.path()).unwrap();
+    file.set(&name("gold"), Some(Ratio::of_word(3 << 32 | 1)), limit_bytes.map(Some)).unwrap();
+    folder.path()
+}
+
+const NONE: u64 = u64::MAX;
+
+/// The test binary again, as another process that joins the class and ticks once a line.
+fn member_process(path: &FilePath) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args([
+        "--exact",
+        "classes::tests::other_process",
+        "--ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command.env("ZIPTIER_TEST_CLASSES", path.as_c_str().to_str().unwrap());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+#[ignore = "a process of other tests"]
+fn other_process() {
+    let Ok(path) = env::var("ZIPTIER_TEST_CLASSES") else { return };
+    let member = Membership::join(&FilePath::new(path.as_bytes()).unwrap(), &name("gold")).unwrap();
+    for line in std::io::stdin().lines() {
+        let bytes = line.unwrap().parse().unwrap();
+        let share = member.tick([bytes, 0], 1000).unwrap();
+        println!("\ngranted {}", share.limit_bytes[0]);
+    }
+}
+
+struct Dialogue {
+    child: Child,
+    lines: Box<dyn Iterator<Item = String>>,
+}
+
+impl Dialogue {
+    fn with(mut child: Child) -> Dialogue {
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        Dialogue { child, lines: Box::new(lines) }
+    }
+
+    fn tick(&mut self, bytes: u64) -> u64 {
+        std::writeln!(self.child.stdin.as_mut().unwrap(), "{bytes}").unwrap();
+        let granted =
+            self.lines.find_map(|line| line.strip_prefix("granted ").map(|bytes| bytes.parse().unwrap()));
+        granted.unwrap()
+    }
+}
+
+#[test]
+fn a_member_learns_the_ratio_and_its_room() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 30, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let share = member.tick([5, 7], 0).unwrap();
+    assert_eq!(share.ratio, Some(Ratio { dram: 3, far: 1 }));
+    assert_eq!(share.limit_bytes, [5 + (1 << 26), NONE]);
+    let seen: Vec<_> = Locked::open(&path).unwrap().classes().collect();
+    assert_eq!((seen.len(), seen[0].members, seen[0].live_bytes), (1, 1, [5, 7]));
+
+    Locked::open(&path).unwrap().set(&name("gold"), Some(None), [Some(4), None]).unwrap();
+    let share = member.tick([5, 7], 0).unwrap();
+    assert_eq!(share, Share { ratio: None, limit_bytes: [5, NONE] }, "no room, and nothing to give back");
+    member.leave();
+    assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 0);
+}
+
+/// Members that grow as fast as their grants allow, on threads of their own.
+#[test]
+fn members_never_exceed_the_budget_and_use_it_up() {
+    const LIMIT: u64 = 64 << 20;
+    const MEMBERS: usize = 6;
+    let folder = Folder::new();
+    let path = class(&folder, [LIMIT, NONE]);
+    let live: Vec<AtomicU64> = (0..MEMBERS).map(|_| AtomicU64::new(0)).collect();
+    let ready = std::sync::Barrier::new(MEMBERS);
+    thread::scope(|scope| {
+        for index in 0..MEMBERS {
+            let (live, ready, path) = (&live, &ready, &path);
+            scope.spawn(move || {
+                let member = Membership::join(path, &name("gold")).unwrap();
+                ready.wait();
+                for _ in 0..400 {
+                    let share = member.tick([live[index].load(SeqCst), 0], 0).unwrap();
+                    live[index].store(share.limit_bytes[0], SeqCst);
+                    let sum: u64 = live.iter().map(|bytes| bytes.load(SeqCst)).sum();
+                    assert!(sum <= LIMIT, "{sum} bytes of {LIMIT}");
+                    thread::yield_now();
+                }
+            });
+        }
+    });
+    let sum: u64 = live.iter().map(|bytes| bytes.load(SeqCst)).sum();
+    assert!(sum > LIMIT / 10 * 9, "{sum} bytes of {LIMIT}");
+}
+
+#[test]
+fn a_killed_member_gives_its_room_to_the_others() {
+    const LIMIT: u64 = 1 << 20;
+    let folder = Folder::new();
+    let path = class(&folder, [LIMIT, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut other = Dialogue::with(member_process(&path));
+    assert!(other.tick(0) > 0);
+    assert_eq!(other.tick(LIMIT), LIMIT);
+    assert_eq!(member.tick([0, 0], 1000).unwrap().limit_bytes[0], 0, "the other member holds all");
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 0, "and may be idle");
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], LIMIT / 16);
+    assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 1);
+}
+
+#[test]
+fn slots_of_dead_members_are_taken_again() {
+    let folder = Folder::new();
+    let path = class(&folder, [NONE, NONE]);
+    let mut members: Vec<_> =
+        (1..MEMBERS_MAX).map(|_| Membership::join(&path, &name("gold")).unwrap()).collect();
+    let mut other = Dialogue::with(member_process(&path));
+    other.tick(1);
+    assert_eq!(Membership::join(&path, &name("gold")).unwrap_err(), ClassError::Full);
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    members.push(Membership::join(&path, &name("gold")).unwrap());
+    assert_eq!(Membership::join(&path, &name("gold")).unwrap_err(), ClassError::Full);
+}
+
+#[test]
+fn a_process_with_the_number_of_a_dead_one_is_not_taken_for_it() {
+    let own = process::Identity::own();
+    assert!(own.is_alive());
+    let earlier = own.to_word() ^ 1 << 32;
+    assert!(!process::Identity::of_word(earlier).unwrap().is_alive());
+    assert!(!process::Identity::of_word(u64::from(u32::MAX)).unwrap().is_alive(), "no process number");
+}
+
+#[test]
+fn bytes_from_before_a_fork_count_once_while_the_parent_lives() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let child = Membership::join(&path, &name("gold")).unwrap().fork([1000, 0]).unwrap();
+    let share = child.tick([1500, 0], 0).unwrap();
+    let file = Locked::open(&path).unwrap();
+    assert_eq!(file.members(&name("gold")).map(|member| member.live_bytes[0]).sum::<u64>(), 500);
+    assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
+}
+
+#[test]
+fn commands_that_make_the_file_at_the_same_time_make_one() {
+    for _ in 0..20 {
+        let folder = Folder::new();
+        thread::scope(|scope| {
+            for index in 0..6 {
+                let path = folder.path();
+                scope.spawn(move || {
+                    let file = Locked::open_or_create(&path).unwrap();
+                    file.set(&name(&std::format!("class{index}")), None, [None, None]).unwrap();
+                });
+            }
+        });
+        assert_eq!(Locked::open(&folder.path()).unwrap().classes().count(), 6);
+        assert_eq!(fs::read_dir(folder.0.path()).unwrap().count(), 1, "no temporary file is left");
+    }
+}
+
+#[test]
+fn a_file_has_room_for_so_many_classes() {
+    let folder = Folder::new();
+    let file = Locked::open_or_create(&folder.path()).unwrap();
+    for index in 0..CLASSES_MAX {
+        file.set(&name(&std::format!("c{index}")), None, [None, None]).unwrap();
+    }
+    assert_eq!(file.set(&name("more"), None, [None, None]), Err(ClassError::Full));
+    file.set(&name("c3"), None, [Some(1), None]).unwrap();
+    file.delete(&name("c4"), false).unwrap();
+    assert_eq!(file.delete(&name("c4"), false), Err(ClassError::NoClass));
+    file.set(&name("more"), None, [None, None]).unwrap();
+    let more = file.classes().find(|class| class.name == name("more")).unwrap();
+    assert_eq!((more.ratio, more.limit_bytes), (None, [NONE, NONE]));
+}
+
+#[test]
+fn a_class_with_members_is_deleted_by_force_alone_and_its_members_learn_it() {
+    let folder = Folder::new();
+    let path = class(&folder, [NONE, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let file = Locked::open(&path).unwrap();
+    assert_eq!(file.delete(&name("gold"), false), Err(ClassError::HasMembers));
+    file.delete(&name("gold"), true).unwrap();
+    assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoClass));
+    assert_eq!(Membership::join(&path, &name("gold")).unwrap_err(), ClassError::NoClass);
+    file.set(&name("gold"), None, [None, None]).unwrap();
+    assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoClass), "a class of the same name is another one");
+}
+
+#[test]
+fn foreign_and_damaged_files_are_refused() {
+    let folder = Folder::new();
+    let path = folder.path();
+    let open = || ClassFile::open(&path).map(drop).unwrap_err();
+    assert_eq!(open(), ClassError::NoFile);
+    fs::write(folder.file(), b"short").unwrap();
+    assert_eq!(open(), ClassError::Damaged);
+    fs::write(folder.file(), std::vec![0; size_of::<Table>()]).unwrap();
+    assert_eq!(open(), ClassError::Damaged);
+    fs::remove_file(folder.file()).unwrap();
+    fs::create_dir(folder.file()).unwrap();
+    assert!(matches!(open(), ClassError::System(_)));
+    fs::remove_dir(folder.file()).unwrap();
+
+    class(&folder, [NONE, NONE]);
+    ClassFile::open(&path).unwrap();
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o666)).unwrap();
+    assert_eq!(open(), ClassError::Foreign);
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o660)).unwrap();
+    ClassFile::open(&path).unwrap();
+    fs::rename(folder.file(), folder.0.path().join("elsewhere")).unwrap();
+    symlink("elsewhere", folder.file()).unwrap();
+    assert!(matches!(open(), ClassError::System(_)), "a link may lead to the file of another user");
+}
+
+#[test]
+fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
+    let folder = Folder::new();
+    let path = class(&folder, [NONE, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    fs::remove_file(folder.file()).unwrap();
+    assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile));
+    class(&folder, [NONE, NONE]);
+    assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile), "another file");
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let file = fs::File::options().write(true).open(folder.file()).unwrap();
+    file.set_len(100).unwrap();
+    assert_eq!(member.tick([0, 0], 0), Err(ClassError::Damaged));
+    // The members' part is zeros now.
+    file.set_len(size_of::<Table>() as u64).unwrap();
+    assert!(member.tick([0, 0], 0).is_err());
+}

@@ -10,9 +10,9 @@
 //!    sizes only after the new sizes outweigh the old ones.
 //! 2. It computes how many of the next bytes must lie in far memory so that all bytes are at the ratio when live bytes
 //!    are counted next. This is the feedback: bytes that the program freed, or that spilled, show up here. Between two
-//!    counts live bytes are an estimate, which does not see holes: a policy in a greater hurry would overshoot. A sum of
-//!    the errors of past counts corrects a lasting one, such as that of short-lived blocks, which are in the histogram
-//!    but not in the heap.
+//!    counts live bytes are an estimate, which does not see holes: a policy in a greater hurry would overshoot. A sum
+//!    of the errors of past counts corrects a lasting one, such as that of short-lived blocks, which are in the
+//!    histogram but not in the heap.
 //! 3. It walks the histogram from the largest class down until the classes hold that many bytes. The class where the
 //!    walk ends is the threshold. Larger sizes lie in far memory, smaller ones in DRAM, and of the class itself the
 //!    fraction that the walk needed.

@@ -30,6 +30,7 @@ fn an_environment_without_variables_gives_the_defaults() {
     assert_eq!(Configuration::read(&Variables::default()), Ok(DEFAULT));
     assert_eq!(read(""), Ok(DEFAULT));
     assert_eq!(read(" ,; \n"), Ok(DEFAULT));
+    assert_eq!((DEFAULT.policy, DEFAULT.ratio), (Policy::Ratio, Ratio { dram: 1, far: 3 }));
 }
 
 #[test]

@@ -59,6 +59,12 @@ fn damaged_executables_are_errors() {
     let mut other = whole[..64].to_vec();
     other[4] = 1;
     assert_eq!(read(&other).unwrap(), Linkage::OtherMachine);
+    // Rows of no bytes.
+    for at in [54, 58] {
+        let mut head = whole.clone();
+        head[at..at + 2].fill(0);
+        assert!(read(&head).is_err(), "{at}");
+    }
     // Wherever the tables are said to lie, nothing panics.
     let mut random = fastrand(7);
     for _ in 0..300 {

@@ -208,7 +208,8 @@ impl Checkpointer {
         !self.counts.is_running.load(Ordering::Acquire) && !self.is_wanted.swap(true, Ordering::AcqRel)
     }
 
-    /// Says that room in segments is short; whether a checkpoint that may give some is made now, or will be.
+    /// Says that room in segments is short; whether a checkpoint that may give some will be made, is made now, or has
+    /// just ended.
     pub(crate) fn want_room(&self) -> bool {
         let gain_bytes = self.files.segments.limit_bytes() / DEAD_PART;
         let dead_bytes = self.dead_bytes();
@@ -223,10 +224,11 @@ impl Checkpointer {
         let may_free = have_died || (is_long_ago && dead_bytes >= gain_bytes);
         // One that had no room to clean is made again without cleaning.
         let again = self.had_no_room() && self.gives_room();
-        if (may_free || again || self.is_running()) && !self.wants_room.swap(true, Ordering::Relaxed) {
+        let may_give = may_free || again || self.is_running();
+        if may_give && !self.wants_room.swap(true, Ordering::Relaxed) {
             self.thread.get().inspect(|thread| thread.unpark());
         }
-        self.is_awaited()
+        may_give || self.is_awaited()
     }
 
     /// Whether a checkpoint may be worth waiting for: the last ones that were made for room gave some, or more died

@@ -115,6 +115,8 @@ struct Ticker {
     census: Census,
     /// Bytes allocated since jemalloc summed up.
     since_sum: u64,
+    /// Whether the last decision followed live bytes.
+    follows_live_bytes: bool,
     page: Option<SharedPage>,
     membership: Option<Membership>,
     ticks: u64,
@@ -130,6 +132,7 @@ impl Ticker {
             placement: Placement::new(),
             census: Census::new(),
             since_sum: 0,
+            follows_live_bytes: true,
             page: None,
             membership: None,
             ticks: 0,
@@ -144,7 +147,7 @@ impl Ticker {
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
         let count_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
-        let is_counted = is_time || self.since_sum >= count_bytes;
+        let is_counted = is_time || (self.follows_live_bytes && self.since_sum >= count_bytes);
         if is_counted {
             live_bytes = self.census.sum_up();
             self.since_sum = 0;
@@ -157,7 +160,9 @@ impl Ticker {
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
         let [dram_bytes, far_bytes] = live_bytes;
         let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes };
-        let decision = self.placement.decide(&Rules::of(&configuration), &seen);
+        let rules = Rules::of(&configuration);
+        self.follows_live_bytes = rules.follow_live_bytes();
+        let decision = self.placement.decide(&rules, &seen);
         WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
         WORDS.set(&decision);
         STEP.store(decision.step_bytes, Relaxed);

@@ -54,6 +54,8 @@ const CORRECTION_SHARE: f64 = 0.25;
 const STEP_SHARE: u64 = 96;
 /// The smallest and the largest step.
 const STEP_BYTES: (u64, u64) = (256 << 10, 16 << 20);
+/// The step of a policy that does not follow live bytes: a change of the configuration waits for its end.
+const STEP_BYTES_FIXED: u64 = 4 << 20;
 /// The smallest step where a limit is near.
 const STEP_BYTES_NEAR_LIMIT: u64 = 16 << 10;
 
@@ -89,6 +91,13 @@ impl Rules {
             dram_limit_bytes: configuration.dram_limit_bytes,
             far_limit_bytes: configuration.far_limit_bytes,
         }
+    }
+}
+
+impl Rules {
+    /// Whether decisions depend on live bytes. If not, nobody needs to count them.
+    pub fn follow_live_bytes(&self) -> bool {
+        self.policy == Policy::Ratio || self.dram_limit_bytes.min(self.far_limit_bytes) < u64::MAX
     }
 }
 
@@ -241,6 +250,9 @@ impl Default for Placement {
 
 /// The bytes until the next decision: a share of what is live, and of the room below a limit.
 fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
+    if !rules.follow_live_bytes() {
+        return STEP_BYTES_FIXED;
+    }
     let step = ((seen.dram_bytes + seen.far_bytes) / STEP_SHARE).clamp(STEP_BYTES.0, STEP_BYTES.1);
     // Behind a limit nothing is left to watch for.
     let room = |limit: u64, bytes: u64| if bytes < limit { (limit - bytes) / 4 } else { u64::MAX };

@@ -217,3 +217,22 @@ fn limits_are_told_and_hardly_exceeded() {
     }
     assert!(heap.bytes[0] >= 20 * MB && heap.bytes[1] >= 30 * MB);
 }
+
+#[test]
+fn policies_that_follow_no_live_bytes_decide_seldom() {
+    let seen = Seen {
+        placed: &[0; CLASSES],
+        dram_bytes: 0,
+        far_bytes: 0,
+        is_counted: true,
+        count_bytes: COUNT_BYTES_MIN,
+    };
+    let step_bytes = |rules: Rules| Placement::new().decide(&rules, &seen).step_bytes;
+    for policy in [Policy::OnlyDram, Policy::OnlyFar, Policy::Threshold] {
+        let rules = Rules { policy, ..ratio(1, 3) };
+        assert!(!rules.follow_live_bytes() && step_bytes(rules) == STEP_BYTES_FIXED);
+        let limited = Rules { far_limit_bytes: 32 * MB, ..rules };
+        assert!(limited.follow_live_bytes() && step_bytes(limited) == STEP_BYTES.0);
+    }
+    assert!(ratio(1, 3).follow_live_bytes());
+}

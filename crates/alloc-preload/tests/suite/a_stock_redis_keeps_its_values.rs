@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_testing::until;
 
@@ -62,6 +63,11 @@ impl Redis {
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// What the library tells of DRAM and of far memory.
+    fn live_bytes(&self) -> [f64; 2] {
+        page_of(self.pid()).told.media.each_ref().map(|medium| medium.live_bytes.load(Relaxed) as f64)
     }
 
     pub(crate) fn send(&mut self, words: &[&[u8]]) {
@@ -141,13 +147,29 @@ fn and_tells_its_memory() {
     assert!(allocated <= active && active <= resident && resident < 2.0 * used);
     assert!(redis.ask(&["MEMORY", "MALLOC-STATS"]).contains("___ Begin jemalloc statistics ___"));
     assert_eq!(redis.ask(&["MEMORY", "PURGE"]), "+OK");
-    let media = page_of(redis.pid())
-        .told
-        .media
-        .each_ref()
-        .map(|medium| medium.live_bytes.load(std::sync::atomic::Ordering::Relaxed) as f64);
+    let media = redis.live_bytes();
     assert!((2.7..3.3).contains(&(media[1] / media[0])), "{media:?}");
     assert!((0.9..1.2).contains(&((media[0] + media[1]) / used)), "{media:?}, {used}");
+}
+
+#[test]
+#[ignore = "three servers; make test-alloc runs it"]
+fn beside_two_others_with_other_ratios_and_budgets() {
+    const KEYS: usize = 60_000;
+    const BUDGET: f64 = 32.0 * 1048576.0;
+    let folder = tempfile::tempdir().unwrap();
+    let start = |options| Redis::start(folder.path(), Some(options), &[]);
+    let all = ["ratio=1:3", "ratio=1:1", "ratio=3:1,dram-limit=32MiB"].map(start);
+    let [Some(mut third), Some(mut half), Some(mut limited)] = all else { return };
+    std::thread::scope(|scope| {
+        for redis in [&mut third, &mut half, &mut limited] {
+            scope.spawn(|| (0..2).for_each(|round| redis.set_all(KEYS, |key| value(key, round))));
+        }
+    });
+    let within = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.05;
+    let [three, one] = [&third, &half].map(|redis| redis.live_bytes()[1] / redis.live_bytes()[0]);
+    let dram = limited.live_bytes()[0];
+    assert!(within(three, 3.0) && within(one, 1.0) && within(dram, BUDGET), "{three} {one} {dram}");
 }
 
 #[test]

@@ -167,15 +167,19 @@ impl Evaluation {
             line.next(&format!("{}, round {number}", subject.file));
             write(&place.join("machine.json"), &machine(means.program, subject.work.folder.as_deref()))?;
             let spec = self.spec_of(&asked, &rounds);
-            let service = self.serve(subject.work, &spec.target)?;
-            let (measurement, _) = means.launcher.run(&spec, &mut |phase| line.phase(phase))?;
+            let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
+            let run = format!("{}, round {number}", subject.file);
+            let failed = |error: Error| match service.as_mut().and_then(Service::why_ended) {
+                Some(why) => {
+                    Error::Run { run: run.clone(), sentence: format!("its server {why}: {error}"), status: 1 }
+                }
+                None => error,
+            };
+            let ran = means.launcher.run(&spec, &mut |phase| line.phase(phase));
+            let (measurement, _) = ran.map_err(failed)?;
             if let Some(wrong) = &measurement.first_mismatch {
                 let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
-                return Err(Error::Run {
-                    run: format!("{}, round {number}", subject.file),
-                    sentence,
-                    status: 1,
-                });
+                return Err(Error::Run { run, sentence, status: 1 });
             }
             drop(service);
             let round = Round { asked: asked.clone(), measurement };
@@ -197,8 +201,10 @@ impl Evaluation {
     }
 
     /// Starts the server of a round, if the platform has one.
-    fn serve(&self, work: &Work, target: &str) -> Result<Option<Service>, Error> {
-        let start = |words: &Words| Service::start(&words.list(), target, &work.cpus(), &work.confinement());
+    fn serve(&self, work: &Work, target: &str, launcher: &Launcher) -> Result<Option<Service>, Error> {
+        let start = |words: &Words| {
+            Service::start(launcher, &words.list(), target, &work.cpus(), &work.confinement())
+        };
         work.server.as_ref().map(start).transpose()
     }
 

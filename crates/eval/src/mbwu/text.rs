@@ -221,8 +221,8 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
     if first { text } else { text + &verdicts() }
 }
 
-/// What each platform saves beside the first of its stage, a sentence for each resource; or why there is no verdict. That
-/// of an unsteady unit is the only one.
+/// What each platform saves beside the first of its stage, a sentence for each resource; or why there is no verdict.
+/// That of an unsteady unit is the only one.
 pub(crate) fn verdicts(comparison: &Comparison, table: &toml::Table) -> Vec<String> {
     let mut verdicts = Vec::new();
     for place in 0..comparison.platforms.len() {

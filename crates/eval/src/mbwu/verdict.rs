@@ -89,8 +89,8 @@ pub(crate) fn apart(unit: &Measured, twin: &Measured) -> Option<String> {
     let reach = unit.throughput.reach_95()?.hypot(twin.throughput.reach_95()?) / unit.throughput.mean;
     (apart.abs() > CHANGE_MAX.max(reach)).then(|| {
         format!(
-            "{} does the very work of the unit, and both came out {:.0} % apart ({} and {} operations per second); give \
-             longer `seconds` and a longer warm-up (--warmup-max in `bench`), and measure both again",
+            "{} does the very work of the unit, and both came out {:.0} % apart ({} and {} operations per second); \
+             give longer `seconds` and a longer warm-up (--warmup-max in `bench`), and measure both again",
             twin.name,
             apart.abs() * 100.0,
             grouped(unit.throughput.mean, 0),
@@ -110,6 +110,7 @@ fn throughputs(rounds: &[Round]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mbwu::limit::Shares;
     use crate::run::spec::RunSpec;
     use crate::run::steady::WarmedUp;
     use crate::statistics::Mean;
@@ -171,5 +172,27 @@ mod tests {
         assert_eq!(counted(&rounds(&first_is_far, &[(1, 0.2)])).len(), 5);
         assert_eq!(counted(&rounds(&first_is_far, &[(6, 0.2)])).len(), 7, "the last is not steady");
         assert_eq!(counted(&all[..3]).len(), 3);
+    }
+
+    #[test]
+    fn the_same_work_must_come_out_alike_twice() {
+        let measured = |name: &str, mean: f64, error: f64| Measured {
+            name: name.into(),
+            stage: String::new(),
+            rounds: Vec::new(),
+            counted: 5,
+            throughput: Mean { mean, error: Some(error), samples: 5 },
+            unsteady: None,
+            shares: Shares::default(),
+            power: None,
+            others_cores: None,
+            machine: serde_json::Value::Null,
+        };
+        let apart = |mean, error| apart(&measured("unit", 7_858.0, 170.0), &measured("twin", mean, error));
+        let told = apart(10_837.0, 149.0).unwrap();
+        assert!(told.contains("twin does the very work of the unit"), "{told}");
+        assert!(told.contains("38 % apart (7,858 and 10,837 operations per second)"), "{told}");
+        assert_eq!(apart(8_500.0, 10.0), None, "a steady throughput may change by as much");
+        assert_eq!(apart(10_837.0, 1_500.0), None, "within their errors");
     }
 }

@@ -301,17 +301,18 @@ fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
     let told = page("board");
     assert!(told.contains("integrated: No verdict on server beside"), "{told}");
     assert!(
-        told.contains("in one, throughput still changed by 38 %") && !told.contains("of the money"),
+        told.contains("in one, throughput still changed by 38 %")
+            && !told.contains("the money for each unit"),
         "{told}"
     );
     let told = page("unit");
     assert!(told.contains("No verdict, since the unit itself is not steady"), "{told}");
     assert!(
-        told.contains("Units: no platform has a number for it") && !told.contains("of the money"),
+        told.contains("Units: no platform has a number for it") && !told.contains("the money for each unit"),
         "{told}"
     );
     let told = Parsed::of(&page_of(&[folder.path()])).text;
-    assert!(told.contains("of the money") && !told.contains("No verdict"), "{told}");
+    assert!(told.contains("the money for each unit") && !told.contains("No verdict"), "{told}");
 }
 
 #[test]

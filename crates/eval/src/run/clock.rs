@@ -79,8 +79,8 @@ impl Clock {
         }
     }
 
-    /// Lets so much time pass, unless another thread wakes this one before. Nobody wakes it for a simulated moment, so it
-    /// looks again soon.
+    /// Lets so much time pass, unless another thread wakes this one before. Nobody wakes it for a simulated moment, so
+    /// it looks again soon.
     pub(crate) fn park(&self, wait_ns: u64) {
         let wait_ns = match self {
             #[cfg(test)]

@@ -35,9 +35,9 @@ pub(crate) struct Span {
     /// Seconds of the same operations before the window.
     pub(crate) warmup_seconds: f64,
     pub(crate) end: End,
-    /// Whether the figures of the run are those of this window. If so, `perf record` records it, and servers come to rest
-    /// afterwards, since their later CPU time counts for it. A server that rests does what it had put off: the next
-    /// window would find it faster than it is.
+    /// Whether the figures of the run are those of this window. If so, `perf record` records it, and servers come to
+    /// rest afterwards, since their later CPU time counts for it. A server that rests does what it had put off: the
+    /// next window would find it faster than it is.
     pub(crate) is_row: bool,
 }
 

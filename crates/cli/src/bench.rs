@@ -156,7 +156,7 @@ pub(crate) struct Arguments {
         conflicts_with_all = [
             "suite", "workload", "workload_file", "mix", "keys", "key_shape", "key_bytes", "multi_get", "multi_put",
             "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99", "saturate",
-            "until_steady"
+            "until_steady", "warmup_max"
         ],
         help_heading = RUNS
     )]
@@ -281,6 +281,10 @@ pub(crate) struct Arguments {
     /// Seconds of the same operations before the window; of a trace, they are its first ones [default: 0.5; traces: 0]
     #[arg(long, value_name = "S", help_heading = RUNS)]
     warmup: Option<f64>,
+    /// Seconds of a warm-up that ends as soon as the throughput is steady, as --until-steady has it, at most. --warmup
+    /// is the least. 0: --warmup alone [default: --warmup alone; with --saturate, three times --seconds, 30 at least]
+    #[arg(long, value_name = "S", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
+    warmup_max: Option<f64>,
     /// Seconds without operations after the window, before memory is read again as "settled"; 0 leaves the settled
     /// columns out
     #[arg(long, default_value_t = 0.0, value_name = "S", help_heading = RUNS)]
@@ -318,9 +322,11 @@ pub(crate) struct Arguments {
     /// the last [default: the closed loop, in which a thread waits for its answer]
     #[arg(long, value_name = "N|A..B:STEPS", conflicts_with = "until_p99", help_heading = RUNS)]
     rate: Option<Pace>,
-    /// Search for the number of threads from which on there is no more throughput, up to N. The row is that of the
-    /// number with the most, measured until the throughput is steady, or for --seconds. A closed loop with short
-    /// windows finds it; a sentence below the table tells knee and peak with their errors [default: --threads as given]
+    /// Search for the number of threads from which on there is no more throughput, up to N. It begins when the
+    /// throughput of twice as many threads as processors is steady, or after --warmup-max. A closed loop with short
+    /// windows finds the number with the most; the row is that of it, measured until the throughput is steady, or for
+    /// --seconds. Sentences below the table tell knee and peak with their errors, and what was not steady [default:
+    /// --threads as given]
     #[arg(long, value_name = "N", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
     saturate: Option<u64>,
     /// Timed windows end as soon as the throughput is steady: over half of the window it neither drifts nor jumps by
@@ -470,6 +476,7 @@ impl Arguments {
             seconds: self.seconds.unwrap_or(DEFAULT_SECONDS),
             operations: self.operations,
             warmup_seconds: self.warmup.unwrap_or(DEFAULT_WARMUP_SECONDS),
+            warmup_seconds_max: self.warmup_max,
             settle_seconds: self.settle,
             cpus: if self.cpus.is_empty() { vec![] } else { vec![self.cpus.clone()] },
             instances: self.instances,

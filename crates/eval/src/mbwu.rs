@@ -11,21 +11,25 @@
 //! | `service` | the server of a platform, which runs for one round |
 //! | `sheets` | the files that describe a unit and platforms to measure |
 //! | `evaluation` | measures them, round by round, and keeps what was measured |
-//! | `limit` | what held a platform back |
+//! | `verdict` | whether what was measured is steady enough for a verdict |
+//! | `raw`, `limit` | a raw load on the medium, and what held a platform back |
 //! | `power` | watts, by meters, by a file of readings or by a model |
 
 mod comparison;
 mod evaluation;
 mod limit;
 mod power;
+mod raw;
 mod service;
 mod sheets;
 mod text;
+mod verdict;
 
 pub use comparison::{Comparison, EXAMPLE, Part, Platform, Resource, Unit, effects_on_saving};
-pub use evaluation::{Evaluation, Means, Measured, Raw, Round, read};
+pub use evaluation::{Evaluation, Means, Measured, Round, read};
 pub use limit::{Limit, Shares};
 pub use power::{Power, Source};
+pub use raw::Raw;
 pub use sheets::init;
 pub use text::render;
 pub(crate) use text::verdicts;

@@ -5,14 +5,18 @@
 //! time alone, with no call that would hurry the target. The last step looks up every key, so that a workload without
 //! reads cannot hide a store that loses writes.
 
+pub(crate) mod arrivals;
 pub(crate) mod clock;
+pub(crate) mod control;
 pub(crate) mod every_key;
 pub(crate) mod measurement;
 mod replay;
 pub(crate) mod saturation;
+mod search;
 pub(crate) mod spaces;
 pub(crate) mod spec;
 pub(crate) mod steady;
+pub(crate) mod tally;
 pub(crate) mod timed;
 pub(crate) mod warm_up;
 pub(crate) mod window;
@@ -32,9 +36,10 @@ use crate::run::every_key::{check_absent, check_all, load};
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spaces::{Spaces, config, coverage, live, spaces};
 use crate::run::spec::{RunSpec, TrainOn};
+use crate::run::tally::Mistakes;
 use crate::run::timed::{Timed, Window};
 use crate::run::window::{Arena, Windows};
-use crate::run::worker::{Buffers, Mistakes};
+use crate::run::worker::Buffers;
 use crate::target::{Config, Counters, Target, TargetError, Work};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
@@ -275,7 +280,7 @@ impl<'a, T: Target> Run<'a, T> {
         rested: Rested,
         live: Live,
     ) -> Measurement {
-        let Windows { last: window, steps, saturation } = windows;
+        let Windows { warm_up, last: window, steps, saturation } = windows;
         let Rested { end, memory, settled, settle_cpu_sec, descriptions, counters } = rested;
         let empty = self.empty;
         Measurement {
@@ -312,6 +317,7 @@ impl<'a, T: Target> Run<'a, T> {
                 ..window.counters
             },
             steps,
+            warm_up,
             saturation,
             steadiness: window.steadiness,
             descriptions,

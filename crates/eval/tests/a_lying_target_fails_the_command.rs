@@ -156,6 +156,7 @@ fn plan(target: &str) -> Plan {
         cpus: vec![],
         instances: 1,
         pace: ziptier_eval::Pace::Closed,
+        warmup_seconds_max: None,
         until_steady: false,
         perf_control: None,
         latency: true,
@@ -219,6 +220,7 @@ fn every_second_round_goes_backwards() {
     let orders = tempfile::NamedTempFile::new().unwrap();
     let plan = Plan {
         out: Some(results.path().to_owned()),
+        warmup_seconds_max: None,
         until_steady: false,
         perf_control: Some(orders.path().to_owned()),
         ..plan("btreemap")

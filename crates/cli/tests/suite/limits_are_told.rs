@@ -14,7 +14,7 @@ const UNIT: &str = r#"
     workload = "reads"
     medium = "none"
     software = "none"
-    bench = "--mix read=100 --keys 2000 --value-bytes 4096 --corpus log --warmup 0.2"
+    bench = "--mix read=100 --keys 2000 --value-bytes 4096 --corpus log --warmup 0.2 --warmup-max 0"
     rounds = 1
     rounds_max = 1
     seconds = 5

@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{printed, refused, ziptier};
 
@@ -23,7 +24,7 @@ fn evaluation(folder: &Path) {
         workload = "reads"
         medium = "memory"
         software = "BTreeMap"
-        bench = "--mix read=90,write=10 --keys 500 --corpus log --warmup 0 --operations 2000"
+        bench = "--mix read=90,write=10 --keys 500 --corpus log --warmup 0 --warmup-max 0 --operations 2000"
         base = "large"
         rounds = 2
         rounds_max = 2
@@ -65,10 +66,16 @@ fn a_run_keeps_each_round_and_goes_on() {
     let place = folder.path();
     evaluation(place);
     let told = printed_words(&["run"], place);
-    for part in ["unit: ", "large (integrated): ", "small (integrated): ", "AN MBWU", "modelled"] {
+    for part in ["unit: ", "large (integrated): ", "small (integrated): ", "modelled"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    assert!(told.contains("small saves") || told.contains("small takes"), "the first is the base: {told}");
+    let why = "2 round(s) do not tell; give `rounds` = 5 or more";
+    assert!(told.contains("leave out --operations") && told.contains(why), "{told}");
+    assert!(
+        told.contains("No verdict, since the unit itself is not steady: its windows end by a count"),
+        "{told}"
+    );
+    assert!(!told.contains("small saves") && !told.contains("small takes"), "{told}");
     let round = |platform: &str, number: usize| {
         place.join("results").join(platform).join(format!("round-{number}.json"))
     };
@@ -81,6 +88,20 @@ fn a_run_keeps_each_round_and_goes_on() {
     assert_eq!(again.split("large").next(), told.split("large").next(), "the unit was not measured again");
     let rows = printed_words(&["compare", "--format", "json"], place);
     assert_eq!(rows.matches("\"price_per_mbwu\"").count(), 2, "{rows}");
+    assert_eq!(rows.matches("\"mbwu\": null").count(), 2, "{rows}");
+    assert_eq!(rows.matches("\"no_verdict\": \"No verdict, since the unit").count(), 2, "{rows}");
+    // As if five rounds had been steady.
+    for platform in ["unit", "large", "small"] {
+        let text = fs::read_to_string(round(platform, 1)).unwrap();
+        let mut steady: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mean = serde_json::json!({ "mean": 1_000.0, "error": 1.0, "samples": 20 });
+        steady["measurement"]["steadiness"] =
+            serde_json::json!({ "Steady": { "samples": 40, "throughput": mean } });
+        (1..=5).for_each(|number| fs::write(round(platform, number), steady.to_string()).unwrap());
+    }
+    let told = printed_words(&["compare"], place);
+    assert!(told.contains("small saves") && !told.contains("No verdict"), "the first is the base: {told}");
+    let rows = printed_words(&["compare", "--format", "json"], place);
     // Watts of the model vary with the work, and those that were given do not.
     assert!(!rows.contains("\"watts_per_mbwu\": null"), "{rows}");
 
@@ -135,6 +156,87 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     fs::remove_file(place.join("small.toml")).unwrap();
     replace(&place.join("unit.toml"), "base = \"large\"", "");
     assert!(refused(&mbwu(&["run"], place)).contains("it has no platform; add a file beside unit.toml"));
+}
+
+/// The processes that another one started.
+fn children(parent: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    let parent_of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+/// Whether something comes true within a minute.
+fn comes_true(is_true: impl Fn() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_true() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    is_true()
+}
+
+/// The address of a server of ours, with its words in the files of an evaluation.
+fn served(place: &Path, more: &str) -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (program, port) = (env!("CARGO_BIN_EXE_ziptier"), free.port());
+    let server = format!("server = '{program} serve --port {port}'");
+    let bench = format!("bench = '--target redis://127.0.0.1:{port}'");
+    replace(
+        &place.join("unit.toml"),
+        "work = { bench = \"--target btreemap\" }",
+        &format!("[work]\n{bench}\n{server}\n{more}"),
+    );
+    free.to_string()
+}
+
+#[test]
+fn neither_a_server_nor_a_run_outlives_what_started_it() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    replace(&folder.path().join("unit.toml"), "--operations 2000", "--warmup-max 600");
+    replace(&folder.path().join("unit.toml"), " --warmup-max 0", "");
+    let address = served(folder.path(), "");
+    let mut command = ziptier();
+    command.args(["mbwu", "construct"]).arg(folder.path());
+    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // The server, and the run that asks it.
+    let begun = comes_true(|| children(evaluation.id()).len() == 2);
+    let started = children(evaluation.id());
+    evaluation.kill().unwrap();
+    evaluation.wait().unwrap();
+    assert!(begun, "{started:?}");
+    let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
+    assert!(comes_true(|| !started.iter().any(is_there)), "{started:?}");
+    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_server_that_cannot_start_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    served(folder.path(), "");
+    replace(&folder.path().join("unit.toml"), env!("CARGO_BIN_EXE_ziptier"), "/no/such/server");
+    let output = ziptier().args(["mbwu", "construct"]).arg(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("cannot start /no/such/server: "), "{said}");
+    assert!(said.contains("at its start, it ended (exit status: 127)"), "{said}");
+}
+
+/// It needs root.
+#[test]
+#[ignore = "make test-mbwu"]
+fn a_server_that_is_killed_for_its_memory_limit_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    replace(&folder.path().join("unit.toml"), "--keys 500", "--keys 50000 --value-bytes 4096");
+    served(folder.path(), "memory_bytes = 50_000_000");
+    let output = ziptier().args(["mbwu", "construct"]).arg(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "its server was killed for its memory limit of 50,000,000 bytes; give more memory_bytes";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

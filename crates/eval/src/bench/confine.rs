@@ -12,6 +12,7 @@ use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::results::table::grouped;
 
 /// What a run may take. `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -62,6 +63,7 @@ impl DiskLimits {
 #[derive(Debug)]
 pub(crate) struct Groups {
     folders: Vec<PathBuf>,
+    memory_bytes: Option<u64>,
 }
 
 /// Where Linux shows control groups.
@@ -70,7 +72,7 @@ const ROOT: &str = "/sys/fs/cgroup";
 impl Groups {
     /// Makes the groups; none if nothing is limited.
     pub(crate) fn of(confinement: &Confinement) -> Result<Self, Error> {
-        let mut groups = Groups { folders: Vec::new() };
+        let mut groups = Groups { folders: Vec::new(), memory_bytes: confinement.memory_bytes };
         let made = match Path::new(ROOT).join("cgroup.controllers").exists() {
             true => groups.make_unified(confinement),
             false => groups.make_by_controller(confinement),
@@ -91,6 +93,21 @@ impl Groups {
             let put = fs::write(&path, process.to_string());
             put.map_err(|source| Error::Io { action: "put a process into", path, source })
         })
+    }
+
+    /// What the kernel did to a process of the groups that wanted more memory than their limit; nothing if it did not.
+    pub(crate) fn killed_for_memory(&self) -> Option<String> {
+        // The names in the newer and in the older generation.
+        let told = |folder: &PathBuf| {
+            let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
+            read("memory.events").or_else(|| read("memory.oom_control"))
+        };
+        let kills = self.folders.iter().filter_map(told).map(|text| kills_in(&text)).sum::<u64>();
+        let limit = self.memory_bytes.filter(|_| kills > 0)?;
+        Some(format!(
+            "was killed for its memory limit of {} bytes; give more memory_bytes",
+            grouped(limit as f64, 0)
+        ))
     }
 
     fn make_by_controller(&mut self, confinement: &Confinement) -> io::Result<()> {
@@ -142,6 +159,12 @@ impl Drop for Groups {
     }
 }
 
+/// Processes that the kernel killed for want of memory, as a control group counts them.
+fn kills_in(events: &str) -> u64 {
+    let found = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    found.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
 /// The number of the whole disk below the folder, as `MAJOR:MINOR`: the kernel limits whole disks alone.
 fn disk_number(confinement: &Confinement) -> io::Result<String> {
     let folder = confinement.folder.clone().unwrap_or_else(std::env::temp_dir);
@@ -171,6 +194,23 @@ mod tests {
         let groups = Groups::of(&Confinement::default()).unwrap();
         assert!(groups.folders.is_empty());
         groups.take(std::process::id()).unwrap();
+    }
+
+    #[test]
+    fn a_kill_for_want_of_memory_is_read_in_both_generations() {
+        assert_eq!(kills_in("low 0\nhigh 0\nmax 31\noom 2\noom_kill 1\noom_group_kill 0\n"), 1);
+        assert_eq!(kills_in("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"), 3);
+        assert_eq!((kills_in("max 31\noom 2\noom_kill 0\n"), kills_in("")), (0, 0));
+        let folder = tempfile::tempdir().unwrap();
+        let group = |name: &str, kills: u64| {
+            let path = folder.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("memory.events"), format!("max 9\noom_kill {kills}\n")).unwrap();
+            Groups { folders: vec![path], memory_bytes: Some(96 << 20) }.killed_for_memory()
+        };
+        assert_eq!(group("alive", 0), None);
+        let told = group("killed", 1).unwrap();
+        assert_eq!(told, "was killed for its memory limit of 100,663,296 bytes; give more memory_bytes");
     }
 
     #[test]

@@ -101,6 +101,8 @@ pub struct Plan {
     pub instances: u64,
     /// How fast operations come.
     pub pace: Pace,
+    /// The longest warm-up until the throughput is steady; `None` for a fixed one, or the usual one of a search.
+    pub warmup_seconds_max: Option<f64>,
     /// Whether the timed window ends as soon as the throughput is steady.
     pub until_steady: bool,
     /// The FIFO of a `perf record --control`, which then records the timed windows alone.
@@ -432,6 +434,7 @@ impl Plan {
             seconds: self.seconds,
             operations: self.operations,
             warmup_seconds: self.warmup_seconds,
+            warmup_seconds_max: self.warmup_seconds_max,
             settle_seconds: self.settle_seconds,
             instances: self.instances,
             pace: self.pace,

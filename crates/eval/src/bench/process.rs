@@ -2,12 +2,18 @@
 //!
 //! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON
 //! from standard input. It reports its phases on standard error, and writes the figures as JSON to standard output.
+//!
+//! The kernel kills a child whose parent ends, however that ends. The kernel goes by the parent's thread, so a thread
+//! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +36,27 @@ pub struct Launcher {
     pub program: PathBuf,
     /// Its arguments: those that lead to [`serve_child`].
     pub arguments: Vec<String>,
+}
+
+/// What a child is to do, and for whom.
+#[derive(Serialize, Deserialize)]
+struct Order {
+    parent: u32,
+    what: What,
+}
+
+#[derive(Serialize, Deserialize)]
+enum What {
+    Figures(Request),
+    /// Become this program.
+    Program(Vec<String>),
+}
+
+impl Order {
+    fn bytes(what: What) -> Vec<u8> {
+        let order = Order { parent: std::process::id(), what };
+        serde_json::to_vec(&order).expect("a run has no maps with strange keys")
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -57,20 +84,16 @@ enum Answer {
     Failed { sentence: String, status: u8 },
 }
 
-/// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output.
-/// Returns the exit status.
+/// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output; or
+/// becomes the program that the parent names. Returns the exit status.
 pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
-    let mut request = String::new();
-    let asked = std::io::stdin()
-        .read_to_string(&mut request)
-        .map_err(|error| error.to_string())
-        .and_then(|_| serde_json::from_str::<Request>(&request).map_err(|error| error.to_string()));
-    let answer = match asked {
+    let answer = match ordered() {
         Err(reason) => Answer::Failed {
             sentence: format!("this command is started by the benchmark itself: {reason}"),
             status: 2,
         },
-        Ok(request) => match measure(&request, registry, meters) {
+        Ok(What::Program(words)) => return become_program(&words),
+        Ok(What::Figures(request)) => match measure(&request, registry, meters) {
             Ok(answer) => answer,
             Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
         },
@@ -80,6 +103,29 @@ pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
         out.write_all(json.as_bytes()).and_then(|()| out.flush())
     });
     u8::from(sent.is_err())
+}
+
+/// The order of the parent, with which this process ends from now on.
+fn ordered() -> Result<What, String> {
+    set_pdeathsig(Signal::SIGKILL).map_err(|error| error.to_string())?;
+    let mut order = String::new();
+    std::io::stdin().read_to_string(&mut order).map_err(|error| error.to_string())?;
+    let Order { parent, what } = serde_json::from_str(&order).map_err(|error| error.to_string())?;
+    match parent_id() == parent {
+        true => Ok(what),
+        // It ended before the kernel was told to watch it.
+        false => Err("the benchmark has ended".into()),
+    }
+}
+
+/// Returns the exit status of a shell that finds no such program.
+fn become_program(words: &[String]) -> u8 {
+    const NOT_FOUND: u8 = 127;
+    if let Some((program, arguments)) = words.split_first() {
+        let error = Command::new(program).args(arguments).stdin(Stdio::null()).exec();
+        eprintln!("cannot start {program}: {error}");
+    }
+    NOT_FOUND
 }
 
 fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<Answer, Error> {
@@ -125,7 +171,7 @@ impl Launcher {
         spec: &RunSpec,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Measurement, String), Error> {
-        match self.ask(&Request::Run(Box::new(spec.clone())), progress)? {
+        match self.ask(Request::Run(Box::new(spec.clone())), progress)? {
             (Answer::Measured(measurement), said) => Ok((*measurement, said)),
             (_, said) => Err(no_result(spec, "it answered something else".into(), &said)),
         }
@@ -137,7 +183,7 @@ impl Launcher {
         spec: &BypassSpec,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(BypassSeries, String), Error> {
-        match self.ask(&Request::Bypass(Box::new(spec.clone())), progress)? {
+        match self.ask(Request::Bypass(Box::new(spec.clone())), progress)? {
             (Answer::Bypassed(series), said) => Ok((*series, said)),
             (_, said) => Err(no_result(&spec.run, "it answered something else".into(), &said)),
         }
@@ -150,15 +196,35 @@ impl Launcher {
         run: &RunSpec,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Ceiling, Error> {
-        match self.ask(&Request::Ceiling(Box::new(spec.clone()), Box::new(run.clone())), progress)? {
+        match self.ask(Request::Ceiling(Box::new(spec.clone()), Box::new(run.clone())), progress)? {
             (Answer::Reached(ceiling), _) => Ok(ceiling),
             (_, said) => Err(no_result(run, "it answered something else".into(), &said)),
         }
     }
 
+    /// Starts a program in these groups, which is killed when this thread ends.
+    pub(crate) fn program(&self, words: &[String], groups: &Groups) -> Result<Child, Error> {
+        let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().map_err(start_failed)?;
+        let stdin = child.stdin.take();
+        if let Err(error) = groups.take(child.id()) {
+            // It waits for its order and ends without one.
+            drop(stdin);
+            let _ = child.wait();
+            return Err(error);
+        }
+        if let Some(mut stdin) = stdin {
+            // A child that died already has an exit status that says so.
+            let _ = stdin.write_all(&Order::bytes(What::Program(words.to_vec())));
+        }
+        Ok(child)
+    }
+
     /// The child's answer, unless it is a failure, and what else it said.
-    fn ask(&self, request: &Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
-        let spec = request.spec();
+    fn ask(&self, request: Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
+        let spec = &request.spec().clone();
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
         let mut command = Command::new(&self.program);
         if let Some(library) = &spec.preload {
@@ -182,7 +248,7 @@ impl Launcher {
             return Err(error);
         }
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let request = serde_json::to_vec(request).expect("a run has no maps with strange keys");
+        let request = Order::bytes(What::Figures(request));
         if let Some(mut stdin) = stdin {
             // A child that died already says so below, better than a broken pipe would.
             let _ = stdin.write_all(&request);
@@ -207,7 +273,10 @@ impl Launcher {
         match serde_json::from_slice(&answer) {
             Ok(Answer::Failed { sentence, status }) => Err(Error::Run { run: spec.name(), sentence, status }),
             Ok(answer) => Ok((answer, said)),
-            Err(_) => Err(no_result(spec, status.to_string(), &said)),
+            Err(_) => {
+                let why = groups.killed_for_memory().unwrap_or_else(|| status.to_string());
+                Err(no_result(spec, why, &said))
+            }
         }
     }
 }

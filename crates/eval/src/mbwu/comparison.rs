@@ -30,6 +30,9 @@ pub struct Unit {
     pub software: String,
     /// Operations per second of a platform that only the medium limits.
     pub operations_per_second: Number,
+    /// Why there is no verdict by this unit, because it was not steady: a sentence without its end.
+    #[serde(default)]
+    pub unsteady: Option<String>,
     /// Sign of the currency, in the results alone.
     #[serde(default = "dollar")]
     pub currency: String,
@@ -47,6 +50,9 @@ pub struct Platform {
     pub operations_per_second: Option<Number>,
     /// Units, where these are given instead.
     pub mbwu: Option<Number>,
+    /// Why there is no verdict on it, because it was not steady: a sentence without its end.
+    #[serde(default)]
+    pub unsteady: Option<String>,
     /// Price of all that the platform needs for the work; the sum of the items where it is missing.
     pub price: Option<Number>,
     /// Watts during the work.
@@ -134,10 +140,11 @@ impl Resource {
 }
 
 impl Platform {
-    /// The number of units.
-    pub fn units(&self, unit: &Unit) -> f64 {
+    /// The number of units; nothing if the unit or the platform was not steady.
+    pub fn units(&self, unit: &Unit) -> Option<f64> {
         let measured = self.operations_per_second.map(|rate| rate.0 / unit.operations_per_second.0);
-        measured.or(self.mbwu.map(|units| units.0)).unwrap_or(f64::NAN)
+        let units = measured.or(self.mbwu.map(|units| units.0));
+        units.filter(|_| self.unsteady.is_none() && unit.unsteady.is_none())
     }
 
     /// What it needs of a resource, if that is known.
@@ -154,11 +161,24 @@ impl Platform {
 
     /// The same for one unit.
     pub fn per_unit(&self, unit: &Unit, resource: Resource) -> Option<f64> {
-        Some(self.needs(resource)? / self.units(unit))
+        Some(self.needs(resource)? / self.units(unit)?)
     }
 }
 
 impl Comparison {
+    /// Why there is no verdict on a platform: the unit, the platform itself or the one that it is compared with was not
+    /// steady. A whole sentence.
+    pub fn no_verdict(&self, place: usize) -> Option<String> {
+        let (platform, base) = (&self.platforms[place], &self.platforms[self.base(place)]);
+        let of = |what: String, why: &Option<String>| why.as_ref().map(|why| format!("{what}: {why}."));
+        of("No verdict, since the unit itself is not steady".into(), &self.unit.unsteady)
+            .or_else(|| of(format!("No verdict on {}", platform.name), &platform.unsteady))
+            .or_else(|| {
+                let what = format!("No verdict on {} beside {}", platform.name, base.name);
+                of(what, &base.unsteady.as_ref().map(|_| format!("{} is not steady", base.name)))
+            })
+    }
+
     /// The platform that one is compared with: the first of its stage.
     pub fn base(&self, place: usize) -> usize {
         let stage = &self.platforms[place].stage;
@@ -197,8 +217,8 @@ mod tests {
         assert_eq!(saved(Resource::Price), [Some(64.0), Some(58.0), Some(74.0)]);
         assert_eq!(saved(Resource::Power), [Some(40.0), Some(46.0), None]);
         assert_eq!(saved(Resource::Volume), [None; 3]);
-        let units: Vec<f64> = slides.platforms.iter().map(|platform| platform.units(&slides.unit)).collect();
-        assert_eq!(units, [6.0, 0.5, 5.2, 0.37, 3.2, 0.37]);
+        let units: Vec<_> = slides.platforms.iter().map(|platform| platform.units(&slides.unit)).collect();
+        assert_eq!(units, [6.0, 0.5, 5.2, 0.37, 3.2, 0.37].map(Some));
         // 0.5 and 6 units are rounded most: 56.7 to 70.0 % by the ends, and 95 % of the interval lie about as far.
         let sure = deviation(&effects_on_saving(&table, 1, Resource::Price)).unwrap() * 1.96;
         assert!((0.04..0.07).contains(&sure), "{sure}");
@@ -284,6 +304,45 @@ mod tests {
         assert!(lines[2].ends_with(&["network", "-", "*125.00", "$", "-"]), "{text}");
         assert!(lines[3].ends_with(&["integrated", "200.00", "$", "-", "*100.00", "$"]), "{text}");
         assert_eq!((lines.len(), render(&files, Format::Tsv).lines().count()), (5, 7));
+    }
+
+    #[test]
+    fn what_was_not_steady_has_neither_units_nor_a_verdict() {
+        let told = |from: &str, format| {
+            let text = SMALL.replacen(from, &format!("{from}\nunsteady = \"it changed by 38 %\""), 1);
+            let text = render(&[Comparison::parse(&text).unwrap()], format);
+            text.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let board = told("operations_per_second = 50", Format::Table);
+        assert!(board.contains("integrated: No verdict on board: it changed by 38 %."), "{board}");
+        assert!(board.contains("integrated board not steady - - -") && !board.contains("saves"), "{board}");
+        assert!(board.contains("integrated host 4.00 200.00"), "{board}");
+        let base = told("operations_per_second = 400", Format::Table);
+        assert!(base.contains("No verdict on board beside host: host is not steady."), "{base}");
+        let unit = told("operations_per_second = 100", Format::Table);
+        let (before, after) = unit.split_once("stage platform").unwrap();
+        assert!(
+            before.ends_with("the unit itself is not steady: it changed by 38 %. "),
+            "said first: {unit}"
+        );
+        assert!(!after.contains("verdict") && !after.contains("200.00"), "{unit}");
+        let rows = told("operations_per_second = 50", Format::Json);
+        assert_eq!(rows.matches("\"no_verdict\": null").count(), 2, "{rows}");
+        assert_eq!(rows.matches("\"mbwu\": null").count(), 1, "{rows}");
+    }
+
+    /// It would have been the cheapest.
+    #[test]
+    fn what_was_not_steady_is_not_the_cheapest() {
+        let changed =
+            SMALL.replace("price = 50\n        watts", "price = 50\n        unsteady = \"x\"\n        watts");
+        let files = [SMALL, &changed].map(|text| Comparison::parse(text).unwrap());
+        let text = render(&files, Format::Table);
+        let (_, matrix) = text.split_once("price of a unit").unwrap();
+        let line = matrix.lines().nth(3).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(line.ends_with("integrated *200.00 $ not steady"), "{text}");
+        let again = matrix.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(again.contains("NOT STEADY, which settles nothing"), "{text}");
     }
 
     #[test]

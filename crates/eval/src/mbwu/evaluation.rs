@@ -1,9 +1,10 @@
 //! Measures the unit and the platforms of a folder, and keeps every round, so that an evaluation that was interrupted
 //! goes on where it ended.
 //!
-//! 1. A round is a process of its own that loads fresh data, and then works until its throughput is steady.
+//! 1. A round is a process of its own that loads fresh data, works until its throughput is steady, and then measures
+//!    a window that is steady, too.
 //! 2. The first round searches for the number of threads that gives the most; the others have that number.
-//! 3. Rounds follow each other until their throughputs are steady by SNIA's rule.
+//! 3. Rounds follow each other until five are steady: each window, and their throughputs by SNIA's rule.
 //! 4. A raw load with requests of the same sizes tells what the medium can do, and so whether it was the limit.
 //!
 //! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
@@ -19,23 +20,22 @@ use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::bench::ProgressLine;
-use crate::bench::confine::disk_of;
 use crate::bench::process::Launcher;
 use crate::error::Error;
 use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::power::{self, Power, Readings, Source};
+use crate::mbwu::raw::{Raw, measure_raw, shares};
 use crate::mbwu::service::Service;
 use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
-use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
+use crate::mbwu::verdict::{apart, are_steady, counted, unsteady};
 use crate::results::folder::{Program, machine};
 use crate::results::table::grouped;
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
-use crate::run::steady::{Steadiness, are_rounds_steady};
+use crate::run::steady::{ROUNDS, Steadiness};
 use crate::statistics::Mean;
-use crate::workload::mix::Mix;
 use crate::workload::pace::Pace;
 
 /// Where the results lie in the folder of an evaluation.
@@ -75,15 +75,6 @@ pub struct Round {
     pub measurement: Measurement,
 }
 
-/// What a medium did under a raw load, beside what it did under the work.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Raw {
-    /// Reads of this many bytes, and how many of them the medium can do.
-    pub reads: Option<(usize, Ceiling)>,
-    /// The same of writes.
-    pub writes: Option<(usize, Ceiling)>,
-}
-
 /// All that was measured of the unit or of a platform.
 #[derive(Debug, Clone)]
 pub struct Measured {
@@ -93,10 +84,12 @@ pub struct Measured {
     pub stage: String,
     /// The rounds.
     pub rounds: Vec<Round>,
-    /// Operations per second: the mean over the rounds.
+    /// The rounds that the figures are of: those at the end that are steady, or all.
+    pub counted: usize,
+    /// Operations per second: the mean over these rounds.
     pub throughput: Mean,
-    /// Whether the throughputs of the rounds are steady.
-    pub is_steady: bool,
+    /// Why there is no verdict, because something was not steady: a sentence without its end. Nothing if all was.
+    pub unsteady: Option<String>,
     /// How much of each resource was in use.
     pub shares: Shares,
     /// The mean power; nothing if no meter and no model tells.
@@ -174,15 +167,19 @@ impl Evaluation {
             line.next(&format!("{}, round {number}", subject.file));
             write(&place.join("machine.json"), &machine(means.program, subject.work.folder.as_deref()))?;
             let spec = self.spec_of(&asked, &rounds);
-            let service = self.serve(subject.work, &spec.target)?;
-            let (measurement, _) = means.launcher.run(&spec, &mut |phase| line.phase(phase))?;
+            let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
+            let run = format!("{}, round {number}", subject.file);
+            let failed = |error: Error| match service.as_mut().and_then(Service::why_ended) {
+                Some(why) => {
+                    Error::Run { run: run.clone(), sentence: format!("its server {why}: {error}"), status: 1 }
+                }
+                None => error,
+            };
+            let ran = means.launcher.run(&spec, &mut |phase| line.phase(phase));
+            let (measurement, _) = ran.map_err(failed)?;
             if let Some(wrong) = &measurement.first_mismatch {
                 let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
-                return Err(Error::Run {
-                    run: format!("{}, round {number}", subject.file),
-                    sentence,
-                    status: 1,
-                });
+                return Err(Error::Run { run, sentence, status: 1 });
             }
             drop(service);
             let round = Round { asked: asked.clone(), measurement };
@@ -204,8 +201,10 @@ impl Evaluation {
     }
 
     /// Starts the server of a round, if the platform has one.
-    fn serve(&self, work: &Work, target: &str) -> Result<Option<Service>, Error> {
-        let start = |words: &Words| Service::start(&words.list(), target, &work.cpus(), &work.confinement());
+    fn serve(&self, work: &Work, target: &str, launcher: &Launcher) -> Result<Option<Service>, Error> {
+        let start = |words: &Words| {
+            Service::start(launcher, &words.list(), target, &work.cpus(), &work.confinement())
+        };
         work.server.as_ref().map(start).transpose()
     }
 
@@ -214,7 +213,10 @@ impl Evaluation {
         let unit = &self.sheets.unit;
         let own = subject.work.bench.as_ref().map_or(Vec::new(), Words::list);
         let options = [unit.bench.list(), own].concat();
-        let spec = RunSpec { seconds: unit.seconds, until_steady: true, ..(means.spec)(&options)? };
+        let spec = (means.spec)(&options)?;
+        // Each round loads anew, and so each must become steady, not the one that searches alone.
+        let warmup_seconds_max = spec.warmup_seconds_max.or(Some(RunSpec::usual_warmup_max(unit.seconds)));
+        let spec = RunSpec { seconds: unit.seconds, until_steady: true, warmup_seconds_max, ..spec };
         Ok(match subject.work.server {
             // The limits are those of the server, and its clients have none.
             Some(_) => spec,
@@ -242,7 +244,8 @@ impl Evaluation {
     fn read_subject(&self, subject: &Subject<'_>) -> Result<Option<Measured>, Error> {
         let place = self.folder.join(RESULTS).join(subject.file);
         let rounds = rounds(&place)?;
-        let throughputs: Vec<f64> = rounds.iter().map(Round::throughput).collect();
+        let counted = counted(&rounds);
+        let throughputs: Vec<f64> = counted.iter().map(Round::throughput).collect();
         let Some(throughput) = Mean::of(&throughputs) else { return Ok(None) };
         let throughput =
             match (throughput.error, rounds.first().and_then(|round| round.measurement.steadiness)) {
@@ -251,14 +254,16 @@ impl Evaluation {
                 _ => throughput,
             };
         let raw = read_if_there::<Raw>(&place.join("raw.json"))?;
-        let shares = shares(subject, &rounds, raw.as_ref());
+        let link = subject.platform.and_then(|platform| platform.network_bytes_per_second);
+        let shares = shares(subject.work, link, counted, raw.as_ref());
         Ok(Some(Measured {
             name: subject.platform.map_or(UNIT.into(), |platform| platform.name.clone()),
             stage: subject.platform.map_or(String::new(), |platform| platform.stage.clone()),
-            is_steady: are_rounds_steady(&throughputs),
-            power: self.power(subject, &rounds, &shares)?,
+            unsteady: unsteady(&rounds),
+            power: self.power(subject, counted, &shares)?,
             machine: read_if_there(&place.join("machine.json"))?.unwrap_or_default(),
-            others_cores: others_cores(&rounds),
+            others_cores: others_cores(counted),
+            counted: counted.len(),
             throughput,
             shares,
             rounds,
@@ -303,12 +308,14 @@ impl Evaluation {
             let expected = format!("{what}; run `ziptier mbwu run {}`", self.folder.display());
             Error::invalid("folder of an evaluation", self.folder.display().to_string(), expected)
         };
-        let unit =
+        let mut unit =
             self.read_subject(&self.unit())?.ok_or_else(|| missing("its unit is not constructed yet"))?;
         let mut platforms = Vec::new();
-        for (file, _, own) in &self.sheets.platforms {
+        for (file, sheet, own) in &self.sheets.platforms {
             if let Some(measured) = self.read_subject(&self.platform(file)?)? {
                 platforms.push(Value::Table(platform_table(own, &measured)));
+                let is_twin = sheet.work == self.sheets.unit.work && measured.unsteady.is_none();
+                unit.unsteady = unit.unsteady.take().or_else(|| apart(&unit, &measured).filter(|_| is_twin));
             }
         }
         if platforms.is_empty() {
@@ -316,7 +323,7 @@ impl Evaluation {
         }
         let sheet = &self.sheets.unit;
         let mut table = Table::new();
-        let unit: Table = [
+        let mut table_of_unit: Table = [
             ("workload", Value::from(sheet.workload.as_str())),
             ("medium", Value::from(sheet.medium.as_str())),
             ("software", Value::from(sheet.software.as_str())),
@@ -326,7 +333,8 @@ impl Evaluation {
         .map(|(name, value)| (name.to_owned(), value))
         .into_iter()
         .collect();
-        table.insert("unit".into(), Value::Table(unit));
+        table_of_unit.extend(unit.unsteady.map(|why| ("unsteady".to_owned(), why.into())));
+        table.insert("unit".into(), Value::Table(table_of_unit));
         table.insert("platform".into(), Value::Array(platforms));
         let told = |sentence| Error::Inputs { path: self.folder.clone(), sentence };
         let comparison: Comparison =
@@ -359,6 +367,7 @@ fn platform_table(own: &Table, measured: &Measured) -> Table {
         "operations_per_second".into(),
         with_error(measured.throughput.mean, measured.throughput.error),
     );
+    table.extend(measured.unsteady.clone().map(|why| ("unsteady".to_owned(), why.into())));
     if let Some(power) = measured.power.filter(|power| power.source != Source::Input) {
         table.insert("watts".into(), with_error(power.watts, power.error));
     }
@@ -383,9 +392,7 @@ impl Round {
 }
 
 fn is_enough(rounds: &[Round], least: usize, most: usize) -> bool {
-    let throughputs: Vec<f64> = rounds.iter().map(Round::throughput).collect();
-    let is_steady = least < crate::run::steady::ROUNDS || are_rounds_steady(&throughputs);
-    rounds.len() >= most || rounds.len() >= least && is_steady
+    rounds.len() >= most || rounds.len() >= least && (least < ROUNDS || are_steady(rounds))
 }
 
 /// The number of threads that gave the most.
@@ -420,88 +427,6 @@ fn write(path: &Path, json: &Json) -> Result<(), Error> {
     fs::write(&new, format!("{json:#}\n")).and_then(|()| fs::rename(&new, path)).map_err(failed)
 }
 
-/// The requests of the work to its disk, of all rounds: reads and writes, each with their number per second and mean
-/// bytes.
-fn requests(folder: &Path, rounds: &[Round]) -> Option<[(f64, f64); 2]> {
-    let disk = disk_of(folder).ok()?;
-    let mut sums = [(0.0, 0.0); 2];
-    let mut sec = 0.0;
-    for machine in rounds.iter().map(|round| &round.measurement.machine) {
-        let used = machine.disks.as_ref()?.get(&disk)?;
-        sec += machine.sec;
-        for (sum, (number, bytes)) in
-            sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
-        {
-            sum.0 += number as f64;
-            sum.1 += bytes as f64;
-        }
-    }
-    Some(sums.map(|(number, bytes)| (number / sec, bytes / number.max(1.0))))
-}
-
-/// Below this, a disk is not at work.
-const REQUESTS_PER_SEC_MIN: f64 = 1.0;
-
-/// Raw loads of reads and of writes with as many bytes as the work's requests had.
-fn measure_raw(
-    folder: &Path,
-    asked: &RunSpec,
-    rounds: &[Round],
-    threads: u64,
-    launcher: &Launcher,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Raw, Error> {
-    const FILE_BYTES: u64 = 256 << 20;
-    const SECONDS: f64 = 5.0;
-    const BLOCK: usize = 4096;
-    const BLOCK_MAX: usize = 1 << 20;
-    let found = requests(folder, rounds).unwrap_or_default();
-    let mut load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
-        if per_sec < REQUESTS_PER_SEC_MIN {
-            return Ok(None);
-        }
-        let block_bytes = ((mean_bytes / BLOCK as f64).round() as usize * BLOCK).clamp(BLOCK, BLOCK_MAX);
-        let spec = CeilingSpec {
-            path: folder.join(format!("ziptier-raw-{}", std::process::id())),
-            file_bytes: FILE_BYTES,
-            mix: Mix::percent(read, 100 - read),
-            order: Order::Random,
-            block_bytes,
-            threads,
-            seconds: SECONDS,
-            overwrites: false,
-        };
-        Ok(Some((block_bytes, launcher.ceiling(&spec, asked, progress)?)))
-    };
-    Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
-}
-
-fn shares(subject: &Subject<'_>, rounds: &[Round], raw: Option<&Raw>) -> Shares {
-    let machines = || rounds.iter().map(|round| &round.measurement.machine);
-    let mean = |of: &dyn Fn(&crate::meters::machine::MachineUse) -> Option<f64>| {
-        let all: Option<Vec<f64>> = machines().map(of).collect();
-        Some(Mean::of(&all?)?.mean)
-    };
-    let cpus = &subject.work.cpus();
-    let processors = mean(&|machine| {
-        let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
-        Some(machine.busy_cores(cpus)? / there.max(1) as f64)
-    });
-    let link = subject.platform.and_then(|platform| platform.network_bytes_per_second);
-    let network =
-        link.and_then(|link| mean(&|machine| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
-    let medium = subject.work.folder.as_deref().zip(raw).and_then(|(folder, raw)| {
-        let found = requests(folder, rounds)?;
-        let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
-            raw.map_or(0.0, |(_, ceiling)| per_sec / ceiling.operations_per_sec.max(1e-9))
-        };
-        let [reads, writes] = [share(found[0], raw.reads), share(found[1], raw.writes)];
-        // Limits of a control group are apart for reads and writes; a disk's own time is shared by them.
-        Some(if subject.work.limits().is_none() { reads + writes } else { reads.max(writes) })
-    });
-    Shares { medium, processors, network }
-}
-
 /// More than this, of other programs, and figures are not those of the work.
 const OTHERS_CORES_MAX: f64 = 0.2;
 
@@ -517,6 +442,16 @@ fn others_cores(rounds: &[Round]) -> Option<f64> {
     Some(Mean::of(&all?)?.mean)
 }
 
+impl Measured {
+    /// What limits it, and of the unit whether that makes it one: a sentence.
+    pub(crate) fn limit_in_words(&self) -> String {
+        match self.stage.is_empty() && self.unsteady.is_none() {
+            true => self.shares.verdict(),
+            false => format!("It was {}.", self.shares),
+        }
+    }
+}
+
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = if self.stage.is_empty() { String::new() } else { format!(" ({})", self.stage) };
@@ -526,15 +461,13 @@ impl fmt::Display for Measured {
             write!(f, ", with 95 % within {}", grouped(reach, 0))?;
         }
         write!(f, ", with {} thread(s)", threads_of(&self.rounds))?;
-        let rounds = self.rounds.len();
-        match self.is_steady {
-            true => write!(f, "; {rounds} rounds, steady. ")?,
-            false => write!(f, "; {rounds} round(s), NOT SHOWN TO BE STEADY by the rule for five rounds. ")?,
+        let (counted, rounds) = (self.counted, self.rounds.len());
+        match &self.unsteady {
+            None if counted < rounds => write!(f, "; the last {counted} of {rounds} rounds, steady. ")?,
+            None => write!(f, "; {rounds} rounds, steady. ")?,
+            Some(why) => write!(f, "; {rounds} round(s). NOT STEADY, and so without a verdict: {why}. ")?,
         }
-        match self.stage.is_empty() {
-            true => write!(f, "{}", self.shares.verdict())?,
-            false => write!(f, "It was {}.", self.shares)?,
-        }
+        f.write_str(&self.limit_in_words())?;
         if let Some(power) = self.power {
             let source = match power.source {
                 Source::Measured => "measured",

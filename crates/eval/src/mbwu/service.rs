@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::bench::confine::{Confinement, Groups};
-use crate::bench::process::cpu_set;
+use crate::bench::process::{Launcher, cpu_set};
 use crate::error::Error;
 use crate::servers::listening::{address_of, host_and_port};
 
@@ -26,14 +26,17 @@ const FOLDER: &str = "{folder}";
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
-    _groups: Groups,
+    groups: Groups,
     _folder: TempDir,
 }
 
 impl Service {
     /// Starts a server by its words, with a fresh folder on the medium for `{folder}` among them, and waits until
     /// something listens at the address of `target`, such as `redis://10.0.0.7:6379`.
+    ///
+    /// The server is killed when this thread ends, so that it does not outlive an evaluation that is killed.
     pub(crate) fn start(
+        launcher: &Launcher,
         words: &[String],
         target: &str,
         cpus: &[usize],
@@ -60,20 +63,16 @@ impl Service {
         }
         let place = folder.path().display().to_string();
         let words: Vec<String> = words.iter().map(|word| word.replace(FOLDER, &place)).collect();
-        let (program, arguments) =
-            words.split_first().ok_or_else(|| Error::invalid("work.server", "", "give a command"))?;
+        if words.is_empty() {
+            return Err(Error::invalid("work.server", "", "give a command"));
+        }
         let groups = Groups::of(confinement)?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        let child = on_processors(cpus, || command.spawn())
-            .map_err(|source| failed("start", program.into(), source))?;
-        let mut service = Service { child, _groups: groups, _folder: folder };
-        service._groups.take(service.child.id())?;
+        let child = on_processors(cpus, || launcher.program(&words, &groups))?;
+        let mut service = Service { child, groups, _folder: folder };
         let (began, run) = (Instant::now(), words.join(" "));
         while TcpStream::connect(address).is_err() {
-            let ended = service.child.try_wait().ok().flatten();
-            let sentence = match ended {
-                Some(status) => format!("it ended at its start ({status})"),
+            let sentence = match service.why_ended() {
+                Some(why) => format!("at its start, it {why}"),
                 None if began.elapsed() > START_MAX => {
                     format!("nothing listens at {address} after {} s", START_MAX.as_secs())
                 }
@@ -85,6 +84,12 @@ impl Service {
             return Err(Error::Run { run, sentence, status: 1 });
         }
         Ok(service)
+    }
+
+    /// Why it runs no more, such as `ended (exit status: 1)`.
+    pub(crate) fn why_ended(&mut self) -> Option<String> {
+        let ended = || Some(format!("ended ({})", self.child.try_wait().ok()??));
+        self.groups.killed_for_memory().or_else(ended)
     }
 }
 
@@ -118,11 +123,14 @@ fn on_processors<R>(cpus: &[usize], start: impl FnOnce() -> R) -> R {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn refused(words: &[&str], target: &str) -> String {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        Service::start(&words, target, &[], &Confinement::default()).unwrap_err().to_string()
+        let launcher = Launcher { program: "/no/such/program".into(), arguments: vec![] };
+        Service::start(&launcher, &words, target, &[], &Confinement::default()).unwrap_err().to_string()
     }
 
     #[test]
@@ -130,8 +138,7 @@ mod tests {
         // A port that nobody has now.
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).unwrap();
         let target = format!("redis://{free}");
-        assert!(refused(&["/no/such/server"], &target).contains("cannot start /no/such/server"));
-        assert!(refused(&["false"], &target).contains("false: it ended at its start"));
+        assert!(refused(&["true"], &target).contains("cannot start /no/such/program"));
         assert!(refused(&[], &target).contains("give a command"));
         assert!(refused(&["true"], "btreemap").contains("its target has no address"));
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

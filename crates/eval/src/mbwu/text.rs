@@ -30,6 +30,13 @@ pub fn render(all: &[(Comparison, toml::Table)], format: Format) -> String {
     }
 }
 
+/// What stands in place of a number of units.
+const NOT_STEADY: &str = "not steady";
+
+fn is_unsteady(platform: &Platform, unit: &Unit) -> bool {
+    platform.unsteady.is_some() || unit.unsteady.is_some()
+}
+
 /// The price of a unit by workload, medium and stage on the one hand, and platform on the other.
 fn matrix(all: &[(Comparison, toml::Table)]) -> String {
     let mut names: Vec<&str> = Vec::new();
@@ -59,9 +66,14 @@ fn matrix(all: &[(Comparison, toml::Table)]) -> String {
             let mut of_stage = comparison.platforms.iter().filter(|platform| platform.stage == stage);
             of_stage.find(|platform| platform.name == **name)?.per_unit(unit, Resource::Price)
         };
+        let not_steady = |name: &&str| {
+            let mut of_stage = comparison.platforms.iter().filter(|platform| platform.stage == stage);
+            of_stage.any(|platform| platform.name == *name && is_unsteady(platform, unit))
+        };
         let prices: Vec<Option<f64>> = names.iter().map(price).collect();
         let least = prices.iter().flatten().copied().reduce(f64::min);
-        let cell = |price: &Option<f64>| match price {
+        let cell = |(name, price): (&&str, &Option<f64>)| match price {
+            None if not_steady(name) => NOT_STEADY.into(),
             None => "-".into(),
             Some(price) => {
                 format!(
@@ -73,7 +85,7 @@ fn matrix(all: &[(Comparison, toml::Table)]) -> String {
             }
         };
         let setting = format!("{}, {}, {stage}", unit.workload, unit.medium);
-        lines.push(std::iter::once(setting).chain(prices.iter().map(cell)).collect());
+        lines.push(std::iter::once(setting).chain(names.iter().zip(&prices).map(cell)).collect());
     }
     aligned(&lines, 1)
 }
@@ -97,7 +109,9 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
         if words(&first.unit) != words(&other.unit) {
             continue;
         }
-        let mut pairs = vec![("the unit".to_owned(), first_table.get("unit"), other_table.get("unit"))];
+        let of_unit = [&first.unit, &other.unit].iter().any(|unit| unit.unsteady.is_some());
+        let mut pairs =
+            vec![("the unit".to_owned(), first_table.get("unit"), other_table.get("unit"), of_unit)];
         for (place, platform) in first.platforms.iter().enumerate() {
             let is_same = |one: &Platform| one.name == platform.name && one.stage == platform.stage;
             let Some(again) = other.platforms.iter().position(is_same) else { continue };
@@ -105,15 +119,17 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
                 format!("{} ({})", platform.name, platform.stage),
                 first_table.get("platform").and_then(|all| all.get(place)),
                 other_table.get("platform").and_then(|all| all.get(again)),
+                platform.unsteady.is_some() || other.platforms[again].unsteady.is_some(),
             ));
         }
-        for (name, before, after) in pairs {
+        for (name, before, after, is_unsteady) in pairs {
             let Some((before, after)) = before.and_then(throughput).zip(after.and_then(throughput)) else {
                 continue;
             };
             let apart = after.mean - before.mean;
             let error = before.error.zip(after.error).map(|(one, other)| one.hypot(other) * SURE_95);
             let verdict = match error {
+                _ if is_unsteady => "NOT STEADY, which settles nothing",
                 None => "nobody knows whether that is more than the errors",
                 Some(error) if apart.abs() <= error => "within the errors of both",
                 Some(_) => "MORE THAN THE ERRORS of both",
@@ -151,7 +167,7 @@ fn row(comparison: &Comparison, table: &toml::Table, place: usize) -> Row {
         ("software", Cell::text(Some(&unit.software))),
         ("stage", Cell::text(Some(&platform.stage))),
         ("platform", Cell::text(Some(&platform.name))),
-        ("mbwu", Cell::number(Some(platform.units(unit)), 4)),
+        ("mbwu", Cell::number(platform.units(unit), 4)),
         ("operations_per_second_of_unit", Cell::number(Some(unit.operations_per_second.0), 1)),
         ("price_per_mbwu", per_unit(Resource::Price, 2)),
         ("watts_per_mbwu", per_unit(Resource::Power, 3)),
@@ -162,6 +178,7 @@ fn row(comparison: &Comparison, table: &toml::Table, place: usize) -> Row {
         ("energy_saving_deviation_pct", power_deviation),
         ("volume_saving_pct", volume),
         ("volume_saving_deviation_pct", volume_deviation),
+        ("no_verdict", Cell::text(comparison.no_verdict(place).as_deref())),
     ]
 }
 
@@ -174,6 +191,13 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         unit.medium,
         unit.software
     ));
+    // Without a unit, nothing below is a verdict.
+    let first = unit.unsteady.is_some();
+    let verdicts =
+        || verdicts(comparison, table).iter().map(|told| format!("\n{}", wrapped(told))).collect::<String>();
+    if first {
+        text += &verdicts();
+    }
     text.push('\n');
     let price = format!("{}/MBWU", unit.currency);
     let titles = ["stage", "platform", "MBWU", &price, "Wh/MBWU and hour", "litres/MBWU"];
@@ -187,23 +211,31 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         lines.push(vec![
             platform.stage.clone(),
             platform.name.clone(),
-            grouped(platform.units(unit), 2),
+            platform.units(unit).map_or_else(|| NOT_STEADY.into(), |units| grouped(units, 2)),
             cell(Resource::Price, 2),
             cell(Resource::Power, 1),
             cell(Resource::Volume, 1),
         ]);
     }
     text += &aligned(&lines, 2);
-    text + &verdicts(comparison, table)
-        .iter()
-        .map(|verdict| format!("\n{}", wrapped(verdict)))
-        .collect::<String>()
+    if first { text } else { text + &verdicts() }
 }
 
-/// What each platform saves beside the first of its stage, a sentence for each resource.
+/// What each platform saves beside the first of its stage, a sentence for each resource; or why there is no verdict.
+/// That of an unsteady unit is the only one.
 pub(crate) fn verdicts(comparison: &Comparison, table: &toml::Table) -> Vec<String> {
     let mut verdicts = Vec::new();
-    for place in (0..comparison.platforms.len()).filter(|place| comparison.base(*place) != *place) {
+    for place in 0..comparison.platforms.len() {
+        let stage = &comparison.platforms[place].stage;
+        match comparison.no_verdict(place) {
+            Some(told) if comparison.unit.unsteady.is_some() => return vec![told],
+            Some(told) => {
+                verdicts.push(format!("{stage}: {told}"));
+                continue;
+            }
+            None if comparison.base(place) == place => continue,
+            None => {}
+        }
         let (platform, base) = (&comparison.platforms[place], &comparison.platforms[comparison.base(place)]);
         for (resource, what) in Resource::ALL.into_iter().zip(["money", "energy", "space"]) {
             let Some(saving) = saving(comparison, table, place, resource) else { continue };

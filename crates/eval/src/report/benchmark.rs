@@ -161,8 +161,7 @@ fn limits(runs: &Runs<'_>) -> Vec<String> {
             "{name} was limited by {limit}: it kept {own} of {there} processors busy with {threads} thread(s)."
         ));
     }
-    said.extend(last.saturation.as_ref().map(|found| format!("{}: {found}.", runs.name)));
-    said.extend(last.steadiness.as_ref().map(|verdict| format!("{}: {verdict}.", runs.name)));
+    said.extend(last.findings().iter().map(|finding| format!("{}: {finding}.", runs.name)));
     said
 }
 

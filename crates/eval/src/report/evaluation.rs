@@ -117,7 +117,7 @@ fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, 
     for (resource, title, unit_name, words) in shown {
         let of = |comparison: &Comparison, place: usize| {
             let (platform, unit) = (comparison.platforms.get(place)?, &comparison.unit);
-            resource.map_or(Some(platform.units(unit)), |resource| platform.per_unit(unit, resource))
+            resource.map_or_else(|| platform.units(unit), |resource| platform.per_unit(unit, resource))
         };
         let point = |place: usize| {
             let sure = deviation(&effects(table, |moved: &Comparison| of(moved, place)));
@@ -222,10 +222,7 @@ fn shares(measured: &[Measured]) -> Figure {
             Point::new("", Kind::Measured, place, share.map(|share| share * 100.0))
         })
     });
-    let words = measured.iter().map(|one| match one.stage.is_empty() {
-        true => format!("The unit: {}", one.shares.verdict()),
-        false => format!("{} was {}.", one.name, one.shares),
-    });
+    let words = measured.iter().map(|one| format!("{}: {}", one.name, one.limit_in_words()));
     let (x, y) = (Axis::linear("resource"), Axis::linear("in use, per cent"));
     Figure::new("What limits each side", Shape::Bars, x, y, points.collect())
         .described(words.collect::<Vec<_>>().join(" "))
@@ -263,8 +260,9 @@ fn unknown(one: &Measured) -> Vec<(String, String)> {
         // The unit itself has no power.
         None => (!one.stage.is_empty()).then_some("power is missing."),
     };
-    let steady = (!one.is_steady).then_some("the throughputs of its rounds are not shown to be steady.");
-    let told = power.into_iter().chain(steady).map(|sentence| (one.name.clone(), sentence.to_owned()));
+    let steady = one.unsteady.as_ref().map(|why| format!("not steady, and so without a verdict: {why}."));
+    let told = power.map(str::to_owned).into_iter().chain(steady);
+    let told = told.map(|sentence| (one.name.clone(), sentence));
     unknown.extend(told);
     unknown
 }

@@ -160,8 +160,8 @@ fn load_for(points: &[&Point], throughput: f64) -> Option<f64> {
 pub(crate) fn saturation(all: &[Runs<'_>]) -> Option<Figure> {
     let (mut points, mut marks, mut words) = (Vec::new(), Vec::new(), Vec::new());
     for runs in all {
-        let found = runs.rounds.iter().find_map(|round| round.saturation.as_ref());
-        let Some(found) = found else { continue };
+        let found = runs.rounds.iter().find_map(|round| Some((round.saturation.as_ref()?, round.warm_up)));
+        let Some((found, warm_up)) = found else { continue };
         points.extend(found.points.iter().map(|point| {
             let mean = Mean::of(&point.throughputs).map(|mean| mean.mean);
             Point::new(runs.name, runs.kind(), Place::At(point.load as f64), mean).among(&point.throughputs)
@@ -178,6 +178,7 @@ pub(crate) fn saturation(all: &[Runs<'_>]) -> Option<Figure> {
             is_vertical: true,
         });
         words.push(format!("{}: {found}.", runs.name));
+        words.extend(warm_up.map(|warm_up| format!("{}: {}.", runs.name, warm_up.before("searched"))));
     }
     let x = Axis { name: "requests under way at once".into(), scale: Scale::Logarithmic };
     let mut figure =

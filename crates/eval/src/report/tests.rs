@@ -13,6 +13,7 @@ use crate::results::folder::{Program, ResultsFolder, machine};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
+use crate::statistics::Mean;
 use crate::target::registry::Registry;
 use crate::tco::EXAMPLES;
 
@@ -83,9 +84,11 @@ fn evaluation(folder: &Path) {
         let results = folder.join("results").join(file);
         fs::create_dir_all(&results).unwrap();
         let asked = spec("btreemap", 1);
-        for number in [1, 2] {
+        for number in 1..=5 {
             let mut measurement = measured(&asked);
             measurement.machine.joules = None;
+            let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
+            measurement.steadiness = Some(Steadiness::Steady { samples: 40, throughput });
             let round = Round { asked: asked.clone(), measurement };
             fs::write(results.join(format!("round-{number}.json")), json!(round).to_string()).unwrap();
         }
@@ -279,6 +282,37 @@ fn an_input_without_results_is_refused_in_one_sentence() {
     let told = told(folder.path(), &out);
     assert!(told.contains("20260101T000000Z/rounds.json: it is damaged"), "{told}");
     assert!(!out.exists(), "nothing is written");
+}
+
+#[test]
+fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let page = |changed: &str| {
+        let path = folder.path().join(format!("results/{changed}/round-4.json"));
+        let kept = fs::read_to_string(&path).unwrap();
+        let mut round: Round = parsed(&path).unwrap();
+        round.measurement.steadiness = Some(Steadiness::Changing { change: -0.38 });
+        fs::write(&path, json!(round).to_string()).unwrap();
+        let page = Parsed::of(&page_of(&[folder.path()])).text;
+        fs::write(&path, kept).unwrap();
+        page
+    };
+    let told = page("board");
+    assert!(told.contains("integrated: No verdict on server beside"), "{told}");
+    assert!(
+        told.contains("in one, throughput still changed by 38 %")
+            && !told.contains("the money for each unit"),
+        "{told}"
+    );
+    let told = page("unit");
+    assert!(told.contains("No verdict, since the unit itself is not steady"), "{told}");
+    assert!(
+        told.contains("Units: no platform has a number for it") && !told.contains("the money for each unit"),
+        "{told}"
+    );
+    let told = Parsed::of(&page_of(&[folder.path()])).text;
+    assert!(told.contains("the money for each unit") && !told.contains("No verdict"), "{told}");
 }
 
 #[test]

@@ -277,6 +277,9 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("trace_requests", Cell::count(replayed.map(|replayed| replayed.requests))),
         ("trace_skipped", Cell::count(replayed.map(|replayed| replayed.skipped))),
         ("hit_pct", Cell::number(replayed.and_then(Replayed::hit_pct), 3)),
+        ("warm_up_sec", Cell::number(measured.warm_up.map(|warm_up| warm_up.sec), 1)),
+        ("warm_up_throughput", Cell::text(measured.warm_up.map(|warm_up| warm_up.steadiness.word()))),
+        ("window_throughput", Cell::text(measured.steadiness.map(|steadiness| steadiness.word()))),
         ("status", Cell::Text("measured".into())),
     ]
 }

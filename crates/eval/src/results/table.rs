@@ -522,11 +522,8 @@ fn findings(configurations: &[Configuration]) -> String {
         configurations.iter().flat_map(|one| one.rounds.iter().map(|round| (&one.spec, round)))
     {
         let name = format!("{} {}", spec.name(), spec.workload.name);
-        if let Some(found) = &round.saturation {
-            text += &format!("\n{}", wrapped(&format!("{name}: {found}.")));
-        }
-        if let Some(verdict) = &round.steadiness {
-            text += &format!("\n{}", wrapped(&format!("{name}: {verdict}.")));
+        for finding in round.findings() {
+            text += &format!("\n{}", wrapped(&format!("{name}: {finding}.")));
         }
     }
     text

@@ -79,6 +79,17 @@ impl Clock {
         }
     }
 
+    /// Lets so much time pass, unless another thread wakes this one before. Nobody wakes it for a simulated moment, so
+    /// it looks again soon.
+    pub(crate) fn park(&self, wait_ns: u64) {
+        let wait_ns = match self {
+            #[cfg(test)]
+            Clock::Simulated(_) => wait_ns.min(50_000),
+            _ => wait_ns,
+        };
+        std::thread::park_timeout(Duration::from_nanos(wait_ns));
+    }
+
     /// Nanoseconds between two readings; 0 if the second was the earlier one.
     #[inline]
     pub(crate) fn delta_as_nanos(&self, start: u64, end: u64) -> u64 {

@@ -8,7 +8,7 @@ use crate::meters::{Growth, ModelledWork, Usage};
 use crate::results::table::grouped;
 use crate::run::saturation::Saturation;
 use crate::run::spec::RunSpec;
-use crate::run::steady::Steadiness;
+use crate::run::steady::{Steadiness, WarmedUp};
 use crate::target::{Counters, Work};
 use crate::workload::pace::Pace;
 
@@ -242,6 +242,9 @@ pub struct Measurement {
     pub counters: Counters,
     /// The steps of `--until-p99`, or of several rates.
     pub steps: Vec<Step>,
+    /// The warm-up, if it was to last until the throughput was steady.
+    #[serde(default)]
+    pub warm_up: Option<WarmedUp>,
     /// What `--saturate` found.
     #[serde(default)]
     pub saturation: Option<Saturation>,
@@ -327,6 +330,16 @@ impl Measurement {
     /// Whether the target learnt from data that were held out.
     pub fn has_retrained(&self) -> bool {
         self.is_held_out && self.adoptions.is_some_and(|adoptions| adoptions > 0)
+    }
+
+    /// What a search for saturation found, what the warm-up before it did, and whether the window was steady: sentences
+    /// without their ends.
+    pub(crate) fn findings(&self) -> Vec<String> {
+        let followed = if self.saturation.is_some() { "searched" } else { "measured" };
+        let warm_up = self.warm_up.map(|warm_up| warm_up.before(followed));
+        let found = self.saturation.as_ref().map(ToString::to_string);
+        let told = self.steadiness.as_ref().map(ToString::to_string);
+        found.into_iter().chain(warm_up).chain(told).collect()
     }
 
     /// Held bytes per raw byte at the end of the window.

@@ -17,13 +17,16 @@ use crate::data::keys::KeyList;
 use crate::data::oracle::Live;
 use crate::error::{DID_NOT_OPEN, Error};
 use crate::meters::Meters;
+use crate::run::arrivals::Timer;
 use crate::run::clock::Clock;
+use crate::run::control::{Control, Phase};
 use crate::run::measurement::{Measurement, Replayed};
 use crate::run::replay::feed::{Fed, Feeder, Inbox, Queued};
 use crate::run::replay::ledger::{Entry, Ledger, TraceValues, hash};
 use crate::run::spec::{RunSpec, TraceSpec};
+use crate::run::tally::Mistakes;
 use crate::run::timed::{End, Span, Timed, Window};
-use crate::run::worker::{Buffers, Control, Mistakes, Phase, Timer};
+use crate::run::worker::Buffers;
 use crate::run::{Run, failed, has_not_ended, perf_control};
 use crate::target::{Batch, Target, Work};
 use crate::workload::mix::Operation;
@@ -154,7 +157,8 @@ impl<T: Target> Stage<'_, T> {
         let (left, mut inboxes) = (&left, inboxes.into_iter().zip(parts));
         thread::scope(|scope| {
             let feeding = scope.spawn(move || feeder.feed(file, requests_max));
-            let span = Span { warmup_seconds: spec.warmup_seconds, end: End::Seconds(spec.seconds) };
+            let span =
+                Span { warmup_seconds: spec.warmup_seconds, end: End::Seconds(spec.seconds), is_row: true };
             let window = self.timed.window(buffers, spec.threads, span, |_, buffers| {
                 let (inbox, part) = inboxes.next().expect("each worker has a queue");
                 let owner = Owner {

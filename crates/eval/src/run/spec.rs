@@ -149,6 +149,10 @@ pub struct RunSpec {
     pub operations: Option<u64>,
     /// The same operations before it, not timed.
     pub warmup_seconds: f64,
+    /// The longest time of the same operations before it, which end when the throughput is steady; `None` if they last
+    /// for `warmup_seconds`, or before a search as long as is usual.
+    #[serde(default)]
+    pub warmup_seconds_max: Option<f64>,
     /// Idle time after it, before the settled memory is read; 0 leaves that out.
     pub settle_seconds: f64,
     /// Bytes of a leaf's write buffer; `None` for the target's own default.
@@ -223,6 +227,7 @@ impl RunSpec {
             until_steady: false,
             operations: None,
             warmup_seconds: 0.5,
+            warmup_seconds_max: None,
             settle_seconds: 0.0,
             landing_bytes: None,
             background: None,
@@ -339,6 +344,7 @@ impl RunSpec {
         for (what, seconds, least) in [
             ("--seconds", self.seconds, 0.01),
             ("--warmup", self.warmup_seconds, 0.0),
+            ("--warmup-max", self.warmup_seconds_max.unwrap_or_default(), 0.0),
             ("--settle", self.settle_seconds, 0.0),
         ] {
             if !(least..=Self::SECONDS_MAX).contains(&seconds) {
@@ -382,6 +388,7 @@ impl RunSpec {
             ("--instances", self.instances != 1),
             ("--train-on", self.train_on != TrainOn::All),
             ("--until-steady", self.until_steady),
+            ("--warmup-max", self.warmup_seconds_max.is_some()),
             ("--saturate", matches!(self.pace, Pace::Saturated(_))),
             ("--rate", !matches!(self.pace, Pace::Closed | Pace::Saturated(_))),
         ];
@@ -410,7 +417,8 @@ impl RunSpec {
         let workers = (self.threads * self.instances) as f64;
         let fastest = self.pace.fastest().unwrap_or(OPERATIONS_PER_SEC_MAX * workers.min(processors));
         let window = self.operations.map_or(self.seconds * fastest, |operations| operations as f64);
-        let operations = self.pace.windows() as f64 * (window + self.warmup_seconds * fastest);
+        let warmup_seconds = self.warmup_max().unwrap_or_default().max(self.warmup_seconds);
+        let operations = self.pace.windows() as f64 * (window + warmup_seconds * fastest);
         // Chance spreads inserts unevenly: six standard deviations, and what is planned ahead.
         let each = share * operations / workers;
         let each = each + 6.0 * each.sqrt() + 100.0;
@@ -439,6 +447,20 @@ impl RunSpec {
             self.inserts_max()
         );
         Error::invalid("--seconds", self.seconds.to_string(), expected)
+    }
+
+    /// The longest warm-up until the throughput is steady; nothing for a run that warms up for a fixed time.
+    pub(crate) fn warmup_max(&self) -> Option<f64> {
+        let is_search = matches!(self.pace, Pace::Saturated(_));
+        self.warmup_seconds_max.or_else(|| is_search.then(|| Self::usual_warmup_max(self.seconds)))
+    }
+
+    /// The usual one before windows of so many seconds: three of them, and not less than a noisy throughput needs to be
+    /// called steady.
+    pub(crate) fn usual_warmup_max(window_seconds: f64) -> f64 {
+        const WINDOWS: f64 = 3.0;
+        const SECONDS_LEAST: f64 = 30.0;
+        (WINDOWS * window_seconds).max(SECONDS_LEAST)
     }
 
     /// The largest number of threads on each store at one time.

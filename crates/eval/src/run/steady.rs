@@ -100,6 +100,71 @@ impl fmt::Display for Steadiness {
     }
 }
 
+impl Steadiness {
+    /// Whether the throughput was steady.
+    pub fn is_steady(&self) -> bool {
+        matches!(self, Steadiness::Steady { .. })
+    }
+
+    /// What the throughput did, as a clause with a verb.
+    pub(crate) fn clause(&self) -> String {
+        let percent = |share: f64| share.abs() * 100.0;
+        match self {
+            Steadiness::Steady { .. } => "throughput was steady".into(),
+            Steadiness::Changing { change } => {
+                format!("throughput still changed by {:.0} %", percent(*change))
+            }
+            Steadiness::Unsure { change_max: Some(change_max) } => {
+                format!(
+                    "throughput may have changed by up to {:.0} %, for all its noise",
+                    percent(*change_max)
+                )
+            }
+            Steadiness::Unsure { change_max: None } => {
+                "there were too few samples to tell whether throughput was steady".into()
+            }
+        }
+    }
+
+    /// The verdict in a word, for tables.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Steadiness::Steady { .. } => "steady",
+            Steadiness::Changing { .. } => "changing",
+            Steadiness::Unsure { .. } => "unsure",
+        }
+    }
+}
+
+/// A warm-up that was to last until the throughput was steady.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WarmedUp {
+    /// Threads on each store.
+    pub threads: u64,
+    /// How long it lasted.
+    pub sec: f64,
+    /// What the throughput did in its end.
+    pub steadiness: Steadiness,
+}
+
+impl WarmedUp {
+    /// What followed on the warm-up, such as `searched`: a sentence without its end.
+    pub(crate) fn before(&self, followed: &str) -> String {
+        let WarmedUp { threads, sec, steadiness } = self;
+        let clause = steadiness.clause();
+        match steadiness.is_steady() {
+            true => {
+                format!("{followed} after a warm-up of {sec:.0} s with {threads} thread(s), when {clause}")
+            }
+            false => format!(
+                "{} WHILE {clause}, after a warm-up of {sec:.0} s with {threads} thread(s); allow a longer one by \
+                 --warmup-max",
+                followed.to_uppercase()
+            ),
+        }
+    }
+}
+
 /// A change, and how far from it the true one may be, as shares of the mean.
 struct Change {
     share: f64,

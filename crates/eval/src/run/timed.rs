@@ -6,15 +6,16 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
-use std::time::Instant;
 
 use crate::meters::machine::{MachineUse, Reading};
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::clock::Clock;
+use crate::run::control::{Control, Phase};
 use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
-use crate::run::worker::{Buffers, Control, Mistakes, Phase};
+use crate::run::tally::Mistakes;
+use crate::run::worker::Buffers;
 use crate::target::{Counters, Target, Work};
 
 /// When a window ends.
@@ -34,6 +35,10 @@ pub(crate) struct Span {
     /// Seconds of the same operations before the window.
     pub(crate) warmup_seconds: f64,
     pub(crate) end: End,
+    /// Whether the figures of the run are those of this window. If so, `perf record` records it, and servers come to
+    /// rest afterwards, since their later CPU time counts for it. A server that rests does what it had put off: the
+    /// next window would find it faster than it is.
+    pub(crate) is_row: bool,
 }
 
 /// The results of a timed window.
@@ -124,8 +129,9 @@ impl<T: Target> Timed<'_, T> {
         let mut used: Vec<Buffers<T>> = buffers.drain(..workers as usize).collect();
         let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
         let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
+        let started = self.wall.raw();
         // Without a warm-up the first operation belongs to the window.
-        let begun = (span.warmup_seconds == 0.0).then(|| self.begin(&control));
+        let begun = (span.warmup_seconds == 0.0).then(|| self.begin(&control, span));
         let mut window = thread::scope(|scope| {
             let mut handles: Vec<_> = (0..workers)
                 .zip(used.drain(..))
@@ -135,8 +141,8 @@ impl<T: Target> Timed<'_, T> {
                 })
                 .collect();
             let begin = begun.unwrap_or_else(|| {
-                control.wait(span.warmup_seconds);
-                self.begin(&control)
+                control.wait(self.wall, started, span.warmup_seconds);
+                self.begin(&control, span)
             });
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -144,11 +150,9 @@ impl<T: Target> Timed<'_, T> {
             let (mut samples, mut steadiness) = (Vec::new(), None);
             match span.end {
                 End::Operations(_) => used.extend(handles.drain(..).map(joined)),
-                End::Seconds(seconds) => {
-                    samples = sampled(&control, seconds, &begin.machine, done, |_| false)
-                }
+                End::Seconds(seconds) => samples = self.sampled(&control, seconds, &begin, done, |_| false),
                 End::Steady(seconds_max) => {
-                    samples = sampled(&control, seconds_max, &begin.machine, done, |samples| {
+                    samples = self.sampled(&control, seconds_max, &begin, done, |samples| {
                         let verdict = Steadiness::of(&throughputs(samples));
                         steadiness = Some(verdict);
                         matches!(verdict, Steadiness::Steady { .. })
@@ -159,7 +163,7 @@ impl<T: Target> Timed<'_, T> {
             let window = Window { samples, steadiness, ..self.ended(&begin) };
             used.extend(handles.drain(..).map(joined));
             let answered = self.work();
-            if let Some(first) = used.first_mut() {
+            if let Some(first) = used.first_mut().filter(|_| span.is_row) {
                 self.rest(begin.recording, &mut first.tally.mistakes);
             }
             let servers = ServersCpu::between(begin.work, answered, self.work());
@@ -170,8 +174,8 @@ impl<T: Target> Timed<'_, T> {
         window
     }
 
-    fn begin(&self, control: &Control) -> Begin {
-        let recording = self.order_perf("enable");
+    fn begin(&self, control: &Control, span: Span) -> Begin {
+        let recording = if span.is_row { self.order_perf("enable") } else { Ok(()) };
         let begin = Begin {
             recording,
             machine: Reading::now(),
@@ -217,40 +221,41 @@ impl<T: Target> Timed<'_, T> {
     pub(crate) fn counters(&self) -> Counters {
         self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
+
+    /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
+    /// up to four times a second.
+    fn sampled(
+        &self,
+        control: &Control,
+        seconds: f64,
+        begin: &Begin,
+        done: impl Fn() -> u64,
+        mut is_enough: impl FnMut(&[Sample]) -> bool,
+    ) -> Vec<Sample> {
+        const SAMPLES_LEAST: f64 = 240.0;
+        const INTERVAL_SEC: std::ops::RangeInclusive<f64> = 0.25..=1.0;
+        let interval_sec = (seconds / SAMPLES_LEAST).clamp(*INTERVAL_SEC.start(), *INTERVAL_SEC.end());
+        let (mut samples, mut before, mut done_before) = (Vec::new(), begin.machine.clone(), 0);
+        let mut wall_before = begin.wall;
+        for number in 1.. {
+            // The rest of a window that is no whole interval belongs to the last one.
+            let ends = number as f64 * interval_sec;
+            let is_last = ends + interval_sec > seconds;
+            control.wait(self.wall, begin.wall, if is_last { seconds } else { ends });
+            let (now, wall, done_now) = (Reading::now(), self.wall.raw(), done());
+            let sec = self.wall.delta_as_nanos(wall_before, wall) as f64 / 1e9;
+            let machine = MachineUse { sec, ..now.since(&before) };
+            samples.push(Sample { operations: done_now.saturating_sub(done_before), machine });
+            (before, wall_before, done_before) = (now, wall, done_now);
+            if is_last || control.is_stopped() || is_enough(&samples) {
+                break;
+            }
+        }
+        samples
+    }
 }
 
 /// Operations per second of each part of a window.
 fn throughputs(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.operations as f64 / sample.machine.sec.max(1e-9)).collect()
-}
-
-/// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
-/// up to four times a second. `begin` is what the meters said at the begin.
-fn sampled(
-    control: &Control,
-    seconds: f64,
-    begin: &Reading,
-    done: impl Fn() -> u64,
-    mut is_enough: impl FnMut(&[Sample]) -> bool,
-) -> Vec<Sample> {
-    const SAMPLES_LEAST: f64 = 240.0;
-    const INTERVAL_SEC: std::ops::RangeInclusive<f64> = 0.25..=1.0;
-    let start = Instant::now();
-    let interval_sec = (seconds / SAMPLES_LEAST).clamp(*INTERVAL_SEC.start(), *INTERVAL_SEC.end());
-    let (mut samples, mut before, mut done_before) = (Vec::new(), begin.clone(), 0);
-    for number in 1.. {
-        // The rest of a window that is no whole interval belongs to the last one.
-        let ends = number as f64 * interval_sec;
-        let is_last = ends + interval_sec > seconds;
-        let at = if is_last { seconds } else { ends };
-        control.wait(at - start.elapsed().as_secs_f64());
-        let (now, done_now) = (Reading::now(), done());
-        let (operations, machine) = (done_now.saturating_sub(done_before), now.since(&before));
-        samples.push(Sample { operations, machine });
-        (before, done_before) = (now, done_now);
-        if is_last || control.is_stopped() || is_enough(&samples) {
-            break;
-        }
-    }
-    samples
 }

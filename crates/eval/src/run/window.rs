@@ -2,13 +2,15 @@
 //! latency limit allows, or for saturation.
 
 use crate::error::Error;
-use crate::run::has_not_ended;
+use crate::run::control::Control;
 use crate::run::measurement::Step;
-use crate::run::saturation::{Effort, Saturation, saturate};
+use crate::run::saturation::Saturation;
+use crate::run::search::again_warmup_seconds;
 use crate::run::spaces::Spaces;
 use crate::run::spec::RunSpec;
+use crate::run::steady::WarmedUp;
 use crate::run::timed::{End, Span, Timed, Window};
-use crate::run::worker::{Buffers, Control, Worker};
+use crate::run::worker::{Buffers, Worker};
 use crate::target::Target;
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
@@ -39,14 +41,15 @@ impl Offer {
             None if spec.until_steady => End::Steady(spec.seconds),
             None => End::Seconds(spec.seconds),
         };
-        let span = Span { warmup_seconds: spec.warmup_seconds, end };
+        let span = Span { warmup_seconds: spec.warmup_seconds, end, is_row: true };
         Offer { threads: spec.threads, rate: spec.pace.rate(), span }
     }
 }
 
-/// All windows of a run: the one that its row is made of, the steps to it if there are several, and what a search for
-/// saturation found.
+/// All windows of a run: the one that its row is made of, what a warm-up until the throughput was steady found, the
+/// steps to the last window if there are several, and what a search for saturation found.
 pub(crate) struct Windows {
+    pub(crate) warm_up: Option<WarmedUp>,
     pub(crate) last: Window,
     pub(crate) steps: Vec<Step>,
     pub(crate) saturation: Option<Saturation>,
@@ -54,7 +57,7 @@ pub(crate) struct Windows {
 
 impl From<Window> for Windows {
     fn from(last: Window) -> Self {
-        Windows { last, steps: Vec::new(), saturation: None }
+        Windows { warm_up: None, last, steps: Vec::new(), saturation: None }
     }
 }
 
@@ -65,26 +68,31 @@ impl<T: Target> Arena<'_, T> {
         buffers: &mut Vec<Buffers<T>>,
         progress: &dyn Fn(&str),
     ) -> Result<Windows, Error> {
-        let offer = Offer::of(self.timed.spec);
-        Ok(match self.timed.spec.pace {
+        let warm_up = self.warm_up(buffers, progress)?;
+        let mut offer = Offer::of(self.timed.spec);
+        if warm_up.is_some() {
+            offer.span.warmup_seconds = again_warmup_seconds(offer.span.warmup_seconds);
+        }
+        let windows = match self.timed.spec.pace {
             Pace::Closed | Pace::Rate(_) => self.window(buffers, offer).into(),
             Pace::UntilP99(limit_us) => {
                 let closed = self.window(buffers, offer);
                 let (last, steps) = self.raise_rate(buffers, closed, limit_us, progress);
-                Windows { last, steps, saturation: None }
+                Windows { steps, ..last.into() }
             }
             Pace::Ramp { from, to, steps } => {
                 let rates = Pace::rates(from, to, steps);
                 let offered: Vec<_> = rates.map(|rate| self.offer(buffers, rate, progress)).collect();
                 let steps = offered.iter().map(|(_, step)| *step).collect();
                 let (last, _) = offered.into_iter().next_back().expect("a checked ramp has steps");
-                Windows { last, steps, saturation: None }
+                Windows { steps, ..last.into() }
             }
             Pace::Saturated(threads_max) => {
-                let (last, found) = self.saturate(buffers, threads_max, progress)?;
-                Windows { last, steps: Vec::new(), saturation: Some(found) }
+                let (last, found) = self.saturate(buffers, threads_max, offer.span, progress)?;
+                Windows { saturation: Some(found), ..last.into() }
             }
-        })
+        };
+        Ok(Windows { warm_up, ..windows })
     }
 
     /// A window at a rate.
@@ -130,39 +138,6 @@ impl<T: Target> Arena<'_, T> {
             quota: None,
             buffers,
         }
-    }
-
-    /// Closed loop: searches the number of threads from which on there is no more throughput, with a short window for
-    /// each measurement. Then measures at the peak until the throughput is steady.
-    pub(crate) fn saturate(
-        &self,
-        buffers: &mut Vec<Buffers<T>>,
-        threads_max: u64,
-        progress: &dyn Fn(&str),
-    ) -> Result<(Window, Saturation), Error> {
-        /// Of the longest window at the peak.
-        const SHARE: f64 = 0.05;
-        const SECONDS: std::ops::RangeInclusive<f64> = 0.25..=3.0;
-        /// Of all windows but the first, which warms the target up.
-        const WARMUP_SECONDS_MAX: f64 = 0.5;
-        let end = match self.timed.spec.operations {
-            Some(operations) => End::Operations(operations),
-            None => End::Seconds((self.timed.spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end())),
-        };
-        let mut warmup_seconds = self.timed.spec.warmup_seconds;
-        let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
-            progress(&format!("measuring {threads} threads"));
-            let span = Span { warmup_seconds, end };
-            let window = self.window(buffers, Offer { threads, rate: None, span });
-            warmup_seconds = warmup_seconds.min(WARMUP_SECONDS_MAX);
-            has_not_ended(self.timed.spec, buffers.iter().map(|one| &one.tally.mistakes))?;
-            Ok(window.operations as f64 / window.wall_sec)
-        })?;
-        progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
-        let end = self.timed.spec.operations.map_or(End::Steady(self.timed.spec.seconds), End::Operations);
-        let span = Span { warmup_seconds, end };
-        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, span });
-        Ok((window, found))
     }
 
     /// Open loop: offers growing rates, each for a window, until the 99th percentile exceeds the limit. If the first
@@ -213,7 +188,7 @@ impl<T: Target> Arena<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -221,7 +196,7 @@ mod tests {
     use crate::meters::Meters;
     use crate::run;
     use crate::run::clock::Clock;
-    use crate::run::worker::Mistakes;
+    use crate::run::tally::Mistakes;
     use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
 
@@ -266,16 +241,26 @@ mod tests {
         spec: RunSpec,
         with: impl FnOnce(&Arena<'_, Ticking>, &mut Vec<Buffers<Ticking>>) -> R,
     ) -> R {
-        let spec =
-            RunSpec { keys: 500, operations: Some(4_000), warmup_seconds: 0.0, corpus: "log".into(), ..spec };
+        let spec = RunSpec { operations: Some(4_000), warmup_seconds: 0.0, ..spec };
+        simulated_by(spec, |target: &Ticking| Arc::clone(&target.1), with)
+    }
+
+    /// The same with any target, whose time passes as `now` of it says.
+    pub(crate) fn simulated_by<T: Target, R>(
+        spec: RunSpec,
+        now: impl FnOnce(&T) -> Arc<AtomicU64>,
+        with: impl FnOnce(&Arena<'_, T>, &mut Vec<Buffers<T>>) -> R,
+    ) -> R {
+        let spec = RunSpec { keys: 500, corpus: "log".into(), ..spec };
         let spaces = run::spaces::spaces(&spec).unwrap();
         let perf = run::perf_control(&spec).unwrap();
-        let target = Ticking::open(&run::spaces::config(&spec, &spaces[0])).unwrap();
-        let clock = Clock::simulated(Arc::clone(&target.1));
-        let mut mistakes = crate::run::worker::Mistakes::default();
+        let target = T::open(&run::spaces::config(&spec, &spaces[0])).unwrap();
+        let clock = Clock::simulated(now(&target));
+        let mut mistakes = Mistakes::default();
         run::every_key::load(&target, &spaces[0].measured, 1, spec.workload.load, &mut mistakes);
         let law = KeyLaw::new(spec.distribution, spec.keys);
-        let mut buffers = vec![Buffers::new(spec.multi_get, 16, spec.value_bytes.max as usize, 100)];
+        let buffers = || Buffers::new(spec.multi_get, 16, spec.value_bytes.max as usize, 100);
+        let mut buffers = (0..spec.threads_max()).map(|_| buffers()).collect();
         let answer = with(
             &Arena {
                 timed: Timed {

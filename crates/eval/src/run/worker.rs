@@ -6,78 +6,18 @@
 //! before and right after the call. Making keys and comparing answers lie outside.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::data::keys::{KeyList, emptied};
 use crate::data::oracle::{Forecast, Oracle, Word};
-use crate::run::clock::{Clock, SPUN_NS_MAX};
-use crate::target::{Batch, Gone, Records, Target, TargetError, Work};
+use crate::run::arrivals::Arrivals;
+use crate::run::clock::Clock;
+use crate::run::control::{Control, Phase};
+use crate::run::tally::Tally;
+use crate::target::{Batch, Records, Target};
 use crate::workload::distribution::Chooser;
 use crate::workload::mix::{Mix, Operation, WHOLE};
 use crate::workload::scan::ScanLengths;
-
-/// The current command for the workers of a run, which the thread gives that made it. A worker stops all if the store
-/// has ended.
-#[derive(Debug)]
-pub(crate) struct Control {
-    phase: AtomicU8,
-    commander: Thread,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    WarmUp = 0,
-    Measure = 1,
-    Stop = 2,
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
-    }
-}
-
-impl Control {
-    /// Nothing follows after the stop.
-    pub(crate) fn enter(&self, phase: Phase) {
-        self.phase.fetch_max(phase as u8, Ordering::Release);
-    }
-
-    /// Lets a part of the run take its time. The thread that commands calls it, and comes back early if a worker has
-    /// stopped all.
-    pub(crate) fn wait(&self, seconds: f64) {
-        let (began, length) = (Instant::now(), Duration::from_secs_f64(seconds.max(0.0)));
-        while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero())
-            && !self.is_stopped()
-        {
-            std::thread::park_timeout(left);
-        }
-    }
-
-    /// Whether a worker has stopped all, or the window is over.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.phase() == Phase::Stop
-    }
-
-    #[cold]
-    pub(crate) fn stop(&self) {
-        self.enter(Phase::Stop);
-        self.commander.unpark();
-    }
-
-    #[inline]
-    pub(crate) fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::WarmUp,
-            1 => Phase::Measure,
-            _ => Phase::Stop,
-        }
-    }
-}
 
 /// The operations of one worker in the timed window so far, for others to read while it works. Its bytes share a cache
 /// line with nothing that others write.
@@ -96,78 +36,6 @@ impl Progress {
 
     pub(crate) fn operations(&self) -> u64 {
         self.0.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Answers that were wrong.
-#[derive(Debug, Default)]
-pub(crate) struct Mistakes {
-    pub(crate) count: u64,
-    pub(crate) first: Option<String>,
-    /// The reason why the store answers no more.
-    pub(crate) gone: Option<String>,
-}
-
-impl Mistakes {
-    #[cold]
-    pub(crate) fn add(&mut self, what: impl FnOnce() -> String) {
-        self.count += 1;
-        self.first.get_or_insert_with(what);
-    }
-
-    /// Adds a call that failed.
-    #[cold]
-    pub(crate) fn fail(&mut self, call: &str, index: u64, error: &TargetError) {
-        self.fail_of(call, || format!("key number {index}"), error);
-    }
-
-    /// The same for a key in words.
-    #[cold]
-    pub(crate) fn fail_of(&mut self, call: &str, key: impl FnOnce() -> String, error: &TargetError) {
-        self.add(|| format!("{call} of {} failed: {error}", key()));
-        if let Some(Gone(reason)) = error.downcast_ref() {
-            self.gone.get_or_insert_with(|| reason.clone());
-        }
-    }
-
-    pub(crate) fn merge(&mut self, other: Mistakes) {
-        self.count += other.count;
-        self.first = self.first.take().or(other.first);
-        self.gone = self.gone.take().or(other.gone);
-    }
-}
-
-/// The counts of one worker.
-#[derive(Debug)]
-pub(crate) struct Tally {
-    pub(crate) operations: u64,
-    pub(crate) read_ns: Histogram<u64>,
-    pub(crate) write_ns: Histogram<u64>,
-    pub(crate) mistakes: Mistakes,
-}
-
-/// One minute: longer latencies are recorded as this.
-const LATENCY_NS_MAX: u64 = 60_000_000_000;
-
-impl Tally {
-    fn new() -> Self {
-        let histogram =
-            || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are constants in order");
-        Tally { operations: 0, read_ns: histogram(), write_ns: histogram(), mistakes: Mistakes::default() }
-    }
-
-    /// Begins the timed window: mistakes so far stay counted.
-    pub(crate) fn restart(&mut self) {
-        self.operations = 0;
-        self.read_ns.reset();
-        self.write_ns.reset();
-    }
-
-    /// Adds the operations and latencies of another worker, not its mistakes.
-    pub(crate) fn add(&mut self, other: &Tally) {
-        self.operations += other.operations;
-        self.read_ns.add(&other.read_ns).expect("all histograms have the same bounds");
-        self.write_ns.add(&other.write_ns).expect("all histograms have the same bounds");
     }
 }
 
@@ -663,81 +531,4 @@ impl<'a, T: Target> Worker<'a, T> {
 pub(crate) fn wrong_answer(call: &str, index: u64, found: bool) -> String {
     let what = if found { "answered bytes that were not written" } else { "did not find a key that exists" };
     format!("{call} of key number {index} {what}")
-}
-
-/// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a
-/// stall is charged to every operation that would have come meanwhile.
-struct Arrivals {
-    timer: Timer,
-    interval_ns: f64,
-    next_ns: f64,
-}
-
-impl Arrivals {
-    fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
-        Some(Arrivals { interval_ns: interval_ns?, next_ns: 0.0, timer: Timer::new(clock?, work) })
-    }
-
-    /// Waits for the next arrival and returns its time.
-    fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> u64 {
-        self.next_ns -= self.interval_ns * (1.0 - chooser.unit()).ln();
-        self.timer.wait_until(self.next_ns, control)
-    }
-}
-
-/// Waits for moments.
-pub(crate) struct Timer {
-    clock: Clock,
-    spun_ns_max: u64,
-    start: u64,
-}
-
-impl Timer {
-    /// Starts now. Threads that spin would take the processors from servers, which may be on this machine.
-    pub(crate) fn new(clock: &Clock, work: Work) -> Self {
-        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
-        Timer { clock: clock.clone(), spun_ns_max, start: clock.raw() }
-    }
-
-    /// Waits until so many nanoseconds have passed since the start, and returns that time of the clock.
-    pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> u64 {
-        loop {
-            let now = self.clock.raw();
-            let elapsed = self.clock.delta_as_nanos(self.start, now);
-            if elapsed as f64 >= at_ns {
-                // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
-                let late_ns = elapsed - at_ns as u64;
-                let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
-                return now - (late_ns as f64 * per_ns) as u64;
-            }
-            if control.phase() == Phase::Stop {
-                return now;
-            }
-            self.clock.pause((at_ns - elapsed as f64) as u64, self.spun_ns_max);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-
-    /// A thread that spins comes back from each pause at once.
-    #[test]
-    fn a_client_of_servers_sleeps_where_another_would_spin() {
-        const WAIT_NS: u64 = SPUN_NS_MAX / 2;
-        let shortest_pause_ns = |work| {
-            let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
-            let pause_ns = |_| {
-                let start = Instant::now();
-                arrivals.timer.clock.pause(WAIT_NS, arrivals.timer.spun_ns_max);
-                start.elapsed().as_nanos() as u64
-            };
-            (0..10).map(pause_ns).min().unwrap()
-        };
-        assert!(shortest_pause_ns(Work::Here) < WAIT_NS);
-        assert!(shortest_pause_ns(Work::Servers(None)) >= WAIT_NS);
-    }
 }

@@ -81,6 +81,7 @@ pub(crate) mod tests {
             cpus: vec![],
             instances: 1,
             pace: usual.pace,
+            warmup_seconds_max: None,
             until_steady: false,
             perf_control: None,
             latency: true,

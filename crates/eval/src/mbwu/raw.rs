@@ -1,0 +1,109 @@
+//! A raw load on the medium, and how much of each resource the work took beside it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::bench::confine::disk_of;
+use crate::bench::process::Launcher;
+use crate::error::Error;
+use crate::inputs::Number;
+use crate::mbwu::evaluation::Round;
+use crate::mbwu::limit::Shares;
+use crate::mbwu::sheets::Work;
+use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
+use crate::meters::machine::MachineUse;
+use crate::run::spec::RunSpec;
+use crate::statistics::Mean;
+use crate::workload::mix::Mix;
+
+/// What a medium did under a raw load, beside what it did under the work.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Raw {
+    /// Reads of this many bytes, and how many of them the medium can do.
+    pub reads: Option<(usize, Ceiling)>,
+    /// The same of writes.
+    pub writes: Option<(usize, Ceiling)>,
+}
+
+/// The requests of the work to its disk, of all rounds: reads and writes, each with their number per second and mean
+/// bytes.
+fn requests(folder: &Path, rounds: &[Round]) -> Option<[(f64, f64); 2]> {
+    let disk = disk_of(folder).ok()?;
+    let mut sums = [(0.0, 0.0); 2];
+    let mut sec = 0.0;
+    for machine in rounds.iter().map(|round| &round.measurement.machine) {
+        let used = machine.disks.as_ref()?.get(&disk)?;
+        sec += machine.sec;
+        for (sum, (number, bytes)) in
+            sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
+        {
+            sum.0 += number as f64;
+            sum.1 += bytes as f64;
+        }
+    }
+    Some(sums.map(|(number, bytes)| (number / sec, bytes / number.max(1.0))))
+}
+
+/// Below this, a disk is not at work.
+const REQUESTS_PER_SEC_MIN: f64 = 1.0;
+
+/// Raw loads of reads and of writes with as many bytes as the work's requests had.
+pub(crate) fn measure_raw(
+    folder: &Path,
+    asked: &RunSpec,
+    rounds: &[Round],
+    threads: u64,
+    launcher: &Launcher,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Raw, Error> {
+    const FILE_BYTES: u64 = 256 << 20;
+    const SECONDS: f64 = 5.0;
+    const BLOCK: usize = 4096;
+    const BLOCK_MAX: usize = 1 << 20;
+    let found = requests(folder, rounds).unwrap_or_default();
+    let mut load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
+        if per_sec < REQUESTS_PER_SEC_MIN {
+            return Ok(None);
+        }
+        let block_bytes = ((mean_bytes / BLOCK as f64).round() as usize * BLOCK).clamp(BLOCK, BLOCK_MAX);
+        let spec = CeilingSpec {
+            path: folder.join(format!("ziptier-raw-{}", std::process::id())),
+            file_bytes: FILE_BYTES,
+            mix: Mix::percent(read, 100 - read),
+            order: Order::Random,
+            block_bytes,
+            threads,
+            seconds: SECONDS,
+            overwrites: false,
+        };
+        Ok(Some((block_bytes, launcher.ceiling(&spec, asked, progress)?)))
+    };
+    Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
+}
+
+/// How much of each resource was in use. `link` is what the network can carry.
+pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: Option<&Raw>) -> Shares {
+    let machines = || rounds.iter().map(|round| &round.measurement.machine);
+    let mean = |of: &dyn Fn(&MachineUse) -> Option<f64>| {
+        let all: Option<Vec<f64>> = machines().map(of).collect();
+        Some(Mean::of(&all?)?.mean)
+    };
+    let cpus = &work.cpus();
+    let processors = mean(&|machine| {
+        let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
+        Some(machine.busy_cores(cpus)? / there.max(1) as f64)
+    });
+    let network =
+        link.and_then(|link| mean(&|machine| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
+    let medium = work.folder.as_deref().zip(raw).and_then(|(folder, raw)| {
+        let found = requests(folder, rounds)?;
+        let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
+            raw.map_or(0.0, |(_, ceiling)| per_sec / ceiling.operations_per_sec.max(1e-9))
+        };
+        let [reads, writes] = [share(found[0], raw.reads), share(found[1], raw.writes)];
+        // Limits of a control group are apart for reads and writes; a disk's own time is shared by them.
+        Some(if work.limits().is_none() { reads + writes } else { reads.max(writes) })
+    });
+    Shares { medium, processors, network }
+}

@@ -1,0 +1,83 @@
+//! The moments at which an open loop offers its operations.
+
+use crate::run::clock::{Clock, SPUN_NS_MAX};
+use crate::run::control::{Control, Phase};
+use crate::target::Work;
+use crate::workload::distribution::Chooser;
+
+/// Arrivals of an open loop: a Poisson process that does not wait for answers. Latency counts from the arrival, so a
+/// stall is charged to every operation that would have come meanwhile.
+pub(crate) struct Arrivals {
+    timer: Timer,
+    interval_ns: f64,
+    next_ns: f64,
+}
+
+impl Arrivals {
+    pub(crate) fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
+        Some(Arrivals { interval_ns: interval_ns?, next_ns: 0.0, timer: Timer::new(clock?, work) })
+    }
+
+    /// Waits for the next arrival and returns its time.
+    pub(crate) fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> u64 {
+        self.next_ns -= self.interval_ns * (1.0 - chooser.unit()).ln();
+        self.timer.wait_until(self.next_ns, control)
+    }
+}
+
+/// Waits for moments.
+pub(crate) struct Timer {
+    clock: Clock,
+    spun_ns_max: u64,
+    start: u64,
+}
+
+impl Timer {
+    /// Starts now. Threads that spin would take the processors from servers, which may be on this machine.
+    pub(crate) fn new(clock: &Clock, work: Work) -> Self {
+        let spun_ns_max = if work == Work::Here { SPUN_NS_MAX } else { 0 };
+        Timer { clock: clock.clone(), spun_ns_max, start: clock.raw() }
+    }
+
+    /// Waits until so many nanoseconds have passed since the start, and returns that time of the clock.
+    pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> u64 {
+        loop {
+            let now = self.clock.raw();
+            let elapsed = self.clock.delta_as_nanos(self.start, now);
+            if elapsed as f64 >= at_ns {
+                // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
+                let late_ns = elapsed - at_ns as u64;
+                let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
+                return now - (late_ns as f64 * per_ns) as u64;
+            }
+            if control.phase() == Phase::Stop {
+                return now;
+            }
+            self.clock.pause((at_ns - elapsed as f64) as u64, self.spun_ns_max);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A thread that spins comes back from each pause at once.
+    #[test]
+    fn a_client_of_servers_sleeps_where_another_would_spin() {
+        const WAIT_NS: u64 = SPUN_NS_MAX / 2;
+        let shortest_pause_ns = |work| {
+            let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
+            let pause_ns = |_| {
+                let start = Instant::now();
+                arrivals.timer.clock.pause(WAIT_NS, arrivals.timer.spun_ns_max);
+                start.elapsed().as_nanos() as u64
+            };
+            (0..10).map(pause_ns).min().unwrap()
+        };
+        assert!(shortest_pause_ns(Work::Here) < WAIT_NS);
+        assert!(shortest_pause_ns(Work::Servers(None)) >= WAIT_NS);
+    }
+}

@@ -1,0 +1,66 @@
+//! What the workers of a window are told to do, and by whom.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread::Thread;
+
+use crate::run::clock::Clock;
+
+/// The current command for the workers of a run, which the thread gives that made it. A worker stops all if the store
+/// has ended.
+#[derive(Debug)]
+pub(crate) struct Control {
+    phase: AtomicU8,
+    commander: Thread,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    WarmUp = 0,
+    Measure = 1,
+    Stop = 2,
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
+    }
+}
+
+impl Control {
+    /// Nothing follows after the stop.
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::Release);
+    }
+
+    /// Lets a part of the run take its time: waits until so many seconds have passed since `start`, a reading of the
+    /// clock. The thread that commands calls it, and comes back early if a worker has stopped all.
+    pub(crate) fn wait(&self, clock: &Clock, start: u64, seconds: f64) {
+        loop {
+            let left_ns = seconds.max(0.0) * 1e9 - clock.delta_as_nanos(start, clock.raw()) as f64;
+            if left_ns < 1.0 || self.is_stopped() {
+                return;
+            }
+            clock.park(left_ns as u64);
+        }
+    }
+
+    /// Whether a worker has stopped all, or the window is over.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.phase() == Phase::Stop
+    }
+
+    #[cold]
+    pub(crate) fn stop(&self) {
+        self.enter(Phase::Stop);
+        self.commander.unpark();
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::WarmUp,
+            1 => Phase::Measure,
+            _ => Phase::Stop,
+        }
+    }
+}

@@ -11,17 +11,17 @@ use tikv_jemalloc_sys as jemalloc;
 use tikv_jemalloc_sys::MALLOCX_ZERO;
 use ziptier_alloc::size_class::class_bytes;
 
-use crate::sizes::SMALL_CLASSES;
+use crate::sizes::KEPT_CLASSES;
 
 /// The most blocks and bytes of one class.
 const BLOCKS_MAX: usize = 16;
-const BYTES_MAX: u64 = 16 << 10;
+const BYTES_MAX: u64 = 64 << 10;
 
 /// Blocks that a class may have.
-static CAPACITIES: [u8; SMALL_CLASSES] = {
-    let mut capacities = [BLOCKS_MAX as u8; SMALL_CLASSES];
+static CAPACITIES: [u8; KEPT_CLASSES] = {
+    let mut capacities = [BLOCKS_MAX as u8; KEPT_CLASSES];
     let mut class = 0;
-    while class < SMALL_CLASSES {
+    while class < KEPT_CLASSES {
         let fits = BYTES_MAX / class_bytes(class);
         if fits < BLOCKS_MAX as u64 {
             capacities[class] = fits as u8;
@@ -31,10 +31,10 @@ static CAPACITIES: [u8; SMALL_CLASSES] = {
     capacities
 };
 
-/// A magazine for each class of small blocks. All zeros is empty.
+/// A magazine for each class that [`crate::sizes`] stores. All zeros is empty.
 pub(crate) struct Magazines {
-    lens: [u8; SMALL_CLASSES],
-    blocks: [[*mut c_void; BLOCKS_MAX]; SMALL_CLASSES],
+    lens: [u8; KEPT_CLASSES],
+    blocks: [[*mut c_void; BLOCKS_MAX]; KEPT_CLASSES],
 }
 
 impl Magazines {

@@ -1,13 +1,13 @@
-//! The size of each small block, by the page of addresses where the block begins.
+//! The size of each block that is not huge, by the page of addresses where the block begins.
 //!
 //! Redis asks for the usable size of each block twice, when it allocates the block and when it frees it. jemalloc's
 //! answer takes 45 instructions and touches what describes the extent. Here a byte per page of 4 KiB has the class, and
 //! the answer takes ten instructions. All blocks that begin in one page have the same class, because jemalloc cuts a
-//! slab into blocks of one size.
+//! slab into blocks of one size, and gives a larger block pages of its own.
 //!
 //! Whoever hands out a block stores its class first ([`set`]). So the byte of a page is right while a block that begins
 //! there is live: a page gets blocks of another class only after the last block of the old class was freed. The bytes
-//! of large blocks are 0, and jemalloc answers for them.
+//! of blocks above [`KEPT_MAX`] are 0, and jemalloc answers for them.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicPtr, AtomicU8};
 use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::size_class::{class, class_bytes};
 
-/// The largest size of a small block, for jemalloc with pages of 4 KiB.
-pub(crate) const SMALL_MAX: usize = 14336;
-/// Classes of small blocks.
-pub(crate) const SMALL_CLASSES: usize = class(SMALL_MAX as u64) + 1;
+/// The largest size of a block whose class is stored: that of jemalloc's own caches.
+const KEPT_MAX: usize = 32768;
+/// Classes that are stored.
+pub(crate) const KEPT_CLASSES: usize = class(KEPT_MAX as u64) + 1;
 
 const PAGE_BITS: u32 = 12;
 /// A leaf has the pages of 1 GiB of addresses.
@@ -34,8 +34,8 @@ type Leaf = [AtomicU8; LEAF_PAGES];
 static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(null_mut()) }; LEAVES];
 
 /// One more than the class of a size, by eighths of the size.
-static CLASS_OF: [u8; SMALL_MAX / 8 + 1] = {
-    let mut classes = [0; SMALL_MAX / 8 + 1];
+static CLASS_OF: [u8; KEPT_MAX / 8 + 1] = {
+    let mut classes = [0; KEPT_MAX / 8 + 1];
     let mut eighth = 0;
     while eighth < classes.len() {
         classes[eighth] = class(8 * eighth as u64) as u8 + 1;
@@ -45,20 +45,20 @@ static CLASS_OF: [u8; SMALL_MAX / 8 + 1] = {
 };
 
 /// The size of each class, behind one for no class.
-static BYTES_OF: [u16; SMALL_CLASSES + 1] = {
-    let mut bytes = [0; SMALL_CLASSES + 1];
+static BYTES_OF: [u16; KEPT_CLASSES + 1] = {
+    let mut bytes = [0; KEPT_CLASSES + 1];
     let mut class = 0;
-    while class < SMALL_CLASSES {
+    while class < KEPT_CLASSES {
         bytes[class + 1] = class_bytes(class) as u16;
         class += 1;
     }
     bytes
 };
 
-/// One more than the class of a small size; 0 for a large one.
+/// One more than the class of a size; 0 for a size above [`KEPT_MAX`].
 #[inline(always)]
 pub(crate) fn class_of_size(bytes: usize) -> u8 {
-    if bytes <= SMALL_MAX { CLASS_OF[bytes.div_ceil(8)] } else { 0 }
+    if bytes <= KEPT_MAX { CLASS_OF[bytes.div_ceil(8)] } else { 0 }
 }
 
 /// Stores the class of a new block of `bytes` bytes, at the usual alignment.
@@ -94,7 +94,7 @@ fn store(block: *mut c_void, class: u8) {
     unsafe { (&(*leaf))[address >> PAGE_BITS & (LEAF_PAGES - 1)].store(class, Relaxed) };
 }
 
-/// One more than the class of a live block; 0 if it is large or unknown.
+/// One more than the class of a live block; 0 if that is not stored.
 #[inline(always)]
 pub(crate) fn class_of(block: *const c_void) -> u8 {
     let address = block as usize;

@@ -46,8 +46,12 @@ unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, flags: c_int) -> usize {
-    // SAFETY: it is the caller's.
-    unsafe { jemalloc::xallocx(block, bytes, extra, flags) }
+    // SAFETY: it is the caller's. The block stays where it is.
+    unsafe {
+        let usable = jemalloc::xallocx(block, bytes, extra, flags);
+        sizes::set(block, usable);
+        usable
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -107,7 +107,16 @@ fn allocate(random: &mut fastrand::Rng) -> Block {
 }
 
 fn resize(random: &mut fastrand::Rng, block: Block) -> Block {
+    type InPlace = unsafe extern "C" fn(usize, usize, usize, i32) -> usize;
     let bytes = size(random).max(1);
+    if random.u8(..4) == 0 && block.bytes > 0 {
+        // SAFETY: the block is live and this thread's. The function has the type of jemalloc's manual.
+        let usable =
+            unsafe { transmute::<*mut c_void, InPlace>(function(c"xallocx"))(block.address, bytes, 0, 0) };
+        let kept = usable.min(bytes);
+        block.check(kept);
+        return Block::new(block.address, kept, block.mark.wrapping_add(1));
+    }
     // SAFETY: the block is live and this thread's.
     let address = unsafe { libc::realloc(block.address as *mut c_void, bytes) as usize };
     let moved = Block { address, ..block };

@@ -49,7 +49,7 @@ impl Block {
 
 /// 0 bytes to 256 KiB, most of them small.
 fn size(random: &mut fastrand::Rng) -> usize {
-    let most = if random.u8(..) == 0 { 18 } else { 11 };
+    let most = if random.u8(..32) == 0 { 18 } else { 11 };
     let bits = random.u32(3..=most);
     random.usize(..1 << bits)
 }

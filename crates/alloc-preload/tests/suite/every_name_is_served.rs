@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::mem::transmute;
 use std::process::Command;
 
-use crate::support::{function, in_child, library, mallctl, malloc, usable, with_library};
+use crate::support::{free, function, in_child, library, mallctl, malloc, usable, with_library};
 
 const NAMES: [&CStr; 54] = [
     c"malloc",
@@ -132,6 +132,23 @@ fn by_ratio() {
 #[test]
 fn with_everything_in_far_memory() {
     in_child("every_name_is_served::with_everything_in_far_memory", "policy=only-far", calls);
+}
+
+fn shrinks() {
+    type InPlace = unsafe extern "C" fn(usize, usize, usize, i32) -> usize;
+    let block = malloc(28_000);
+    // SAFETY: the block is live. The function has the type of jemalloc's manual.
+    let told = unsafe { transmute::<*mut c_void, InPlace>(function(c"xallocx"))(block, 20_000, 0, 0) };
+    assert!((20_000..28_000).contains(&told), "{told}");
+    assert_eq!(usable(block), told);
+    free(block);
+}
+
+#[test]
+fn and_tells_the_size_of_a_block_that_shrank_in_place() {
+    let name = "every_name_is_served::and_tells_the_size_of_a_block_that_shrank_in_place";
+    in_child(name, "policy=only-dram", shrinks);
+    in_child(name, "policy=only-far", shrinks);
 }
 
 /// `operator new` calls the handler, throws after it, and does not throw where it must not.

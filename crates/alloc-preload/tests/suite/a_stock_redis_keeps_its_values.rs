@@ -65,6 +65,14 @@ impl Redis {
         self.process.id()
     }
 
+    /// Sends a signal to the only child.
+    fn signal_child(&self, signal: i32) {
+        let pid = self.pid();
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        // SAFETY: the call takes numbers. The child is this server's, which has not waited for it.
+        assert_eq!(unsafe { libc::kill(children.trim().parse().unwrap(), signal) }, 0);
+    }
+
     /// What the library tells of DRAM and of far memory.
     fn live_bytes(&self) -> [f64; 2] {
         page_of(self.pid()).told.media.each_ref().map(|medium| medium.live_bytes.load(Relaxed) as f64)
@@ -176,15 +184,17 @@ fn beside_two_others_with_other_ratios_and_budgets() {
 fn in_snapshots() {
     const KEYS: usize = 20_000;
     let folder = tempfile::tempdir().unwrap();
-    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &["--rdb-key-save-delay", "50"])
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &["--rdb-key-save-delay", "100"])
     else {
         return;
     };
     redis.set_all(KEYS, |key| value(key, 1));
     redis.ask(&["BGSAVE"]);
-    // While the child saves, in place and anew.
+    // The child waits while all values are overwritten, in place and anew.
+    redis.signal_child(libc::SIGSTOP);
     redis.set_all(KEYS, |key| value(key, 2));
     assert_eq!(redis.info("persistence", "rdb_bgsave_in_progress"), 1, "the snapshot was ready too soon");
+    redis.signal_child(libc::SIGCONT);
     until("the snapshot is saved", || redis.info("persistence", "rdb_bgsave_in_progress") == 0);
     assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
     drop(redis);

@@ -13,7 +13,7 @@ fn twitter(requests: u64) -> String {
         let number = at * at % 101;
         let key = format!("ns:u:{number:0width$}", width = 10 + number as usize % 40);
         let operation = if at / 101 == 0 || at % 10 == 0 { "set" } else { "get" };
-        let (bytes, lifetime) = (20 + number * 7, if operation == "set" { 3_600 } else { 0 });
+        let (bytes, lifetime) = (200 + number * 70, if operation == "set" { 3_600 } else { 0 });
         writeln!(text, "{},{key},{},{bytes},{},{operation},{lifetime}", at / 500, key.len(), at % 7).unwrap();
     }
     text

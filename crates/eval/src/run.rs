@@ -172,6 +172,8 @@ impl<'a, T: Target> Run<'a, T> {
         configs: impl Iterator<Item = Config>,
     ) -> Result<Self, Error> {
         let empty = meters.memory();
+        // A server that still loads what it kept is waited for.
+        progress("opening");
         let targets = (0..)
             .zip(configs)
             .map(|(instance, config)| T::open(&Config { instance, ..config }))

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::run::has_not_ended;
 use crate::run::saturation::{Effort, Saturation, saturate};
 use crate::run::steady::{Steadiness, WarmedUp};
-use crate::run::timed::{End, Span, Window};
+use crate::run::timed::{End, Span, Window, whole_tenths};
 use crate::run::window::{Arena, Offer};
 use crate::run::worker::Buffers;
 use crate::target::Target;
@@ -60,11 +60,14 @@ impl<T: Target> Arena<'_, T> {
     ) -> Result<(Window, Saturation), Error> {
         /// Of the longest window at the peak.
         const SHARE: f64 = 0.05;
-        const SECONDS: std::ops::RangeInclusive<f64> = 0.25..=3.0;
+        const SECONDS: std::ops::RangeInclusive<f64> = 0.3..=3.0;
         let spec = self.timed.spec;
         let end = match spec.operations {
             Some(operations) => End::Operations(operations),
-            None => End::Seconds((spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end())),
+            None => {
+                let seconds = (spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end());
+                End::Seconds(whole_tenths(seconds))
+            }
         };
         let mut warmup_seconds = row.warmup_seconds;
         let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {

@@ -223,7 +223,7 @@ impl<T: Target> Timed<'_, T> {
     }
 
     /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
-    /// up to four times a second.
+    /// up to five times a second.
     fn sampled(
         &self,
         control: &Control,
@@ -233,8 +233,7 @@ impl<T: Target> Timed<'_, T> {
         mut is_enough: impl FnMut(&[Sample]) -> bool,
     ) -> Vec<Sample> {
         const SAMPLES_LEAST: f64 = 240.0;
-        const INTERVAL_SEC: std::ops::RangeInclusive<f64> = 0.25..=1.0;
-        let interval_sec = (seconds / SAMPLES_LEAST).clamp(*INTERVAL_SEC.start(), *INTERVAL_SEC.end());
+        let interval_sec = whole_tenths(seconds / SAMPLES_LEAST).clamp(0.2, 1.0);
         let (mut samples, mut before, mut done_before) = (Vec::new(), begin.machine.clone(), 0);
         let mut wall_before = begin.wall;
         for number in 1.. {
@@ -255,7 +254,28 @@ impl<T: Target> Timed<'_, T> {
     }
 }
 
+/// Seconds, made longer up to whole tenths. Linux lets a process with limits to its processors or its disk work in
+/// slices of a tenth of a second, or of whole parts of it. An interval that cuts slices apart holds now two of them and
+/// now three, and the throughput of a steady target seems to jump by a third.
+pub(crate) fn whole_tenths(seconds: f64) -> f64 {
+    (seconds * 10.0 - 1e-6).ceil().max(1.0) / 10.0
+}
+
 /// Operations per second of each part of a window.
 fn throughputs(samples: &[Sample]) -> Vec<f64> {
     samples.iter().map(|sample| sample.operations as f64 / sample.machine.sec.max(1e-9)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_and_intervals_cut_no_tenth_of_a_second_apart() {
+        let made_of =
+            [(0.0, 1), (0.1, 1), (0.125, 2), (0.2, 2), (0.25, 3), (0.3, 3), (0.6, 6), (1.0, 10), (1.46, 15)];
+        for (seconds, tenths) in made_of {
+            assert_eq!((whole_tenths(seconds) * 10.0).round() as i32, tenths, "{seconds}");
+        }
+    }
 }

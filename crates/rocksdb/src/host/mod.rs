@@ -29,7 +29,7 @@ pub use answers::{Pinned, Scan, Values};
 pub use batch::WriteBatch;
 pub use database::{BlockCache, Database, Table, WriteLog};
 pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
-pub use memory::Memory;
+pub use memory::{Memory, return_freed_memory};
 
 use std::path::PathBuf;
 

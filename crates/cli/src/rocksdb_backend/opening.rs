@@ -149,3 +149,51 @@ fn check(dir: &Path) -> Result<(), Error> {
         Err(error) => Err(format!("could not read {}: {error}", dir.display()).into()),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use ziptier_rocksdb::host::LIBRARY_VARIABLE;
+
+    use super::*;
+
+    /// Bytes that this process has asked the system to read.
+    fn read_bytes() -> u64 {
+        let told = std::fs::read_to_string("/proc/self/io").unwrap();
+        let first = told.lines().next().unwrap();
+        first.strip_prefix("rchar: ").unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn an_index_that_is_larger_than_a_part_of_the_cache_is_read_once() {
+        let path = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
+        let library = match Library::load(path.as_deref()) {
+            Ok(library) => library,
+            Err(error) => {
+                return ziptier_testing::not_run("rocksdb", &format!("{error}; run make setup-rocksdb"));
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let backend = RocksDbBackend::open(Options {
+            library,
+            dir: folder.path().join("databases"),
+            durability: Durability::No,
+            compression: Compression::named("builtin-none").unwrap(),
+            limit_bytes: Some(32 << 20),
+            open_files: 1_000,
+        })
+        .unwrap();
+        // Long keys make an index of two megabytes for a file of 30.
+        let key = |number: u32| format!("{number:0250}");
+        for number in 0..8_000 {
+            backend.database.put(key(number).as_bytes(), &[number as u8; 4_000]).unwrap();
+        }
+        backend.database.compact().unwrap();
+        let before = read_bytes();
+        for _ in 0..100 {
+            assert!(backend.database.get(key(4_000).as_bytes(), &mut Vec::new()).unwrap());
+        }
+        let read = read_bytes() - before;
+        assert!(read < 4 << 20, "100 reads of a record read {read} bytes");
+    }
+}

@@ -1,6 +1,6 @@
 //! One open database.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,10 @@ unsafe impl Send for Database {}
 // SAFETY: as above.
 unsafe impl Sync for Database {}
 
+/// An index in blocks, as `rocksdb/c.h` numbers it. RocksDB cuts a cache into shards, of half a megabyte in a small
+/// one. An index in one piece may be larger than a shard, and would then be read and unpacked again by each get.
+const TWO_LEVEL_INDEX: c_int = 2;
+
 fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
     // SAFETY: the object that is made is ours, and the options keep a copy of what is in it, and shares of the memory.
     unsafe {
@@ -87,6 +91,7 @@ fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
             BlockCache::Shared(memory) => {
                 (functions.table_set_cache)(object, memory.cache());
                 (functions.table_set_cache_indexes)(object, 1);
+                (functions.table_set_index_type)(object, TWO_LEVEL_INDEX);
                 (functions.options_set_buffers)(options, memory.buffers());
             }
         }

@@ -56,6 +56,7 @@ functions! {
     table_set_no_block_cache = "rocksdb_block_based_options_set_no_block_cache": fn(*mut Table, c_uchar);
     table_set_cache = "rocksdb_block_based_options_set_block_cache": fn(*mut Table, *mut Cache);
     table_set_cache_indexes = "rocksdb_block_based_options_set_cache_index_and_filter_blocks": fn(*mut Table, c_uchar);
+    table_set_index_type = "rocksdb_block_based_options_set_index_type": fn(*mut Table, c_int);
     cache_create = "rocksdb_cache_create_lru": fn(usize) -> *mut Cache;
     cache_destroy = "rocksdb_cache_destroy": fn(*mut Cache);
     cache_set_capacity = "rocksdb_cache_set_capacity": fn(*mut Cache, usize);

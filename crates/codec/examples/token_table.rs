@@ -5,8 +5,7 @@
 //! ```
 //!
 //! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures
-//! on the second. Values are coded in groups of eight, densely and fast, and alone, fast. All times are CPU time of
-//! this thread; bytes are coded bytes, checks included.
+//! on the second. All times are CPU time of this thread; bytes are coded bytes, checks included.
 
 mod measuring;
 
@@ -41,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!(
-        "{:12} {:4} {:>4} {:>6} {:>6} {:>7} {:>7} {:>8} {:>8} {:>6} {:>8} {:>7} {:>7} {:>7}",
+        "{:12} {:4} {:>4} {:>6} {:>6} {:>7} {:>7} {:>8} {:>6} {:>8} {:>7} {:>7} {:>7}",
         "file",
         "from",
         "bits",
@@ -50,7 +49,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "no chk",
         "MB/s",
         "fast",
-        "alone",
         "ratio",
         "ns/value",
         "ns len",
@@ -107,20 +105,6 @@ fn measure(
         });
     });
 
-    let alone = best(RUNS, || {
-        fast_coded.clear();
-        fast_ends.clear();
-        values.iter().for_each(|value| {
-            dictionary.encode_group_with(
-                &mut encoder,
-                Effort::Fast,
-                &[value],
-                &mut fast_coded,
-                &mut fast_ends,
-            );
-        });
-    });
-
     // Values in random order, as a store reads them.
     let starts: Vec<u32> = std::iter::once(0).chain(ends.iter().copied()).collect();
     let order = random_order(values.len());
@@ -150,13 +134,12 @@ fn measure(
     let per_value = |time: Duration| time.as_secs_f64() * 1e9 / values.len() as f64;
     let speed = |time: Duration| raw_bytes as f64 / 1e6 / time.as_secs_f64();
     println!(
-        "{name:12} {from:4} {bits:4} {:6} {:6.3} {:7.3} {:7.0} {:8.0} {:8.0} {:6.3} {:8.1} {:7.1} {:7.1} {:7.0}",
+        "{name:12} {from:4} {bits:4} {:6} {:6.3} {:7.3} {:7.0} {:8.0} {:6.3} {:8.1} {:7.1} {:7.1} {:7.0}",
         dictionary.tokens(),
         raw_bytes as f64 / coded.len() as f64,
         raw_bytes as f64 / (coded.len() - 2 * values.len()) as f64,
         speed(grouped),
         speed(fast),
-        speed(alone),
         raw_bytes as f64 / fast_coded.len() as f64,
         per_value(decoding),
         per_value(measuring),

@@ -60,6 +60,11 @@ impl Table {
         &self.entries[number].0[..usize::from(self.lengths[number])]
     }
 
+    /// The length of the longest token.
+    pub(super) fn length_max(&self) -> usize {
+        self.lengths.iter().copied().max().unwrap_or(0).into()
+    }
+
     /// The length of a token in bytes.
     #[inline]
     pub(super) fn length(&self, number: u16) -> usize {

@@ -5,8 +5,8 @@
 //! says whether the slot holds that child. No two nodes share a base, so eight bits of label are enough. One step down
 //! is a shift, an exclusive-or, one load and a comparison.
 //!
-//! A step has no branch on the data. From a missing child a walk continues in a block where nothing matches. Each node
-//! names the longest token on the way to it, so a walk may end anywhere.
+//! A walk down takes a fixed number of steps and has no branch on the data. From a missing child it continues in a
+//! block where nothing matches. Walks from different positions are independent, so the processor overlaps them.
 
 use super::TOKEN_BYTES_MAX;
 use super::decode::Table;
@@ -20,62 +20,24 @@ const BLOCK: usize = 256;
 /// The block in which every label differs from the byte that leads to it, so that no walk goes on from there.
 const DEAD: u32 = BLOCK as u32;
 
-/// A token: its number, and its length above that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Token(u32);
-
-impl Token {
-    fn new(number: u16, length: usize) -> Token {
-        Token(u32::from(number) | (length as u32) << 16)
-    }
-
-    #[inline]
-    pub(super) fn number(self) -> u16 {
-        self.0 as u16
-    }
-
-    #[inline]
-    pub(super) fn length(self) -> usize {
-        (self.0 >> 16) as usize
-    }
-}
-
-/// A node of the trie as it is stored: the longest token on the way to it in the upper half; its base in the 24 bits
-/// below, and in the lowest 8 bits the byte that leads to it.
-#[derive(Clone, Copy)]
-pub(super) struct Unit(u64);
-
-impl Unit {
-    const BASE: u64 = 0xffff_ff00;
-
-    fn new(token: Token, base: u32, label: u8) -> Unit {
-        Unit(u64::from(token.0) << 32 | u64::from(base) << 8 | u64::from(label))
-    }
-
-    /// The longest token on the way to the node.
-    #[inline]
-    pub(super) fn token(self) -> Token {
-        Token((self.0 >> 32) as u32)
-    }
-
-    /// Whether no walk goes on from here.
-    #[inline]
-    pub(super) fn is_end(self) -> bool {
-        self.0 & Unit::BASE == u64::from(DEAD) << 8
-    }
-
-    /// The node, with no way on.
-    #[inline]
-    fn ended(self) -> Unit {
-        Unit(self.0 & !Unit::BASE | u64::from(DEAD) << 8)
-    }
-}
+/// Steps of a walk that are always done; longer tokens take a branch.
+const STEPS_MAX: usize = 7;
 
 /// A double-array trie of all tokens.
 pub(super) struct Matcher {
-    units: Box<[Unit]>,
+    /// The base of the node at a slot in the upper 24 bits, the byte that leads to it in the lowest 8.
+    units: Box<[u32]>,
+    /// The longest token on the way to the node at a slot.
+    numbers: Box<[u16]>,
     /// For every token the longest shorter token that it begins with; for a single byte, the byte itself.
-    shorter: Box<[Token]>,
+    shorter: Box<[u16]>,
+    /// Steps that every walk takes: enough for the longest token, but at most [`STEPS_MAX`].
+    steps: usize,
+}
+
+/// Bytes that a lookup at `positions` places in a row may read.
+pub(super) const fn window_bytes(positions: usize) -> usize {
+    positions - 1 + TOKEN_BYTES_MAX
 }
 
 impl Matcher {
@@ -85,18 +47,19 @@ impl Matcher {
         let bases = place(&trie);
         let blocks =
             bases.iter().map(|&base| base as usize / BLOCK).max().unwrap_or(0).max(DEAD as usize / BLOCK) + 1;
-        let token = |number: u16| Token::new(number, table.length(number));
         let mut matcher = Matcher {
             // Zero is no safe label of a free slot. `fill_free` writes the labels of free slots below.
-            units: vec![Unit(0); blocks * BLOCK].into_boxed_slice(),
-            shorter: trie.shorter.iter().map(|&number| token(number)).collect(),
+            units: vec![0; blocks * BLOCK].into_boxed_slice(),
+            numbers: vec![0; blocks * BLOCK].into_boxed_slice(),
+            shorter: trie.shorter.into_boxed_slice(),
+            steps: table.length_max().saturating_sub(1).min(STEPS_MAX),
         };
         let mut filled = vec![false; blocks * BLOCK];
         for (node, &base) in trie.nodes.iter().zip(&bases) {
             for &(byte, child) in &trie.children[node.children.clone()] {
                 let slot = (base ^ u32::from(byte)) as usize;
-                matcher.units[slot] =
-                    Unit::new(token(trie.nodes[child as usize].number), bases[child as usize], byte);
+                matcher.units[slot] = bases[child as usize] << 8 | u32::from(byte);
+                matcher.numbers[slot] = trie.nodes[child as usize].number;
                 filled[slot] = true;
             }
         }
@@ -105,49 +68,85 @@ impl Matcher {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.units) + size_of_val(&*self.shorter)
+        size_of_val(&*self.units) + size_of_val(&*self.numbers) + size_of_val(&*self.shorter)
     }
 
     /// The most bytes that the index of `nodes` nodes takes. Noise has wide nodes and leaves a seventh of the slots
     /// free.
     pub(super) fn memory_bytes_of(nodes: usize, tokens: usize) -> usize {
         let slots = (nodes + nodes / 6).next_multiple_of(BLOCK) + 4 * BLOCK;
-        slots * size_of::<Unit>() + tokens * size_of::<Token>()
+        slots * (size_of::<u32>() + size_of::<u16>()) + tokens * size_of::<u16>()
     }
 
-    /// The longest token at the start of `bytes`.
-    pub(super) fn longest(&self, bytes: &[u8; TOKEN_BYTES_MAX]) -> Token {
-        let mut unit = self.first(bytes[0]);
-        for &byte in &bytes[1..] {
-            unit = self.child(unit, byte);
-        }
-        unit.token()
-    }
-
-    /// The node of a single byte.
+    /// The longest token at each of the first `N` positions of `bytes`; see [`window_bytes`].
     #[inline]
-    pub(super) fn first(&self, byte: u8) -> Unit {
-        // SAFETY: single bytes stand in the first block.
-        unsafe { *self.units.get_unchecked(usize::from(byte)) }
+    pub(super) fn longest<const N: usize>(&self, bytes: &[u8]) -> [u16; N] {
+        self.longest_at(bytes, std::array::from_fn(|lane| lane))
     }
 
-    /// The node one byte further down, or the same one with no way on.
+    /// The longest token at each of `positions`, behind which `bytes` goes on for at least [`TOKEN_BYTES_MAX`] bytes.
     ///
-    /// A caller that takes one step of several walks after another lets one load while another waits.
+    /// The walks go down side by side, so that one loads while another waits. The number of steps is a field, because
+    /// with a constant the compiler would unroll the loop and run the walks one after the other.
     #[inline]
-    pub(super) fn child(&self, unit: Unit, byte: u8) -> Unit {
-        let slot = (unit.0 as u32 >> 8 ^ u32::from(byte)) as usize;
-        // SAFETY: `units` holds whole blocks, and the base of each of them lies within. The base with any lowest 8 bits
-        // lies within, too. No other code makes a unit.
-        let child = unsafe { *self.units.get_unchecked(slot) };
-        select_unpredictable(child.0 as u8 == byte, child, unit.ended())
+    pub(super) fn longest_at<const N: usize>(&self, bytes: &[u8], positions: [usize; N]) -> [u16; N] {
+        let windows: [&[u8; TOKEN_BYTES_MAX]; N] = positions.map(|at| {
+            bytes[at..].first_chunk().expect("a walk may read as many bytes as the longest token has")
+        });
+        let units = self.units.as_ptr();
+        let mut slots: [u32; N] = windows.map(|window| u32::from(window[0]));
+        // SAFETY: see `step`; single bytes stand in the first block.
+        let mut at: [u32; N] = slots.map(|slot| unsafe { *units.add(slot as usize) });
+        for depth in 1..=self.steps {
+            for lane in 0..N {
+                // SAFETY: `steps` is below `TOKEN_BYTES_MAX`.
+                let byte = unsafe { *windows[lane].get_unchecked(depth) };
+                // SAFETY: `at` was read from `units`, or leads to the dead block.
+                (at[lane], slots[lane]) = unsafe { step(units, at[lane], slots[lane], byte) };
+            }
+        }
+        std::array::from_fn(|lane| {
+            if at[lane] >> 8 != DEAD {
+                slots[lane] = self.deeper(windows[lane], at[lane], slots[lane]);
+            }
+            // SAFETY: `numbers` is as long as `units`, and a slot of a walk lies within both.
+            unsafe { *self.numbers.get_unchecked(slots[lane] as usize) }
+        })
+    }
+
+    /// The last slot of a walk that has not ended after `steps`.
+    #[inline(never)]
+    fn deeper(&self, bytes: &[u8], mut unit: u32, mut slot: u32) -> u32 {
+        for &byte in &bytes[self.steps + 1..TOKEN_BYTES_MAX] {
+            // SAFETY: as in `longest`.
+            (unit, slot) = unsafe { step(self.units.as_ptr(), unit, slot, byte) };
+            if unit >> 8 == DEAD {
+                break;
+            }
+        }
+        slot
     }
 
     /// The longest token that this one begins with; a single byte for a single byte.
     #[inline]
-    pub(super) fn shorter(&self, token: Token) -> Token {
-        self.shorter[usize::from(token.number())]
+    pub(super) fn shorter(&self, number: u16) -> u16 {
+        self.shorter[usize::from(number)]
     }
+}
+
+/// One step down: the unit and the slot of the child, or the dead block and the slot that it was.
+///
+/// # Safety
+///
+/// `units` holds whole blocks, and the base in `unit` lies within them. The base with any lowest 8 bits then lies
+/// within them, too.
+#[inline(always)]
+unsafe fn step(units: *const u32, unit: u32, slot: u32, byte: u8) -> (u32, u32) {
+    let next = unit >> 8 ^ u32::from(byte);
+    // SAFETY: the caller's promise.
+    let child = unsafe { *units.add(next as usize) };
+    let hit = child as u8 == byte;
+    (select_unpredictable(hit, child, DEAD << 8), select_unpredictable(hit, next, slot))
 }
 
 /// A trie of tokens in the order of their bytes, children after their parents.
@@ -316,7 +315,7 @@ impl Space {
 /// Gives every free slot a label that no base in use leads to.
 ///
 /// A byte leads to a slot only from the base `slot ^ byte`. So the label is a byte whose base no node has.
-fn fill_free(units: &mut [Unit], filled: &[bool], bases: &[u32]) {
+fn fill_free(units: &mut [u32], filled: &[bool], bases: &[u32]) {
     let mut in_use = vec![false; units.len()];
     bases.iter().for_each(|&base| in_use[base as usize] = true);
     for slot in (0..units.len()).filter(|&slot| !filled[slot]) {
@@ -324,6 +323,6 @@ fn fill_free(units: &mut [Unit], filled: &[bool], bases: &[u32]) {
         let unused = (block..block + BLOCK).find(|&base| !in_use[base]);
         // Were all 256 bases of a block in use, all its slots would be filled by children.
         let base = unused.unwrap_or(slot);
-        units[slot] = Unit::new(Token::default(), DEAD, (slot ^ base) as u8);
+        units[slot] = DEAD << 8 | (slot ^ base) as u32 & 0xff;
     }
 }

@@ -328,8 +328,8 @@ impl Target for RocksDbTarget {
         Ok(())
     }
 
-    /// What is measured next does not depend on how much free memory the load happened to leave behind: where a limit
-    /// holds for the process and its cached files together, that memory would be missing for files.
+    /// Compacts the database, and gives memory that the load freed back to the system. Where a limit holds for the
+    /// process and its cached files together, files would lack that memory, and each run another amount.
     fn loaded(&self) -> Result<(), TargetError> {
         self.database.compact()?;
         return_freed_memory();

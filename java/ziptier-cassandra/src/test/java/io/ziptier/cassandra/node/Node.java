@@ -26,7 +26,8 @@ public final class Node {
     private static final Path TEST_CLASSES = Path.of(System.getProperty("ziptier.test.classes"));
     /** A starved machine with two busy cores has taken 60 s. */
     private static final Duration START_MAX = Duration.ofMinutes(5);
-    private static final String LISTENS = "Starting listening for CQL clients";
+    /** Clients can connect from here on. "Starting listening" is logged before the node has its port. */
+    private static final String LISTENS = "Startup complete";
 
     final Path dir;
     final String address;

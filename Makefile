@@ -117,7 +117,7 @@ test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, repl
 	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
 	@tests/vm/run $(TARGET_DIR)/vm
 
-test-mbwu: setup ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
+test-mbwu: setup setup-rocksdb ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
 	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told memory_limit_is_told
 
 test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \

@@ -1,8 +1,8 @@
 //! A stock RocksDB as a target of the benchmark: with its own compressions, and with ours as its compression manager.
 //!
 //! The set-up is RocksDB's own, scaled to the data so that there are as many files and levels as in a large database.
-//! There is no block cache, so every read decompresses. The database lies in the folder for temporary files (`TMPDIR`)
-//! while the run lasts.
+//! There is no block cache, so every read decompresses. The database lies in the folder of its store, or else in the
+//! one for temporary files (`TMPDIR`), while the run lasts.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -282,7 +282,7 @@ impl Target for RocksDbTarget {
     fn open(config: &Config) -> Result<Self, TargetError> {
         let setup = Setup::of(config)?;
         let library = setup.library().map_err(in_words)?;
-        let folder = tempfile::Builder::new().prefix("ziptier-rocksdb-").tempdir()?;
+        let folder = tempfile::Builder::new().prefix("ziptier-rocksdb-").tempdir_in(config.folder())?;
         Ok(RocksDbTarget {
             database: Database::open(
                 library,

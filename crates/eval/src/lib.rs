@@ -63,7 +63,7 @@ pub mod targets;
 pub mod tco;
 mod workload;
 
-pub use bench::confine::{Confinement, DiskLimits};
+pub use bench::confine::{Confinement, DiskLimits, Folders};
 pub use bench::plan::Plan;
 pub use bench::process::{Launcher, serve_child};
 pub use bench::{Configuration, Outcome, Unavailable, bench};

@@ -5,6 +5,7 @@ pub(crate) mod options;
 pub(crate) mod registry;
 
 use std::error::Error as StdError;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,12 +39,22 @@ pub struct Config {
     pub instance: u64,
     /// Stores side by side.
     pub instances: u64,
+    /// The folders that the files of these stores lie in, by turns; none for the folder for temporary files.
+    pub folders: Vec<PathBuf>,
     /// Whether requests come from a trace, so that nobody knows the keys beforehand.
     pub is_replay: bool,
     /// Further options.
     pub options: TargetOptions,
     /// All keys and their right answers. Only a target that measures the harness itself may read the answers.
     pub oracles: Vec<Arc<Oracle>>,
+}
+
+impl Config {
+    /// The folder for the files of this store.
+    pub fn folder(&self) -> PathBuf {
+        let place = self.instance as usize % self.folders.len().max(1);
+        self.folders.get(place).cloned().unwrap_or_else(std::env::temp_dir)
+    }
 }
 
 /// A key-value store under test, shared by the threads of a run.

@@ -1,5 +1,6 @@
 //! What `ziptier mbwu` says of platforms whose limit is known, because it was made: processors, a disk by a control
-//! group, one lock, and a link by a filter of the kernel. `make test-mbwu` runs these; they need root and some minutes.
+//! group, two disks, one lock, and a link by a filter of the kernel. `make test-mbwu` runs these; they need root and
+//! some minutes.
 
 use std::fs;
 use std::path::Path;
@@ -141,4 +142,80 @@ fn a_link() {
     "#
     );
     check("a server behind a link", &platform, "the network");
+}
+
+/// A file system in a file, on a loop device of its own.
+struct Disk {
+    device: String,
+    folder: tempfile::TempDir,
+}
+
+fn done(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+impl Disk {
+    fn make(place: &Path, name: &str) -> Self {
+        let file = place.join(name);
+        fs::File::create(&file).and_then(|file| file.set_len(1 << 30)).unwrap();
+        let device = done("losetup", &["--find", "--show", "--direct-io=on", file.to_str().unwrap()]);
+        let disk = Disk { device, folder: tempfile::tempdir().unwrap() };
+        done("mkfs.ext4", &["-q", &disk.device]);
+        done("mount", &[&disk.device, disk.folder.path().to_str().unwrap()]);
+        disk
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.folder.path()).status();
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
+}
+
+#[test]
+#[ignore = "make test-mbwu"]
+fn two_disks() {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let disks = ["one", "two"].map(|name| Disk::make(folder.path(), name));
+    let [one, two] = disks.each_ref().map(|disk| disk.folder.path().display().to_string());
+    let unit = format!(
+        r#"
+        workload = "reads of 4 KiB"
+        medium = "400 reads per second"
+        software = "RocksDB"
+        bench = "--mix read=100 --keys 40000 --value-bytes 4096 --corpus log --warmup 2 --warmup-max 0"
+        rounds = 1
+        rounds_max = 1
+        seconds = 10
+        threads_max = 8
+        [work]
+        bench = "--target rocksdb --codec builtin-none"
+        folder = "{one}"
+        memory_bytes = 100_663_296
+        disk = {{ reads_per_second = 400 }}
+    "#
+    );
+    let platform = format!(
+        "name = 'two disks'\nstage = 'made'\nprice = 1\n\
+         work = {{ folder = ['{one}', '{two}'], memory_bytes = 201_326_592 }}\n"
+    );
+    let sheets = folder.path().join("sheets");
+    fs::create_dir(&sheets).unwrap();
+    fs::write(sheets.join("unit.toml"), unit).unwrap();
+    fs::write(sheets.join("platform.toml"), platform).unwrap();
+    let output = ziptier().args(["mbwu", "run"]).arg(&sheets).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    println!("{said}{}", String::from_utf8_lossy(&output.stderr));
+    let operations = |name: &str| {
+        let path = sheets.join(format!("results/{name}/round-1.json"));
+        let round: serde_json::Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        let figure = |name: &str| round["measurement"][name].as_f64().unwrap();
+        figure("operations") / figure("wall_sec")
+    };
+    let units = operations("platform") / operations("unit");
+    assert!((1.7..2.3).contains(&units), "{units} units on two disks");
+    assert_eq!(said.matches("limited by the medium alone").count(), 2, "{said}");
 }

@@ -141,6 +141,24 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
             "--target btreemap\", folder = '/no'",
             "work.folder is /no, which is no folder",
         ),
+        (
+            "unit.toml",
+            "--target btreemap\"",
+            "--target btreemap\", folder = []",
+            "work.folder is a list of none; give a folder, or leave it out",
+        ),
+        (
+            "unit.toml",
+            "--target btreemap\"",
+            "--target btreemap\", folder = ['/proc', '/sys', '/proc']",
+            "work.folder has two folders on /proc, which is one medium; give a folder for each medium",
+        ),
+        (
+            "unit.toml",
+            "--target btreemap\"",
+            "--target btreemap\", server = 'true', folder = ['/proc', '/sys']",
+            "work.folder has several folders, and work.server is one server; give one folder",
+        ),
     ] {
         evaluation(place);
         replace(&place.join(file), from, to);

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
@@ -17,13 +18,40 @@ use crate::results::table::grouped;
 /// What a run may take. `None` is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Confinement {
-    /// The folder for temporary files. Its disk is the one that is limited.
-    pub folder: Option<PathBuf>,
+    /// Where temporary files lie. The disks of these folders are the ones that are limited.
+    pub folder: Option<Folders>,
     /// Bytes of memory, the kernel's cache of files included.
     pub memory_bytes: Option<u64>,
-    /// Limits of the folder's disk.
+    /// Limits of each folder's disk.
     #[serde(default)]
     pub disk: DiskLimits,
+}
+
+impl Confinement {
+    /// The folders; none if nobody named one.
+    pub fn folders(&self) -> &[PathBuf] {
+        self.folder.as_ref().map_or(&[], Folders::list)
+    }
+}
+
+/// A folder on a medium, or several, each on a medium of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a folder, or a list of folders")]
+pub enum Folders {
+    /// One medium.
+    One(PathBuf),
+    /// Several, which stores side by side take in turns.
+    Several(Vec<PathBuf>),
+}
+
+impl Folders {
+    /// All of them, in their order.
+    pub fn list(&self) -> &[PathBuf] {
+        match self {
+            Folders::One(folder) => std::slice::from_ref(folder),
+            Folders::Several(folders) => folders,
+        }
+    }
 }
 
 /// Limits on the requests to a disk, per second.
@@ -117,9 +145,13 @@ impl Groups {
         }
         if !confinement.disk.is_none() {
             let folder = self.folder("blkio")?;
-            let disk = disk_number(confinement)?;
-            for (name, _, limit) in confinement.disk.named() {
-                fs::write(folder.join(format!("blkio.throttle.{name}_device")), format!("{disk} {limit}"))?;
+            for disk in disk_numbers(confinement)? {
+                for (name, _, limit) in confinement.disk.named() {
+                    fs::write(
+                        folder.join(format!("blkio.throttle.{name}_device")),
+                        format!("{disk} {limit}"),
+                    )?;
+                }
             }
         }
         Ok(())
@@ -135,14 +167,18 @@ impl Groups {
         }
         if !confinement.disk.is_none() {
             let limits = confinement.disk.named().map(|(_, name, limit)| format!("{name}={limit}"));
-            let line = format!("{} {}", disk_number(confinement)?, limits.collect::<Vec<_>>().join(" "));
-            fs::write(folder.join("io.max"), line)?;
+            let limits = limits.collect::<Vec<_>>().join(" ");
+            for disk in disk_numbers(confinement)? {
+                fs::write(folder.join("io.max"), format!("{disk} {limits}"))?;
+            }
         }
         Ok(())
     }
 
     fn folder(&mut self, controller: &str) -> io::Result<PathBuf> {
-        let name = format!("ziptier-{}-{}", std::process::id(), self.folders.len());
+        /// Groups that this process has made.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let name = format!("ziptier-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let folder = Path::new(ROOT).join(controller).join(name);
         self.folders.push(folder.clone());
         fs::create_dir(&folder)?;
@@ -165,11 +201,16 @@ fn kills_in(events: &str) -> u64 {
     found.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The number of the whole disk below the folder, as `MAJOR:MINOR`: the kernel limits whole disks alone.
-fn disk_number(confinement: &Confinement) -> io::Result<String> {
-    let folder = confinement.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let name = disk_of(&folder)?;
-    Ok(fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))?.trim().to_owned())
+/// The numbers of the whole disks below the folders, as `MAJOR:MINOR`: the kernel limits whole disks alone.
+fn disk_numbers(confinement: &Confinement) -> io::Result<Vec<String>> {
+    let number = |folder: &PathBuf| {
+        let name = disk_of(folder)?;
+        Ok(fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))?.trim().to_owned())
+    };
+    match confinement.folders() {
+        [] => Ok(vec![number(&std::env::temp_dir())?]),
+        folders => folders.iter().map(number).collect(),
+    }
 }
 
 /// The name of the disk that a folder lies on, as `/sys/block` has it.

@@ -230,7 +230,7 @@ impl Launcher {
         if let Some(library) = &spec.preload {
             command.env("LD_PRELOAD", library);
         }
-        if let Some(folder) = &spec.confinement.folder {
+        if let Some(folder) = spec.confinement.folders().first() {
             command.env("TMPDIR", folder);
         }
         let groups = Groups::of(&spec.confinement)?;

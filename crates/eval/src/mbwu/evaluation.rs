@@ -165,7 +165,7 @@ impl Evaluation {
         while !is_enough(&rounds, unit.rounds, unit.rounds_max) {
             let number = rounds.len() + 1;
             line.next(&format!("{}, round {number}", subject.file));
-            write(&place.join("machine.json"), &machine(means.program, subject.work.folder.as_deref()))?;
+            write(&place.join("machine.json"), &machine(means.program, subject.work.folders()))?;
             let spec = self.spec_of(&asked, &rounds);
             let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
             let run = format!("{}, round {number}", subject.file);
@@ -187,13 +187,13 @@ impl Evaluation {
             rounds.push(round);
         }
         let raw = place.join("raw.json");
-        if let Some(folder) = subject.work.folder.as_deref().filter(|_| !raw.exists()) {
+        let folders = subject.work.folders();
+        if !folders.is_empty() && !raw.exists() {
             line.next(&format!("{}, raw load", subject.file));
             let threads = threads_of(&rounds);
             let limited = RunSpec { confinement: subject.work.confinement(), ..asked.clone() };
-            let measured = measure_raw(folder, &limited, &rounds, threads, means.launcher, &mut |phase| {
-                line.phase(phase)
-            })?;
+            line.phase("measuring the raw medium");
+            let measured = measure_raw(folders, &limited, &rounds, threads, means.launcher)?;
             write(&raw, &json!(measured))?;
         }
         line.clear();
@@ -220,7 +220,13 @@ impl Evaluation {
         Ok(match subject.work.server {
             // The limits are those of the server, and its clients have none.
             Some(_) => spec,
-            None => RunSpec { cpus: subject.work.cpus(), confinement: subject.work.confinement(), ..spec },
+            None => RunSpec {
+                cpus: subject.work.cpus(),
+                confinement: subject.work.confinement(),
+                // Each medium has an instance of the function.
+                instances: spec.instances.max(subject.work.folders().len() as u64),
+                ..spec
+            },
         })
     }
 

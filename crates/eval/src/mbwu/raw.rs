@@ -1,6 +1,8 @@
-//! A raw load on the medium, and how much of each resource the work took beside it.
+//! A raw load on the media, and how much of each resource the work took beside it.
 
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::thread;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,29 +19,31 @@ use crate::run::spec::RunSpec;
 use crate::statistics::Mean;
 use crate::workload::mix::Mix;
 
-/// What a medium did under a raw load, beside what it did under the work.
+/// What the media did together under a raw load, beside what they did under the work.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Raw {
-    /// Reads of this many bytes, and how many of them the medium can do.
+    /// Reads of this many bytes, and how many of them the media can do.
     pub reads: Option<(usize, Ceiling)>,
     /// The same of writes.
     pub writes: Option<(usize, Ceiling)>,
 }
 
-/// The requests of the work to its disk, of all rounds: reads and writes, each with their number per second and mean
+/// The requests of the work to its disks, of all rounds: reads and writes, each with their number per second and mean
 /// bytes.
-fn requests(folder: &Path, rounds: &[Round]) -> Option<[(f64, f64); 2]> {
-    let disk = disk_of(folder).ok()?;
+fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
+    let disks: Vec<String> = folders.iter().map(|folder| disk_of(folder).ok()).collect::<Option<_>>()?;
     let mut sums = [(0.0, 0.0); 2];
     let mut sec = 0.0;
     for machine in rounds.iter().map(|round| &round.measurement.machine) {
-        let used = machine.disks.as_ref()?.get(&disk)?;
         sec += machine.sec;
-        for (sum, (number, bytes)) in
-            sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
-        {
-            sum.0 += number as f64;
-            sum.1 += bytes as f64;
+        for disk in &disks {
+            let used = machine.disks.as_ref()?.get(disk)?;
+            for (sum, (number, bytes)) in
+                sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
+            {
+                sum.0 += number as f64;
+                sum.1 += bytes as f64;
+            }
         }
     }
     Some(sums.map(|(number, bytes)| (number / sec, bytes / number.max(1.0))))
@@ -48,26 +52,26 @@ fn requests(folder: &Path, rounds: &[Round]) -> Option<[(f64, f64); 2]> {
 /// Below this, a disk is not at work.
 const REQUESTS_PER_SEC_MIN: f64 = 1.0;
 
-/// Raw loads of reads and of writes with as many bytes as the work's requests had.
+/// Raw loads of reads and of writes with as many bytes as the work's requests had, on all media at once. Each has as
+/// many `threads` as the work had there.
 pub(crate) fn measure_raw(
-    folder: &Path,
+    folders: &[PathBuf],
     asked: &RunSpec,
     rounds: &[Round],
     threads: u64,
     launcher: &Launcher,
-    progress: &mut dyn FnMut(&str),
 ) -> Result<Raw, Error> {
     const FILE_BYTES: u64 = 256 << 20;
     const SECONDS: f64 = 5.0;
     const BLOCK: usize = 4096;
     const BLOCK_MAX: usize = 1 << 20;
-    let found = requests(folder, rounds).unwrap_or_default();
-    let mut load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
+    let found = requests(folders, rounds).unwrap_or_default();
+    let load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
         if per_sec < REQUESTS_PER_SEC_MIN {
             return Ok(None);
         }
         let block_bytes = ((mean_bytes / BLOCK as f64).round() as usize * BLOCK).clamp(BLOCK, BLOCK_MAX);
-        let spec = CeilingSpec {
+        let spec = |folder: &PathBuf| CeilingSpec {
             path: folder.join(format!("ziptier-raw-{}", std::process::id())),
             file_bytes: FILE_BYTES,
             mix: Mix::percent(read, 100 - read),
@@ -77,7 +81,13 @@ pub(crate) fn measure_raw(
             seconds: SECONDS,
             overwrites: false,
         };
-        Ok(Some((block_bytes, launcher.ceiling(&spec, asked, progress)?)))
+        let all = thread::scope(|scope| {
+            let one = |folder| scope.spawn(move || launcher.ceiling(&spec(folder), asked, &mut |_| {}));
+            let begun: Vec<_> = folders.iter().map(one).collect();
+            let ended = begun.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            ended.collect::<Result<Vec<Ceiling>, Error>>()
+        })?;
+        Ok(Some((block_bytes, Ceiling::together(&all))))
     };
     Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
 }
@@ -96,8 +106,8 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
     });
     let network =
         link.and_then(|link| mean(&|machine| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
-    let medium = work.folder.as_deref().zip(raw).and_then(|(folder, raw)| {
-        let found = requests(folder, rounds)?;
+    let medium = raw.and_then(|raw| {
+        let found = requests(work.folders(), rounds)?;
         let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
             raw.map_or(0.0, |(_, ceiling)| per_sec / ceiling.operations_per_sec.max(1e-9))
         };

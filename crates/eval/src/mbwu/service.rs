@@ -43,7 +43,7 @@ impl Service {
         confinement: &Confinement,
     ) -> Result<Self, Error> {
         let failed = |action, path: PathBuf, source| Error::Io { action, path, source };
-        let parent = confinement.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let parent = confinement.folders().first().cloned().unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new().prefix("ziptier-server-").tempdir_in(&parent);
         let folder = folder.map_err(|source| failed("make a folder in", parent, source))?;
         let (host, port) = target

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Table;
 
-use crate::bench::confine::{Confinement, DiskLimits};
+use crate::bench::confine::{Confinement, DiskLimits, Folders, disk_of};
 use crate::error::Error;
 use crate::inputs::{Inputs, Number, above_0, within};
 use crate::mbwu::comparison::Part;
@@ -111,11 +111,12 @@ pub(crate) struct Work {
     pub(crate) server: Option<Words>,
     /// Processors that may be used; all of them where it is missing.
     pub(crate) cpus: Option<Vec<usize>>,
-    /// A folder on the medium; none if the work needs no medium of this machine.
-    pub(crate) folder: Option<PathBuf>,
+    /// A folder on the medium, or one on each of several media, each of which has an instance of the function; none if
+    /// the work needs no medium of this machine.
+    pub(crate) folder: Option<Folders>,
     /// Bytes of memory that may be used, the kernel's cache of files included.
     pub(crate) memory_bytes: Option<u64>,
-    /// Limits that make a slower medium of the folder's disk.
+    /// Limits that make a slower medium of each folder's disk.
     pub(crate) disk: Option<DiskLimits>,
 }
 
@@ -161,6 +162,11 @@ impl Work {
         Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
     }
 
+    /// The folders on the media.
+    pub(crate) fn folders(&self) -> &[PathBuf] {
+        self.folder.as_ref().map_or(&[], Folders::list)
+    }
+
     /// The processors that may be used; none for all.
     pub(crate) fn cpus(&self) -> Vec<usize> {
         self.cpus.clone().unwrap_or_default()
@@ -186,11 +192,25 @@ impl Work {
     }
 
     fn check(&self) -> Result<(), String> {
-        match &self.folder {
-            Some(folder) if !folder.is_dir() => {
-                Err(format!("work.folder is {}, which is no folder of this machine", folder.display()))
-            }
-            _ => Ok(()),
+        let folders = self.folders();
+        if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {
+            return Err(format!("work.folder is {}, which is no folder of this machine", folder.display()));
+        }
+        if self.folder.is_some() && folders.is_empty() {
+            return Err("work.folder is a list of none; give a folder, or leave it out".into());
+        }
+        if self.server.is_some() && folders.len() > 1 {
+            return Err(
+                "work.folder has several folders, and work.server is one server; give one folder".into()
+            );
+        }
+        let medium = |folder: &PathBuf| disk_of(folder).unwrap_or_else(|_| folder.display().to_string());
+        let media: Vec<String> = folders.iter().map(medium).collect();
+        match media.iter().enumerate().find(|(place, one)| media[..*place].contains(one)) {
+            Some((_, one)) => Err(format!(
+                "work.folder has two folders on {one}, which is one medium; give a folder for each medium"
+            )),
+            None => Ok(()),
         }
     }
 }

@@ -72,6 +72,20 @@ pub struct Ceiling {
 }
 
 impl Ceiling {
+    /// What several media do at the same time.
+    pub(crate) fn together(all: &[Ceiling]) -> Self {
+        let sum = |of: fn(&Ceiling) -> f64| all.iter().map(of).sum::<f64>();
+        let operations_per_sec = sum(|one| one.operations_per_sec);
+        let device_bytes: Option<f64> =
+            all.iter().map(|one| Some(one.device_bytes_per_operation? * one.operations_per_sec)).sum();
+        Ceiling {
+            operations_per_sec,
+            bytes_per_sec: sum(|one| one.bytes_per_sec),
+            device_bytes_per_operation: device_bytes.map(|bytes| bytes / operations_per_sec.max(1e-9)),
+            is_direct: all.iter().all(|one| one.is_direct),
+        }
+    }
+
     /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or
     /// more.
     pub fn is_reached_by(&self, operations_per_sec: f64) -> bool {

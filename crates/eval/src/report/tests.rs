@@ -60,7 +60,7 @@ fn write_benchmark(folder: &Path, configurations: Vec<Configuration>) {
     let outcome = Outcome { configurations, unavailable: vec![unavailable], failure: None, folder: None };
     let results = ResultsFolder::at(folder.to_owned());
     results.summary(&outcome, false).unwrap();
-    let mut manifest = machine(&Program::default(), None);
+    let mut manifest = machine(&Program::default(), &[]);
     manifest["command"] = HOSTILE.into();
     manifest["started"] = "20260101T000000Z".into();
     results.write("manifest.json", &manifest.to_string()).unwrap();

@@ -62,7 +62,7 @@ impl ResultsFolder {
             source,
         })?;
         let folder = ResultsFolder { path };
-        let mut manifest = machine(program, None);
+        let mut manifest = machine(program, &[]);
         manifest["started"] = stamp.into();
         manifest["command"] = plan.command.as_str().into();
         manifest["corpus"] =
@@ -127,11 +127,11 @@ impl ResultsFolder {
     }
 }
 
-/// The machine and the program, as far as figures depend on them; and the disk of a folder.
-pub(crate) fn machine(program: &Program, folder: Option<&Path>) -> Value {
+/// The machine and the program, as far as figures depend on them; and the disks of folders.
+pub(crate) fn machine(program: &Program, folders: &[PathBuf]) -> Value {
     let libraries: serde_json::Map<String, Value> =
         program.libraries.iter().map(|(name, version)| (name.clone(), version.as_str().into())).collect();
-    let disk = folder.and_then(|folder| disk_of(folder).ok()).map(|name| {
+    let disks = folders.iter().filter_map(|folder| disk_of(folder).ok()).map(|name| {
         let read = |file: &str| first_line(&format!("/sys/block/{name}/{file}"));
         json!({
             "name": name,
@@ -148,7 +148,7 @@ pub(crate) fn machine(program: &Program, folder: Option<&Path>) -> Value {
         "processors": std::thread::available_parallelism().map_or(0, usize::from),
         "memory": first_line("/proc/meminfo"),
         "load_average": first_line("/proc/loadavg"),
-        "disk": disk,
+        "disks": disks.collect::<Vec<_>>(),
         "commit": program.commit,
         "libraries": libraries,
     })

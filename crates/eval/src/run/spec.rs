@@ -481,6 +481,7 @@ impl RunSpec {
             background_threads: self.background_threads,
             raw_bytes: self.raw_bytes(),
             instances: self.instances,
+            folders: self.confinement.folders().to_vec(),
             is_replay: self.trace().is_some(),
             options: self.options.clone(),
             ..Config::default()

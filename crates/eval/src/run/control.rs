@@ -1,5 +1,6 @@
 //! What the workers of a window are told to do, and by whom.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::Thread;
 
@@ -11,6 +12,8 @@ use crate::run::clock::Clock;
 pub(crate) struct Control {
     phase: AtomicU8,
     commander: Thread,
+    /// The workers and the commander meet here.
+    start: Barrier,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +23,21 @@ pub(crate) enum Phase {
     Stop = 2,
 }
 
-impl Default for Control {
-    fn default() -> Self {
-        Control { phase: AtomicU8::new(Phase::WarmUp as u8), commander: std::thread::current() }
-    }
-}
-
 impl Control {
+    pub(crate) fn new(workers: u64) -> Self {
+        Control {
+            phase: AtomicU8::new(Phase::WarmUp as u8),
+            commander: std::thread::current(),
+            start: Barrier::new(workers as usize + 1),
+        }
+    }
+
+    /// Waits until every worker is there, and the commander. The system may start a thread late, and until then the
+    /// others would be measured alone.
+    pub(crate) fn start(&self) {
+        self.start.wait();
+    }
+
     /// Nothing follows after the stop.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Release);

@@ -210,8 +210,9 @@ impl<T: Target> Owner<'_, T> {
     /// Works until the queue ends, or the run.
     fn run(mut self, inbox: &Inbox, is_paced: bool, control: &Control) -> Buffers<T> {
         let mut phase = Phase::WarmUp;
-        let timer =
-            self.clock.as_ref().filter(|_| is_paced).map(|clock| Timer::new(clock, self.target.work()));
+        let work = self.target.work();
+        control.start();
+        let timer = self.clock.as_ref().filter(|_| is_paced).map(|clock| Timer::new(clock, work));
         'all: for batch in inbox.batches.iter() {
             for (request, key) in batch.iter() {
                 let now = control.phase();

@@ -91,13 +91,14 @@ mod tests {
     use std::cell::RefCell;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread::{self, ThreadId};
     use std::time::Duration;
 
     use super::*;
     use crate::run::spec::RunSpec;
     use crate::run::window::Windows;
     use crate::run::window::tests::simulated_by;
-    use crate::target::{Answers, Config, Records, TargetError};
+    use crate::target::{Answers, Config, Records, TargetError, Work};
     use crate::targets::BTreeMapTarget;
 
     /// Threads beyond these give no more throughput.
@@ -111,8 +112,9 @@ mod tests {
         records: BTreeMapTarget,
         now_ns: Arc<AtomicU64>,
         aged_ns: f64,
-        /// Threads that have asked something and have not ended.
+        /// Threads that ask and have not ended, beside the one that opened the store and gives the commands.
         threads: Arc<AtomicU64>,
+        opener: ThreadId,
     }
 
     /// One of the threads; it ends with this.
@@ -138,23 +140,31 @@ mod tests {
                 now_ns: Arc::default(),
                 aged_ns: config.landing_bytes.unwrap_or_default() as f64 * 1e9,
                 threads: Arc::default(),
+                opener: thread::current().id(),
             })
         }
 
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-            PRESENT.with_borrow_mut(|present| {
-                present.get_or_insert_with(|| {
-                    self.threads.fetch_add(1, Ordering::Relaxed);
-                    Present(Arc::clone(&self.threads))
-                });
-            });
             let threads = self.threads.load(Ordering::Relaxed).clamp(1, KNEE) as f64;
             let age = self.now_ns.load(Ordering::Relaxed) as f64 / self.aged_ns.max(1.0);
             let get_ns = GET_NS * FRESH.powf(age.min(1.0) - 1.0) / threads;
             self.now_ns.fetch_add(get_ns as u64, Ordering::Relaxed);
             // So that no thread has a processor for itself.
-            std::thread::sleep(Duration::from_micros(20));
+            thread::sleep(Duration::from_micros(20));
             self.records.get(key, value)
+        }
+
+        /// Each thread asks for this before any of them reads.
+        fn work(&self) -> Work {
+            if thread::current().id() != self.opener {
+                PRESENT.with_borrow_mut(|present| {
+                    present.get_or_insert_with(|| {
+                        self.threads.fetch_add(1, Ordering::Relaxed);
+                        Present(Arc::clone(&self.threads))
+                    });
+                });
+            }
+            Work::Here
         }
 
         fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {

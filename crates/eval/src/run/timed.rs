@@ -111,9 +111,9 @@ struct Begin {
     machine: Reading,
     counters: Counters,
     work: Work,
-    wall: u64,
     usage: Usage,
     modelled: ModelledWork,
+    wall: u64,
 }
 
 impl<T: Target> Timed<'_, T> {
@@ -125,13 +125,10 @@ impl<T: Target> Timed<'_, T> {
         span: Span,
         mut worker: impl FnMut(u64, Buffers<T>) -> W,
     ) -> Window {
-        let control = Control::default();
+        let control = Control::new(workers);
         let mut used: Vec<Buffers<T>> = buffers.drain(..workers as usize).collect();
         let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
         let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
-        let started = self.wall.raw();
-        // Without a warm-up the first operation belongs to the window.
-        let begun = (span.warmup_seconds == 0.0).then(|| self.begin(&control, span));
         let mut window = thread::scope(|scope| {
             let mut handles: Vec<_> = (0..workers)
                 .zip(used.drain(..))
@@ -140,8 +137,11 @@ impl<T: Target> Timed<'_, T> {
                     scope.spawn(move || worker(control))
                 })
                 .collect();
-            let begin = begun.unwrap_or_else(|| {
-                control.wait(self.wall, started, span.warmup_seconds);
+            // Without a warm-up the first operation belongs to the window.
+            let at_once = (span.warmup_seconds == 0.0).then(|| self.begin(&control, span));
+            control.start();
+            let begin = at_once.unwrap_or_else(|| {
+                control.wait(self.wall, self.wall.raw(), span.warmup_seconds);
                 self.begin(&control, span)
             });
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
@@ -181,9 +181,10 @@ impl<T: Target> Timed<'_, T> {
             machine: Reading::now(),
             counters: self.counters(),
             work: self.work(),
-            wall: self.wall.raw(),
             usage: Usage::now(),
             modelled: (self.meters.modelled)(),
+            // Last: what workers do between this reading and the next line is counted by nobody.
+            wall: self.wall.raw(),
         };
         control.enter(Phase::Measure);
         begin

@@ -143,8 +143,10 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut plan = [const { (Operation::Read, 0u64) }; PLANNED];
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut writes = Writes::default();
-        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.target.work());
         let mut room = self.oracle.room();
+        let work = self.target.work();
+        control.start();
+        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, work);
         loop {
             for slot in &mut plan {
                 *slot = self.plan();

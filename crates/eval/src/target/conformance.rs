@@ -129,7 +129,7 @@ fn mix_of<T: Target>(target: &T) -> Mix {
 fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
     let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.loaded());
     let mix = mix_of(target);
-    let control = Control::default();
+    let control = Control::new(threads);
     control.enter(Phase::Measure);
     let mut total = Mistakes::default();
     std::thread::scope(|scope| {
@@ -154,6 +154,7 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                 scope.spawn(move || worker.run(control))
             })
             .collect();
+        control.start();
         for handle in handles {
             let buffers = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             total.merge(buffers.tally.mistakes);

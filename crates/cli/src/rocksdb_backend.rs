@@ -126,26 +126,31 @@ impl RocksDbBackend {
         Ok(true)
     }
 
-    /// Calls `each` with this database, and then with the others. None of them is closed meanwhile.
-    fn for_each(&self, mut each: impl FnMut(&Self) -> Result<(), BackendError>) -> Result<(), BackendError> {
-        each(self)?;
-        self.named.as_ref().map_or(Ok(()), |named| named.for_each(each))
+    /// Calls `each` with this database, and then with the others. None of them is opened or closed meanwhile, so `each`
+    /// must be quick.
+    fn for_each(&self, mut each: impl FnMut(&Self)) {
+        each(self);
+        if let Some(named) = &self.named {
+            named.for_each(each);
+        }
     }
 
     /// The sum of a figure over all databases.
     fn sum(&self, figure: impl Fn(&Database) -> u64) -> u64 {
         let mut sum = 0;
-        // Nothing fails.
-        let _ = self.for_each(|database| {
-            sum += figure(&database.database);
-            Ok(())
-        });
+        self.for_each(|database| sum += figure(&database.database));
         sum
+    }
+
+    /// Syncs the logs of all databases.
+    fn sync(&self) -> Result<(), BackendError> {
+        self.log.sync()?;
+        self.named.as_ref().map_or(Ok(()), Named::sync)
     }
 
     /// Ends all databases, and tells whether everything is durable.
     pub(crate) fn close(self) -> Result<(), BackendError> {
-        self.for_each(|database| database.log.sync())
+        self.sync()
     }
 }
 
@@ -177,7 +182,7 @@ impl Backend for RocksDbBackend {
             }
             return;
         }
-        // Only one key failed; the others still get their answers.
+        // A key failed, and the others still get their answers; or the values are too long to be held at once.
         let mut value = Vec::new();
         for key in keys {
             let found = self.get_into(key, bytes_max, &mut value);
@@ -289,8 +294,8 @@ impl Backend for RocksDbBackend {
         self.locks.is_held(key)
     }
 
-    /// RocksDB slows writers down, or stops them, while flushes and compactions are behind.
-    fn may_wait_for_room(&self) -> bool {
+    /// RocksDB slows writers down, or stops them, while flushes and compactions are behind: those that delete, too.
+    fn may_wait_for_room(&self, _adds: bool) -> bool {
         self.number(c"rocksdb.is-write-stopped") > 0 || self.number(c"rocksdb.actual-delayed-write-rate") > 0
     }
 
@@ -344,11 +349,11 @@ impl Backend for RocksDbBackend {
     }
 
     /// RocksDB counts no keys, so this reads all of them.
-    fn len(&self) -> u64 {
+    fn count(&self) -> Result<u64, BackendError> {
         let mut keys = 0;
         let mut scan = self.database.scan(b"");
-        while let Ok(true) = scan.next(|_, _| keys += 1) {}
-        keys
+        while scan.next(|_, _| keys += 1).map_err(refused)? {}
+        Ok(keys)
     }
 
     fn len_if_quick(&self) -> Result<u64, u64> {
@@ -371,7 +376,7 @@ impl Backend for RocksDbBackend {
 
     fn wait(&self) -> Result<(), BackendError> {
         match self.holds_replies() {
-            true => self.for_each(|database| database.log.sync()),
+            true => self.sync(),
             false => Ok(()),
         }
     }
@@ -382,7 +387,10 @@ impl Backend for RocksDbBackend {
             let words = "RocksDB flushes and compacts by itself in the background; SAVE flushes now";
             return Err(BackendError::Refused(words.into()));
         }
-        self.for_each(|database| database.database.flush().map_err(refused))?;
+        self.database.flush().map_err(refused)?;
+        if let Some(named) = &self.named {
+            named.flush()?;
+        }
         self.last_save_ms.store(unix_ms(), Relaxed);
         Ok(Saving::Done)
     }
@@ -393,11 +401,9 @@ impl Backend for RocksDbBackend {
 
     fn persistence(&self) -> Vec<(&'static str, String)> {
         let (mut failure, mut syncs) = (String::new(), 0);
-        // Nothing fails.
-        let _ = self.for_each(|database| {
+        self.for_each(|database| {
             syncs += database.log.syncs();
             failure.push_str(database.log.failure().unwrap_or_default());
-            Ok(())
         });
         let errors = self.sum(|database| database.property_number(c"rocksdb.background-errors").unwrap_or(0));
         let is_ok = failure.is_empty() && errors == 0;
@@ -425,12 +431,15 @@ impl Backend for RocksDbBackend {
         ))
     }
 
+    fn held_below_bytes(&self) -> u64 {
+        self.sum(Database::sst_bytes)
+    }
+
     fn memory(&self) -> MemoryUse {
         let (used, memtables) = (self.memory.used_bytes() as u64, self.memory.memtable_bytes() as u64);
         MemoryUse {
             logical_bytes: 0,
             held_bytes: used,
-            held_below_bytes: self.sum(Database::sst_bytes),
             limit_bytes: self.limit_bytes,
             parts: vec![
                 ("rocksdb_memtable_bytes", memtables),

@@ -165,8 +165,6 @@ pub struct MemoryUse {
     pub logical_bytes: u64,
     /// Bytes that the store holds in DRAM: index, bodies, dictionaries, slack.
     pub held_bytes: u64,
-    /// Bytes that the store holds below DRAM: far memory in use, and live bytes on SSD.
-    pub held_below_bytes: u64,
     /// The limit on `held_bytes`, if there is one.
     pub limit_bytes: Option<u64>,
     /// `held_bytes` by purpose; the names appear in `INFO memory`.
@@ -377,9 +375,9 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Whether a write that needs room may wait long until the store has made some. A store with such waits must
-    /// override this default.
-    fn may_wait_for_room(&self) -> bool {
+    /// Whether a write may wait long until the store has made room; `adds` says whether it adds data. A store with such
+    /// waits must override this default.
+    fn may_wait_for_room(&self, _adds: bool) -> bool {
         false
     }
 
@@ -407,18 +405,16 @@ pub trait Backend: Send + Sync {
     /// A random key, each about equally likely; `None` if there is none.
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
 
-    /// Number of keys.
-    fn len(&self) -> u64;
-
-    /// Whether there is no key.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
+    /// Counts the keys.
+    ///
+    /// # Errors
+    /// The store cannot read all of them.
+    fn count(&self) -> Result<u64, BackendError>;
 
     /// Number of keys, if counting takes no longer than a few requests. Otherwise the error is an estimate of the
     /// number.
     fn len_if_quick(&self) -> Result<u64, u64> {
-        Ok(self.len())
+        self.count().map_err(|_| 0)
     }
 
     /// Removes every key.
@@ -503,6 +499,11 @@ pub trait Backend: Send + Sync {
 
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
+
+    /// Bytes that the store holds below DRAM: far memory in use, and live bytes on SSD.
+    fn held_below_bytes(&self) -> u64 {
+        0
+    }
 
     /// Far memory in force, if any.
     fn far(&self) -> Option<FarUse> {

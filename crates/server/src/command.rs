@@ -199,14 +199,14 @@ impl Command {
         }
     }
 
-    /// Whether the command writes to a key that a long write of several keys holds, or needs room that the store may
-    /// have to wait for. A worker's other clients would wait, too.
+    /// Whether the command writes to a key that a long write of several keys holds, or to a store that may have to make
+    /// room first. A worker's other clients would wait, too.
     fn is_held_up(&self, args: &Args<'_>, backend: &dyn Backend) -> bool {
         let (first, last, step) = self.keys;
         let last = if last < 0 { args.len() as i32 + last } else { last };
         let mut keys = (first..=last).step_by(step.max(1) as usize).map(|index| args.at(index as usize));
-        let needs_room = || self.is("denyoom") && backend.may_wait_for_room();
-        self.is("write") && (keys.any(|key| backend.holds_up(key)) || needs_room())
+        let waits = || backend.may_wait_for_room(self.is("denyoom"));
+        self.is("write") && (keys.any(|key| backend.holds_up(key)) || waits())
     }
 
     /// Bytes that a run takes besides the request, the store and the reply to a read.

@@ -317,6 +317,8 @@ impl Connection {
         let more = streaming.next(backend, shared, counters, &mut space.reply, &mut space.value);
         let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
         self.turn_bytes += STREAM_STEP_BYTES;
+        // The piece may tell of writes that are not durable yet, whatever was released before.
+        self.client.rests_on_log |= shared.backend.waits_for_disk();
         if !more {
             self.client.streaming = None;
         } else if !self.takes_for(held, shared)

@@ -129,8 +129,8 @@ impl Backend for NotYet {
         refused()
     }
 
-    fn len(&self) -> u64 {
-        0
+    fn count(&self) -> Result<u64, BackendError> {
+        refused()
     }
 
     fn clear(&self) -> Result<(), BackendError> {

@@ -243,8 +243,8 @@ impl Backend for StoreBackend {
         self.store.holds_up(key)
     }
 
-    fn may_wait_for_room(&self) -> bool {
-        self.store.may_wait_for_room()
+    fn may_wait_for_room(&self, adds: bool) -> bool {
+        adds && self.store.may_wait_for_room()
     }
 
     fn keys_from(
@@ -284,8 +284,8 @@ impl Backend for StoreBackend {
         }))
     }
 
-    fn len(&self) -> u64 {
-        self.store.len()
+    fn count(&self) -> Result<u64, BackendError> {
+        Ok(self.store.len())
     }
 
     fn len_if_quick(&self) -> Result<u64, u64> {
@@ -406,12 +406,15 @@ impl Backend for StoreBackend {
         ]
     }
 
+    fn held_below_bytes(&self) -> u64 {
+        self.store.memory().far_used_bytes + self.store.ssd().map_or(0, |ssd| ssd.live_bytes)
+    }
+
     fn memory(&self) -> MemoryUse {
         let memory = self.store.memory();
         MemoryUse {
             logical_bytes: memory.logical_bytes,
             held_bytes: memory.total_bytes(),
-            held_below_bytes: memory.far_used_bytes + self.store.ssd().map_or(0, |ssd| ssd.live_bytes),
             limit_bytes: self.limit_bytes,
             parts: vec![
                 ("index_bytes", memory.index_bytes),

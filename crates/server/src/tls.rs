@@ -148,12 +148,16 @@ impl Tls {
     pub(crate) fn accept(&self) -> Option<Session> {
         let mut connection = ServerConnection::new(Arc::clone(&self.config)).ok()?;
         connection.set_buffer_limit(Some(BUFFER_BYTES));
-        Some(Session(connection))
+        Some(Session { connection, handshake_bytes: 0 })
     }
 }
 
 /// The state of a connection that encrypts.
-pub(crate) struct Session(ServerConnection);
+pub(crate) struct Session {
+    connection: ServerConnection,
+    /// Bytes of a handshake so far, which rustls may keep until its messages are whole; 0 after it.
+    handshake_bytes: usize,
+}
 
 /// What came of one step.
 pub(crate) enum Step {
@@ -168,23 +172,23 @@ pub(crate) enum Step {
 impl Session {
     /// Whether encrypted bytes wait for the socket.
     pub(crate) fn is_pending(&self) -> bool {
-        self.0.wants_write()
+        self.connection.wants_write()
     }
 
     /// Bytes of memory held, about.
     pub(crate) fn held_bytes(&self) -> usize {
-        STATE_BYTES + if self.is_pending() { BUFFER_BYTES } else { 0 }
+        STATE_BYTES + self.handshake_bytes + if self.is_pending() { BUFFER_BYTES } else { 0 }
     }
 
     /// Takes some plain text for encryption, and returns how much.
     pub(crate) fn encrypt(&mut self, bytes: &[u8]) -> usize {
-        self.0.writer().write(bytes).unwrap_or(0)
+        self.connection.writer().write(bytes).unwrap_or(0)
     }
 
     /// Writes encrypted bytes, and adds the number to `sent`.
     pub(crate) fn flush(&mut self, stream: &mut TcpStream, sent: &mut u64) -> Step {
-        while self.0.wants_write() {
-            match self.0.write_tls(stream) {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(stream) {
                 Ok(0) => return Step::Gone,
                 Ok(count) => *sent += count as u64,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::WouldBlock,
@@ -203,15 +207,21 @@ impl Session {
             Step::WouldBlock => {}
             step => return step,
         }
-        match self.0.read_tls(stream) {
+        match self.connection.read_tls(stream) {
             Ok(0) => return Step::Gone,
-            Ok(count) => *received += count as u64,
+            Ok(count) => {
+                *received += count as u64;
+                self.handshake_bytes += count;
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => return Step::Bytes(0),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Step::WouldBlock,
             Err(_) => return Step::Gone,
         }
-        if self.0.process_new_packets().is_err() {
+        if self.connection.process_new_packets().is_err() {
             return Step::Gone;
+        }
+        if !self.connection.is_handshaking() {
+            self.handshake_bytes = 0;
         }
         match self.plain(buffer) {
             Step::WouldBlock => Step::Bytes(0),
@@ -221,7 +231,7 @@ impl Session {
 
     /// Plain text that is there already.
     fn plain(&mut self, buffer: &mut [u8]) -> Step {
-        match self.0.reader().read(buffer) {
+        match self.connection.reader().read(buffer) {
             Ok(0) => Step::Gone,
             Ok(count) => Step::Bytes(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Step::WouldBlock,
@@ -231,7 +241,7 @@ impl Session {
 
     /// Says that nothing more will come.
     pub(crate) fn end(&mut self, stream: &mut TcpStream) {
-        self.0.send_close_notify();
+        self.connection.send_close_notify();
         let _ = self.flush(stream, &mut 0);
     }
 }

@@ -1,7 +1,7 @@
 //! Databases by name: folders beside that of the database which every client begins with.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ziptier_server::{BackendError, Chosen, DatabaseName, Databases, ListedDatabase};
 
@@ -21,7 +21,11 @@ enum Slot {
 /// The databases by name.
 pub(super) struct Named {
     settings: Settings,
+    /// Held for moments only: every client's turn may need it.
     slots: Mutex<BTreeMap<String, Slot>>,
+    /// Whoever syncs all logs shares it. A database that closes has it alone until its own log is synced, so that no
+    /// reply to its former users leaves before that.
+    syncing: RwLock<()>,
 }
 
 fn refused<T>(words: String) -> Result<T, BackendError> {
@@ -30,22 +34,41 @@ fn refused<T>(words: String) -> Result<T, BackendError> {
 
 impl Named {
     pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, slots: Mutex::default() }
+        Self { settings, slots: Mutex::default(), syncing: RwLock::default() }
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `each` with all open databases, and lets none be closed meanwhile.
-    pub(super) fn for_each(
-        &self,
-        mut each: impl FnMut(&RocksDbBackend) -> Result<(), BackendError>,
-    ) -> Result<(), BackendError> {
-        self.slots().values().try_for_each(|slot| match slot {
-            Slot::Open(database) => each(database),
-            Slot::Changing => Ok(()),
-        })
+    /// Calls `each` with all open databases. Nobody opens or closes one meanwhile.
+    pub(super) fn for_each(&self, mut each: impl FnMut(&RocksDbBackend)) {
+        for slot in self.slots().values() {
+            if let Slot::Open(database) = slot {
+                each(database);
+            }
+        }
+    }
+
+    /// All open databases. None of them can be closed as long as somebody has the list.
+    fn all_open(&self) -> Vec<Arc<RocksDbBackend>> {
+        let is_open = |slot: &Slot| match slot {
+            Slot::Open(database) => Some(Arc::clone(database)),
+            Slot::Changing => None,
+        };
+        self.slots().values().filter_map(is_open).collect()
+    }
+
+    /// Syncs the logs of all open databases.
+    pub(super) fn sync(&self) -> Result<(), BackendError> {
+        // The list goes before the lock.
+        let _syncing = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
+        self.all_open().iter().try_for_each(|database| database.log.sync())
+    }
+
+    /// Flushes the memtables of all open databases.
+    pub(super) fn flush(&self) -> Result<(), BackendError> {
+        self.all_open().iter().try_for_each(|database| database.database.flush().map_err(super::refused))
     }
 
     /// Takes the name for a database that is to be opened.
@@ -98,28 +121,34 @@ impl Databases for Named {
         }
     }
 
-    /// The log is synced while nobody else can ask for a sync of all. So replies to former users wait for it as well.
+    /// The log is synced while nobody else syncs all logs. So replies to former users wait for it as well. A database
+    /// whose log fails stays open, so that they learn of that.
     fn close(&self, name: DatabaseName<'_>) -> Result<(), BackendError> {
         let name = name.as_str();
+        let syncing = self.syncing.write().unwrap_or_else(PoisonError::into_inner);
         let mut slots = self.slots();
-        let database = match slots.get(name) {
+        match slots.get(name) {
             _ if name == DEFAULT_NAME => return refused(format!("the database {name} is always open")),
             None => return refused(format!("the database {name} is not open")),
             Some(Slot::Changing) => return refused(format!("the database {name} is being opened or closed")),
             Some(Slot::Open(database)) if Arc::strong_count(database) > 1 => {
                 return refused(format!(
-                    "the database {name} is in use; clients leave it by ZT.DB.USE or RESET"
+                    "the database {name} is in use, or is being saved; clients leave it by ZT.DB.USE or RESET"
                 ));
             }
-            Some(Slot::Open(database)) => database,
-        };
-        let synced = database.log.sync();
-        let closing = slots.insert(name.to_owned(), Slot::Changing);
+            Some(Slot::Open(_)) => {}
+        }
+        let Some(Slot::Open(database)) = slots.insert(name.to_owned(), Slot::Changing) else { return Ok(()) };
         drop(slots);
+        if let Err(failure) = database.log.sync() {
+            self.slots().insert(name.to_owned(), Slot::Open(database));
+            return Err(failure);
+        }
+        drop(syncing);
         // This takes as long as running compactions need to stop.
-        drop(closing);
+        drop(database);
         self.slots().remove(name);
-        synced
+        Ok(())
     }
 
     fn list(&self) -> Result<Vec<ListedDatabase>, BackendError> {

@@ -65,6 +65,12 @@ impl Log {
         self.state.failure.get().map(String::as_str)
     }
 
+    /// As if a sync had failed.
+    #[cfg(test)]
+    pub(super) fn fail(&self) {
+        let _ = self.state.failure.set("made by a test".into());
+    }
+
     /// Refuses writes after a failure.
     pub(super) fn check(&self) -> Result<(), BackendError> {
         self.state.check()

@@ -1,5 +1,6 @@
 //! Opening RocksDB: its folder, and its options.
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,6 +23,8 @@ const MEMTABLE_BYTES: std::ops::RangeInclusive<usize> = (256 << 10)..=(64 << 20)
 const FILES_PART: u64 = 4;
 const FILES: std::ops::RangeInclusive<u64> = 32..=5_000;
 const DATABASES_MAX: u64 = OPEN_MAX as u64 + 1;
+/// Databases are nobody else's business.
+const FOLDER_MODE: u32 = 0o700;
 /// Files that a database opens beside its SST files: logs, manifests and the like.
 const OTHER_FILES: u64 = 16;
 
@@ -62,8 +65,7 @@ impl RocksDbBackend {
     pub(crate) fn open(options: Options) -> Result<Self, Error> {
         let Options { library, dir, durability, compression, limit_bytes, open_files } = options;
         check(&dir)?;
-        std::fs::create_dir_all(&dir)
-            .map_err(|error| format!("could not make {}: {error}", dir.display()))?;
+        make_folder(&dir)?;
         let bytes = memory_bytes(limit_bytes);
         let settings = Settings {
             library,
@@ -96,6 +98,7 @@ impl RocksDbBackend {
         );
         let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
         let folder = settings.dir.join(name);
+        make_folder(&folder)?;
         let database = Database::open(settings.library, &folder, &text, table, WriteLog::Unsynced)?;
         let database = Arc::new(database);
         Ok(Self {
@@ -130,6 +133,19 @@ impl RocksDbBackend {
     }
 }
 
+/// Makes a folder that only its owner enters, with those above it, and has its name on the disk. One that is there
+/// stays as it is.
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    let failed = |error| format!("could not make {}: {error}", folder.display());
+    if folder.exists() {
+        return Ok(());
+    }
+    let above = folder.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    make_folder(above)?;
+    std::fs::DirBuilder::new().mode(FOLDER_MODE).create(folder).map_err(failed)?;
+    Ok(std::fs::File::open(above).and_then(|above| above.sync_all()).map_err(failed)?)
+}
+
 /// Refuses a folder that holds something else, such as a store of ziptier's.
 fn check(dir: &Path) -> Result<(), Error> {
     if dir.join(DEFAULT_NAME).exists() {
@@ -153,7 +169,10 @@ fn check(dir: &Path) -> Result<(), Error> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use ziptier_rocksdb::host::LIBRARY_VARIABLE;
+    use ziptier_server::{Backend, DatabaseName, Save, Saving};
 
     use super::*;
 
@@ -164,25 +183,91 @@ mod tests {
         first.strip_prefix("rchar: ").unwrap().parse().unwrap()
     }
 
-    #[test]
-    fn an_index_that_is_larger_than_a_part_of_the_cache_is_read_once() {
+    /// Databases in a fresh folder, with 24 MiB of memory; nothing without RocksDB.
+    fn opened(durability: Durability) -> Option<(tempfile::TempDir, RocksDbBackend)> {
         let path = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
         let library = match Library::load(path.as_deref()) {
             Ok(library) => library,
             Err(error) => {
-                return ziptier_testing::not_run("rocksdb", &format!("{error}; run make setup-rocksdb"));
+                ziptier_testing::not_run("rocksdb", &format!("{error}; run make setup-rocksdb"));
+                return None;
             }
         };
         let folder = tempfile::tempdir().unwrap();
         let backend = RocksDbBackend::open(Options {
             library,
             dir: folder.path().join("databases"),
-            durability: Durability::No,
+            durability,
             compression: Compression::named("builtin-none").unwrap(),
             limit_bytes: Some(32 << 20),
             open_files: 1_000,
-        })
-        .unwrap();
+        });
+        Some((folder, backend.unwrap()))
+    }
+
+    #[test]
+    fn folders_are_their_owners_alone() {
+        let Some((folder, _backend)) = opened(Durability::No) else { return };
+        for path in ["databases", "databases/default"] {
+            let mode = std::fs::metadata(folder.path().join(path)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "{path}");
+        }
+    }
+
+    #[test]
+    fn long_values_are_not_held_all_at_once() {
+        const VALUE_BYTES: usize = 4 << 20;
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let keys: Vec<[u8; 1]> = (0..16).map(|key| [key]).collect();
+        for key in &keys {
+            backend.database.put(key, &vec![key[0]; VALUE_BYTES]).unwrap();
+        }
+        backend.database.compact().unwrap();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let (mut found, mut held_bytes) = (0, 0);
+        backend.multi_get(&keys, 64 << 10, &mut |value| {
+            found += usize::from(value.unwrap().unwrap().0.len == VALUE_BYTES as u64);
+            held_bytes = held_bytes.max(backend.memory.used_bytes());
+        });
+        assert_eq!(found, keys.len());
+        assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
+    }
+
+    #[test]
+    fn a_database_whose_log_fails_stays_open() {
+        let Some((_folder, backend)) = opened(Durability::Always) else { return };
+        let (databases, name) = (backend.databases().unwrap(), DatabaseName::new(b"users").unwrap());
+        databases.open(name, &[]).unwrap();
+        backend.wait().unwrap();
+        backend.for_each(|database| {
+            if database.named.is_none() {
+                database.log.fail();
+            }
+        });
+        let told = databases.close(name).unwrap_err().to_string();
+        assert!(told.contains("RocksDB's log has failed (made by a test)"), "{told}");
+        // Replies to its former users must learn of that.
+        assert!(backend.wait().is_err());
+        assert!(databases.find(name).is_ok());
+    }
+
+    #[test]
+    fn a_database_that_is_saved_or_used_is_not_closed() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let (databases, name) = (backend.databases().unwrap(), DatabaseName::new(b"users").unwrap());
+        databases.open(name, &[]).unwrap();
+        let user = databases.find(name).unwrap();
+        let told = databases.close(name).unwrap_err().to_string();
+        assert!(told.contains("is in use, or is being saved"), "{told}");
+        drop(user);
+        assert_eq!(backend.save(Save::Make).unwrap(), Saving::Done);
+        databases.close(name).unwrap();
+        assert!(databases.find(name).is_err());
+    }
+
+    #[test]
+    fn an_index_that_is_larger_than_a_part_of_the_cache_is_read_once() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
         // Long keys make an index of two megabytes for a file of 30.
         let key = |number: u32| format!("{number:0250}");
         for number in 0..8_000 {

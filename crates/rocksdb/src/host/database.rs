@@ -80,6 +80,10 @@ unsafe impl Sync for Database {}
 /// one. An index in one piece may be larger than a shard, and would then be read and unpacked again by each get.
 const TWO_LEVEL_INDEX: c_int = 2;
 
+/// Bytes of values that a look-up of several keys holds at once, where memory is shared. RocksDB looks up no further keys
+/// beyond that.
+const BYTES_AT_ONCE: u64 = 1 << 20;
+
 fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
     // SAFETY: the object that is made is ours, and the options keep a copy of what is in it, and shares of the memory.
     unsafe {
@@ -138,8 +142,11 @@ impl Database {
                 made((functions.write_options_create)()),
             )
         };
-        // SAFETY: the object is ours, and nobody else has it yet.
+        // SAFETY: the objects are ours, and nobody else has them yet.
         unsafe {
+            if let BlockCache::Shared(_) = table.cache {
+                (functions.read_options_set_bytes_at_once)(read.as_ptr(), BYTES_AT_ONCE);
+            }
             (functions.write_options_set_sync)(write.as_ptr(), (log == WriteLog::Synced).into());
             (functions.write_options_disable_wal)(write.as_ptr(), (log == WriteLog::Off).into());
         }
@@ -334,7 +341,8 @@ impl Database {
     /// Looks up several keys at once; `values` holds the answers until the next call or until it is dropped.
     ///
     /// # Errors
-    /// The first error of any key; then there are no answers.
+    /// The first error of any key; then there are no answers. With [`BlockCache::Shared`], values of more than a
+    /// megabyte together are an error, too: look the keys up one by one.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], values: &mut Values) -> Result<(), Error> {
         values.clear();
         values.functions = Some(self.functions);

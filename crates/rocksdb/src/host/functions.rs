@@ -73,6 +73,7 @@ functions! {
     family_destroy = "rocksdb_column_family_handle_destroy": fn(*mut Family);
     read_options_create = "rocksdb_readoptions_create": fn() -> *mut ReadOptions;
     read_options_destroy = "rocksdb_readoptions_destroy": fn(*mut ReadOptions);
+    read_options_set_bytes_at_once = "rocksdb_readoptions_set_value_size_soft_limit": fn(*mut ReadOptions, u64);
     write_options_create = "rocksdb_writeoptions_create": fn() -> *mut WriteOptions;
     write_options_destroy = "rocksdb_writeoptions_destroy": fn(*mut WriteOptions);
     write_options_set_sync = "rocksdb_writeoptions_set_sync": fn(*mut WriteOptions, c_uchar);

@@ -82,7 +82,7 @@ fn memory(page: &mut String, shared: &Shared) {
     let clients = shared.budget.held_bytes() as u64;
     let (used, peak) = shared.used_bytes();
     let rss = process::resident_bytes();
-    let everywhere = memory.held_bytes + memory.held_below_bytes;
+    let everywhere = memory.held_bytes + shared.backend.held_below_bytes();
     let per = |bytes: u64, of: u64| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
     field(page, "used_memory", used);
     field(page, "used_memory_human", human(used));

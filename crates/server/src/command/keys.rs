@@ -53,7 +53,7 @@ pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), 
     match session.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),
         Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Long),
-        Err(_) => session.reply.integer(session.backend.len() as i64),
+        Err(_) => session.reply.integer(session.backend.count()? as i64),
     }
     Ok(())
 }

@@ -8,14 +8,15 @@ use ziptier::{DiskHandle, Durability, DurableOptions, Options};
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 use ziptier_server::StoreBackend;
 
-use crate::support::TestServer;
+use crate::support::{TestServer, request};
 
-/// A server whose disk fails at its `nth` sync; `None` if that is before it is open.
-fn start(nth: u64) -> Option<(TestServer, FailingDisk)> {
+/// A server with segments of its log of so many bytes, whose disk fails at its `nth` sync; `None` if that is before it
+/// is open.
+fn start(nth: u64, segment_bytes: u64) -> Option<(TestServer, FailingDisk)> {
     let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::LyingSync, nth);
     let mut durable = DurableOptions::new("/data");
     durable.durability = Durability::Always;
-    durable.log.segment_bytes = 64 << 10;
+    durable.log.segment_bytes = segment_bytes;
     durable.disk = DiskHandle(Arc::new(disk.clone()));
     let store = StoreBackend::open(Options { durable: Some(durable), ..Options::default() }).ok()?;
     Some((TestServer::start_with(Arc::new(store), |_| {}), disk))
@@ -25,7 +26,7 @@ fn start(nth: u64) -> Option<(TestServer, FailingDisk)> {
 fn nobody_is_told_ok_for_what_may_be_lost() {
     let mut failed = 0;
     for nth in 0..12 {
-        let Some((server, disk)) = start(nth) else { continue };
+        let Some((server, disk)) = start(nth, 64 << 10) else { continue };
         let mut reader = server.connect();
         let failed_before = failed;
         for n in 0..20 {
@@ -61,6 +62,39 @@ fn nobody_is_told_ok_for_what_may_be_lost() {
             let info = server.connect().text("INFO persistence");
             assert!(info.contains("aof_last_write_status:err") && info.contains("made by a test"), "{info}");
         }
+    }
+    assert!(failed > 0);
+}
+
+/// A long reply goes on while a write is lost. It must not end with the value of that write.
+#[test]
+fn a_long_reply_has_no_value_that_may_be_lost() {
+    const KEYS: usize = 16;
+    const VALUE_BYTES: usize = 1 << 20;
+    let mut failed = 0;
+    for nth in KEYS as u64..KEYS as u64 + 16 {
+        // A segment has room for all, so that a write syncs once.
+        let Some((server, disk)) = start(nth, 64 << 20) else { continue };
+        let mut writer = server.connect();
+        let keys: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).collect();
+        let old = vec![b'a'; VALUE_BYTES];
+        if keys.iter().any(|key| writer.ask(&[b"SET", key.as_bytes(), &old]) != b"+OK\r\n") {
+            continue;
+        }
+        let mut reader = server.connect();
+        let words: Vec<&[u8]> =
+            std::iter::once(&b"MGET"[..]).chain(keys.iter().map(String::as_bytes)).collect();
+        reader.send(&request(&words));
+        reader.bytes(VALUE_BYTES);
+        let reply = writer.ask(&[b"SET", keys[KEYS - 1].as_bytes(), &vec![b'b'; VALUE_BYTES]]);
+        if reply == b"+OK\r\n" {
+            continue;
+        }
+        assert!(disk.has_failed());
+        failed += 1;
+        let rest = reader.rest();
+        let is_new = rest.windows(16).any(|bytes| bytes == [b'b'; 16]);
+        assert!(!is_new, "the reply has the value of a write whose fate is not known");
     }
     assert!(failed > 0);
 }

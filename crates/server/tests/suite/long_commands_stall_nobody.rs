@@ -301,3 +301,19 @@ fn a_write_that_may_wait_for_room_waits_on_a_thread_of_its_own() {
     gate.open();
     assert_eq!((waiting.reply(), waiting.reply()), (b"+OK\r\n".to_vec(), b"$3\r\nnew\r\n".to_vec()));
 }
+
+/// RocksDB stops all writers while its compactions are behind, those that delete, too.
+#[test]
+fn a_delete_that_may_wait_waits_on_a_thread_of_its_own() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("MSET small value gone value"), "+OK\r\n");
+    gate.stop_writers();
+    gate.close("delete");
+    let mut waiting = server.connect();
+    waiting.send(b"DEL gone\r\nGET gone\r\n");
+    gate.wait();
+    assert_eq!(other.text("GET small"), "$5\r\nvalue\r\n");
+    gate.open();
+    assert_eq!((waiting.reply(), waiting.reply()), (b":1\r\n".to_vec(), b"$-1\r\n".to_vec()));
+}

@@ -34,8 +34,10 @@ struct State {
     calls: Vec<&'static str>,
     /// The bytes that a rename or a copy claims to read.
     read_bytes: u64,
-    /// Writes may have to wait for room.
+    /// Writes that add data may have to wait for room.
     is_short: bool,
+    /// All writes may have to wait.
+    is_stopped: bool,
 }
 
 impl Gate {
@@ -50,9 +52,14 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes = bytes;
     }
 
-    /// Has the store say from now on that writes may have to wait for room.
+    /// Has the store say from now on that writes that add data may have to wait for room.
     pub(crate) fn run_short(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_short = true;
+    }
+
+    /// Has the store say from now on that all writes may have to wait.
+    pub(crate) fn stop_writers(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_stopped = true;
     }
 
     /// Lets them go on.
@@ -201,8 +208,9 @@ impl Backend for GatedBackend {
         self.gate.holds("put")
     }
 
-    fn may_wait_for_room(&self) -> bool {
-        self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).is_short
+    fn may_wait_for_room(&self, adds: bool) -> bool {
+        let state = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_stopped || adds && state.is_short
     }
 
     fn keys_from(
@@ -229,9 +237,9 @@ impl Backend for GatedBackend {
         self.map.random_key()
     }
 
-    fn len(&self) -> u64 {
+    fn count(&self) -> Result<u64, BackendError> {
         self.gate.pass("len");
-        self.map.len()
+        self.map.count()
     }
 
     fn len_if_quick(&self) -> Result<u64, u64> {

@@ -226,8 +226,8 @@ impl Backend for MapBackend {
         Ok(alive.map(|(key, _)| key.clone()).nth(now_ms() as usize % count.max(1)))
     }
 
-    fn len(&self) -> u64 {
-        self.read().values().filter(|entry| is_alive(entry)).count() as u64
+    fn count(&self) -> Result<u64, BackendError> {
+        Ok(self.read().values().filter(|entry| is_alive(entry)).count() as u64)
     }
 
     fn clear(&self) -> Result<(), BackendError> {

@@ -54,6 +54,9 @@ pub enum Error {
         /// The required shape.
         expected: String,
     },
+    /// A signal ended an evaluation.
+    #[error("interrupted; what was measured is kept, and the same command goes on from there")]
+    Interrupted,
     /// A target refused to open or to work.
     #[error("the target {target} {action}: {reason}")]
     Target {
@@ -132,7 +135,7 @@ impl Error {
                     1
                 }
             }
-            Error::Process { .. } | Error::Smoke { .. } => 1,
+            Error::Process { .. } | Error::Smoke { .. } | Error::Interrupted => 1,
             _ => 2,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{printed, refused, ziptier};
@@ -176,6 +176,40 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     assert!(refused(&mbwu(&["run"], place)).contains("it has no platform; add a file beside unit.toml"));
 }
 
+#[test]
+fn rounds_of_other_work_and_rounds_behind_a_missing_one_do_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    served(place, "");
+    printed(&mbwu(&["construct"], place));
+    // What limits a server is no option of its clients.
+    let unit = place.join("unit.toml");
+    let limited = fs::read_to_string(&unit).unwrap() + "\ncpus = [0]\n";
+    let before = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, limited).unwrap();
+    let told = refused(&mbwu(&["construct"], place));
+    assert!(told.contains("its rounds were measured with other options"), "{told}");
+    fs::write(&unit, before).unwrap();
+
+    let round = |number: usize| place.join(format!("results/unit/round-{number}.json"));
+    let text = fs::read_to_string(round(2)).unwrap();
+    fs::write(round(3), &text).unwrap();
+    fs::remove_file(round(1)).unwrap();
+    printed(&mbwu(&["construct"], place));
+    assert!(round(2).exists() && !round(3).exists(), "a round of an earlier search counts");
+
+    let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // Nobody knows the commit of a program that was built outside a checkout.
+    if other["commit"].is_string() {
+        other["commit"] = "another".into();
+        fs::write(round(1), other.to_string()).unwrap();
+        fs::remove_file(round(2)).unwrap();
+        let told = refused(&mbwu(&["construct"], place));
+        assert!(told.contains("its rounds were measured by another version of ziptier"), "{told}");
+    }
+}
+
 /// The processes that another one started.
 fn children(parent: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
@@ -188,7 +222,7 @@ fn children(parent: u32) -> Vec<u32> {
 }
 
 /// Whether something comes true within a minute.
-fn comes_true(is_true: impl Fn() -> bool) -> bool {
+fn comes_true(mut is_true: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !is_true() && began.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(20));
@@ -196,8 +230,8 @@ fn comes_true(is_true: impl Fn() -> bool) -> bool {
     is_true()
 }
 
-/// The address of a server of ours, with its words in the files of an evaluation.
-fn served(place: &Path, more: &str) -> String {
+/// Lets an evaluation measure a server of ours.
+fn served(place: &Path, more: &str) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (program, port) = (env!("CARGO_BIN_EXE_ziptier"), free.port());
     let server = format!("server = '{program} serve --port {port}'");
@@ -207,7 +241,6 @@ fn served(place: &Path, more: &str) -> String {
         "work = { bench = \"--target btreemap\" }",
         &format!("[work]\n{bench}\n{server}\n{more}"),
     );
-    free.to_string()
 }
 
 #[test]
@@ -216,7 +249,7 @@ fn neither_a_server_nor_a_run_outlives_what_started_it() {
     evaluation(folder.path());
     replace(&folder.path().join("unit.toml"), "--operations 2000", "--warmup-max 600");
     replace(&folder.path().join("unit.toml"), " --warmup-max 0", "");
-    let address = served(folder.path(), "");
+    served(folder.path(), "");
     let mut command = ziptier();
     command.args(["mbwu", "construct"]).arg(folder.path());
     let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -228,7 +261,34 @@ fn neither_a_server_nor_a_run_outlives_what_started_it() {
     assert!(begun, "{started:?}");
     let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
     assert!(comes_true(|| !started.iter().any(is_there)), "{started:?}");
-    assert!(std::net::TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn an_interrupted_evaluation_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    let medium = place.join("medium");
+    fs::create_dir(&medium).unwrap();
+    evaluation(place);
+    replace(&place.join("unit.toml"), "--operations 2000", "--warmup-max 600");
+    replace(&place.join("unit.toml"), " --warmup-max 0", "");
+    served(place, &format!("folder = '{}'", medium.display()));
+    let mut command = ziptier();
+    command.args(["mbwu", "construct"]).arg(place);
+    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = comes_true(|| children(evaluation.id()).len() == 2);
+    let filled = fs::read_dir(&medium).unwrap().count();
+    assert!(Command::new("kill").args(["-INT", &evaluation.id().to_string()]).status().unwrap().success());
+    let ended = comes_true(|| evaluation.try_wait().unwrap().is_some());
+    if !ended {
+        evaluation.kill().unwrap();
+    }
+    let output = evaluation.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(begun && ended && filled == 1, "{begun}, {ended}, {filled}: {said}");
+    assert!(said.contains("interrupted; what was measured is kept, and the same command goes on"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(fs::read_dir(&medium).unwrap().count(), 0, "{said}");
 }
 
 #[test]

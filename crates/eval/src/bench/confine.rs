@@ -181,6 +181,8 @@ impl Groups {
         let name = format!("ziptier-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let folder = Path::new(ROOT).join(controller).join(name);
         self.folders.push(folder.clone());
+        // A process of the same number that was killed may have left one behind.
+        let _ = fs::remove_dir(&folder);
         fs::create_dir(&folder)?;
         Ok(folder)
     }

@@ -6,6 +6,7 @@
 //! The kernel kills a child whose parent ends, however that ends. The kernel goes by the parent's thread, so a thread
 //! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
@@ -13,11 +14,12 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
 
-use crate::bench::confine::Groups;
+use crate::bench::confine::{Folders, Groups};
 use crate::error::Error;
 use crate::medium::ceiling::{Ceiling, CeilingSpec, raw_ceiling};
 use crate::meters::Meters;
@@ -72,6 +74,13 @@ impl Request {
         match self {
             Request::Run(run) | Request::Ceiling(_, run) => run,
             Request::Bypass(bypass) => &bypass.run,
+        }
+    }
+
+    fn spec_mut(&mut self) -> &mut RunSpec {
+        match self {
+            Request::Run(run) | Request::Ceiling(_, run) => run,
+            Request::Bypass(bypass) => &mut bypass.run,
         }
     }
 }
@@ -151,6 +160,18 @@ fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<An
     })
 }
 
+/// Kills the processes that this one has started. Whoever waits for one of them learns that it was killed.
+pub fn kill_children() {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    for thread in threads {
+        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            // One that has just ended needs no signal.
+            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        }
+    }
+}
+
 /// The set of these processors; nothing for an empty list or a processor that cannot be.
 pub(crate) fn cpu_set(cpus: &[usize]) -> Option<CpuSet> {
     let there = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_CONF).ok().flatten().unwrap_or(1);
@@ -223,15 +244,23 @@ impl Launcher {
     }
 
     /// The child's answer, unless it is a failure, and what else it said.
-    fn ask(&self, request: Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
+    fn ask(&self, mut request: Request, progress: &mut dyn FnMut(&str)) -> Result<(Answer, String), Error> {
         let spec = &request.spec().clone();
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
         let mut command = Command::new(&self.program);
         if let Some(library) = &spec.preload {
             command.env("LD_PRELOAD", library);
         }
-        if let Some(folder) = spec.confinement.folders().first() {
-            command.env("TMPDIR", folder);
+        // They are removed in the end, also when the child was killed.
+        let scratch = spec.confinement.folders().iter().map(|folder| {
+            let made = tempfile::Builder::new().prefix("ziptier-run-").tempdir_in(folder);
+            made.map_err(|source| Error::Io { action: "make a folder in", path: folder.clone(), source })
+        });
+        let scratch = scratch.collect::<Result<Vec<TempDir>, Error>>()?;
+        if let Some(first) = scratch.first() {
+            command.env("TMPDIR", first.path());
+            let own = scratch.iter().map(|folder| folder.path().to_owned()).collect();
+            request.spec_mut().confinement.folder = Some(Folders::Several(own));
         }
         let groups = Groups::of(&spec.confinement)?;
         let mut child = command

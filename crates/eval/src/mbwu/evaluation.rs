@@ -71,6 +71,12 @@ pub struct Evaluation {
 pub struct Round {
     /// What was asked for, without the number of threads.
     pub asked: RunSpec,
+    /// How the work was done; nothing in results of older versions.
+    #[serde(default)]
+    pub(crate) work: Option<Work>,
+    /// The commit of the program that measured, where that is known.
+    #[serde(default)]
+    pub(crate) commit: Option<String>,
     /// What was measured.
     pub measurement: Measurement,
 }
@@ -156,11 +162,24 @@ impl Evaluation {
         let create_failed = |source| Error::Io { action: "create", path: place.clone(), source };
         fs::create_dir_all(&place).map_err(create_failed)?;
         let mut rounds = rounds(&place)?;
-        if rounds.iter().any(|round| round.asked != asked) {
-            let expected = "its rounds were measured with other options; move that folder away to begin anew";
-            return Err(Error::invalid("results", place.display().to_string(), expected));
-        }
         let unit = &self.sheets.unit;
+        let refused = |reason: &str| {
+            let expected = format!("its rounds were measured {reason}; move that folder away to begin anew");
+            Err(Error::invalid("results", place.display().to_string(), expected))
+        };
+        let is_other = |round: &Round| {
+            round.asked != asked || round.work.as_ref().is_some_and(|work| work != subject.work)
+        };
+        if rounds.iter().any(is_other) {
+            return refused("with other options");
+        }
+        if !is_enough(&rounds, unit.rounds, unit.rounds_max) {
+            let is_known = |round: &&Round| round.commit.is_some() && means.program.commit.is_some();
+            if rounds.iter().filter(is_known).any(|round| round.commit != means.program.commit) {
+                return refused("by another version of ziptier");
+            }
+            forget_behind(&place, rounds.len())?;
+        }
         let mut line = ProgressLine::new(unit.rounds + 1, (unit.rounds + 1) as f64 * unit.seconds);
         while !is_enough(&rounds, unit.rounds, unit.rounds_max) {
             let number = rounds.len() + 1;
@@ -182,7 +201,12 @@ impl Evaluation {
                 return Err(Error::Run { run, sentence, status: 1 });
             }
             drop(service);
-            let round = Round { asked: asked.clone(), measurement };
+            let round = Round {
+                asked: asked.clone(),
+                work: Some(subject.work.clone()),
+                commit: means.program.commit.clone(),
+                measurement,
+            };
             write(&place.join(format!("round-{number}.json")), &json!(round))?;
             rounds.push(round);
         }
@@ -411,6 +435,25 @@ fn threads_of(rounds: &[Round]) -> u64 {
 fn rounds(place: &Path) -> Result<Vec<Round>, Error> {
     let read = |number: usize| read_if_there(&place.join(format!("round-{number}.json"))).transpose();
     (1..).map_while(read).collect()
+}
+
+/// Removes rounds behind so many, which an earlier search left behind one that is missing, and the raw load, which
+/// follows the last round.
+fn forget_behind(place: &Path, rounds: usize) -> Result<(), Error> {
+    let failed = |action, path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Io { action, path, source }
+    };
+    for entry in fs::read_dir(place).map_err(failed("read", place))? {
+        let path = entry.map_err(failed("read", place))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let number =
+            name.strip_prefix("round-").and_then(|rest| rest.strip_suffix(".json")?.parse::<usize>().ok());
+        if name == "raw.json" || number.is_some_and(|number| number > rounds) {
+            fs::remove_file(&path).map_err(failed("remove", &path))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_if_there<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use crate::bench::confine::{Confinement, DiskLimits, Folders, disk_of};
@@ -101,7 +101,7 @@ pub(crate) struct PlatformSheet {
 }
 
 /// How work is done, and on what.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Work {
     /// Options of `ziptier bench` that say who does the work.
@@ -121,7 +121,7 @@ pub(crate) struct Work {
 }
 
 /// Options of a command: a text that is parted at white space, or a list of them.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected options as one text, or as a list of texts")]
 pub(crate) enum Words {
     Text(String),

@@ -129,7 +129,7 @@ mod tests {
             measurement.steadiness =
                 Some(change.map_or(steady(*per_sec), |(_, change)| Steadiness::Changing { change: *change }));
             (measurement.operations, measurement.wall_sec) = (*per_sec as u64, 1.0);
-            Round { asked: RunSpec::new("x", "log"), measurement }
+            Round { asked: RunSpec::new("x", "log"), work: None, commit: None, measurement }
         };
         throughputs.iter().enumerate().map(round).collect()
     }

@@ -89,7 +89,7 @@ fn evaluation(folder: &Path) {
             measurement.machine.joules = None;
             let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
             measurement.steadiness = Some(Steadiness::Steady { samples: 40, throughput });
-            let round = Round { asked: asked.clone(), measurement };
+            let round = Round { asked: asked.clone(), work: None, commit: None, measurement };
             fs::write(results.join(format!("round-{number}.json")), json!(round).to_string()).unwrap();
         }
     }

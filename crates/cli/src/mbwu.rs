@@ -69,8 +69,8 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     output::end(text(command).map_err(failed))
 }
 
-/// Has a signal kill the run and the server that are under way, and all that follow. Then the command fails, and removes
-/// their files.
+/// Has a signal kill the run and the server that are under way, and all that follow. Then the command fails, and
+/// removes their files.
 fn clean_up_when_interrupted() -> Result<(), Error> {
     const PAUSE: Duration = Duration::from_millis(20);
     let failed = |source| Error::Io { action: "watch the signals of", path: "ziptier".into(), source };

@@ -80,8 +80,8 @@ unsafe impl Sync for Database {}
 /// one. An index in one piece may be larger than a shard, and would then be read and unpacked again by each get.
 const TWO_LEVEL_INDEX: c_int = 2;
 
-/// Bytes of values that a look-up of several keys holds at once, where memory is shared. RocksDB looks up no further keys
-/// beyond that.
+/// Bytes of values that a look-up of several keys holds at once, where memory is shared. RocksDB looks up no further
+/// keys beyond that.
 const BYTES_AT_ONCE: u64 = 1 << 20;
 
 fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {

@@ -10,8 +10,8 @@ use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
-use crate::sizes;
 use crate::thread::Thread;
+use crate::{sizes, tick};
 
 /// What allocations compare with. A tick writes them, each by itself: an allocation that sees an old and a new word
 /// takes the wrong medium, which does no harm.
@@ -185,9 +185,23 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
     unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-/// Chooses the medium, and takes the other one where it has no room.
+/// Places a block. Before it refuses, it counts what was freed.
 #[inline(never)]
 unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: the variables are this thread's.
+    unsafe {
+        let mut block = place_by_last_tick(thread, bytes, flags);
+        if block.is_null() && is_limited() {
+            tick::recount();
+            block = place_by_last_tick(thread, bytes, flags);
+        }
+        or_no_memory(block)
+    }
+}
+
+/// Chooses the medium, and takes the other one where it has no room.
+#[inline(always)]
+unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: the variables are this thread's.
     unsafe {
         let wanted = wanted(thread, bytes);
@@ -208,7 +222,7 @@ unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void 
                 Counts::spilled(wanted, bytes);
             }
         }
-        or_no_memory(block)
+        block
     }
 }
 
@@ -307,6 +321,25 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
     // SAFETY: the variables are this thread's. The block is live and from here.
     unsafe {
         Thread::count(thread, bytes);
+        let mut resized = resize_by_last_tick(thread, block, bytes, flags);
+        if resized.is_null() && is_limited() {
+            tick::recount();
+            resized = resize_by_last_tick(thread, block, bytes, flags);
+        }
+        or_no_memory(resized)
+    }
+}
+
+/// Resizes a block where it is, or moves it. Returns null and leaves it if no medium has room.
+#[inline(always)]
+unsafe fn resize_by_last_tick(
+    thread: *mut Thread,
+    block: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+) -> *mut c_void {
+    // SAFETY: the variables are this thread's. The block is live and from here.
+    unsafe {
         let is_far = WORDS.is_far(block);
         let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
         let grows_over_limit = is_full(own) && bytes > sizes::usable(block);
@@ -329,8 +362,13 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
         if !moved.is_null() {
             Counts::spilled(own, bytes);
         }
-        or_no_memory(moved)
+        moved
     }
+}
+
+/// Whether a limit keeps blocks out of a medium.
+fn is_limited() -> bool {
+    WORDS.dram_is_full.load(Relaxed) || WORDS.far_is_full.load(Relaxed)
 }
 
 fn is_full(medium: Medium) -> bool {

@@ -32,6 +32,9 @@ const SUM_BYTES_MIN: u64 = 4 << 20;
 /// A larger block counts as one of this many bytes.
 const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
+/// A thread yields so often to one that ticks. A thread that forks has the ticker, too, and may allocate meanwhile.
+const RECOUNT_TURNS: u32 = 100;
+
 /// All bytes that were allocated and that the policy may place, by class.
 static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
@@ -65,15 +68,29 @@ pub(crate) fn count(size: u64, bytes: u64) {
     }
 }
 
-/// Runs with the ticker, unless another thread has it.
-fn with_ticker(run: impl FnOnce(&mut Ticker)) {
+/// Counts exactly and decides, for an allocation that no medium has room for: room may have been freed since the last
+/// tick.
+#[cold]
+pub(crate) fn recount() {
+    for _ in 0..RECOUNT_TURNS {
+        if with_ticker(|ticker| ticker.tick(u64::MAX)) {
+            return;
+        }
+        // SAFETY: the call takes nothing.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+/// Runs with the ticker, unless another thread has it. Returns whether it ran.
+fn with_ticker(run: impl FnOnce(&mut Ticker)) -> bool {
     if IS_TAKEN.swap(true, Acquire) {
-        return;
+        return false;
     }
     // SAFETY: this thread has set `IS_TAKEN`. What runs does not come back here: jemalloc's statistics and the page
     // allocate by jemalloc alone, or not at all.
     run(unsafe { &mut *TICKER.0.get() });
     IS_TAKEN.store(false, Release);
+    true
 }
 
 /// Starts with a configuration, and with the page where it is told, if there is one.

@@ -74,15 +74,28 @@ fn both_are_full() {
     assert!((28 * MB..36 * MB).contains(&got), "{got} bytes");
     assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
     blocks.into_iter().for_each(free);
-    // Ticks see the room.
-    let again = (0..100_000).find(|_| malloc(16384) != 0);
-    assert!(again.is_some());
+    assert_ne!(malloc(16384), 0, "what was freed is room");
+    let again = fill(64 * MB).len() * 16384;
+    assert!(again > 26 * MB, "{again} bytes");
 }
 
 #[test]
 fn and_malloc_fails_where_both_are_full() {
     let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
     in_child("full_media_spill::and_malloc_fails_where_both_are_full", options, both_are_full);
+}
+
+fn reallocate_where_both_are_full() {
+    let small = malloc(16);
+    fill(64 * MB).into_iter().for_each(free);
+    // SAFETY: the block is live.
+    assert!(!unsafe { libc::realloc(small as *mut _, 16384) }.is_null(), "what was freed is room");
+}
+
+#[test]
+fn and_realloc_finds_what_was_freed() {
+    let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
+    in_child("full_media_spill::and_realloc_finds_what_was_freed", options, reallocate_where_both_are_full);
 }
 
 /// The system's own limit: no more addresses for DRAM. Far memory has addresses that it used before; for others, too,

@@ -59,6 +59,15 @@ pub(crate) fn count(size: u64, bytes: u64) {
     // A request that cannot be met must not outweigh all others.
     let bytes = bytes.min(BLOCK_BYTES_MAX);
     PLACED[class(size)].fetch_add(bytes, Relaxed);
+    add(bytes);
+}
+
+/// Adds the bytes of a block that the policy does not place. Limits hold for it, too.
+pub(crate) fn count_unplaced(bytes: u64) {
+    add(bytes.min(BLOCK_BYTES_MAX));
+}
+
+fn add(bytes: u64) {
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= STEP.load(Relaxed) {
         with_ticker(|ticker| {

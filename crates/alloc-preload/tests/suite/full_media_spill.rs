@@ -75,7 +75,9 @@ fn both_are_full() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
     blocks.into_iter().for_each(free);
     assert_ne!(malloc(16384), 0, "what was freed is room");
-    let again = fill(64 * MB).len() * 16384;
+    let blocks = fill(64 * MB);
+    let again = blocks.len() * 16384;
+    blocks.into_iter().for_each(free);
     assert!(again > 26 * MB, "{again} bytes");
 }
 
@@ -96,6 +98,49 @@ fn reallocate_where_both_are_full() {
 fn and_realloc_finds_what_was_freed() {
     let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
     in_child("full_media_spill::and_realloc_finds_what_was_freed", options, reallocate_where_both_are_full);
+}
+
+fn large_blocks() {
+    assert_eq!(malloc(64 * MB), 0, "larger than both limits");
+    let blocks: Vec<usize> = (0..3).map(|_| malloc(12 * MB)).collect();
+    let are_null: Vec<bool> = blocks.iter().map(|&block| block == 0).collect();
+    assert_eq!(are_null, [false, false, true], "one in each medium");
+    assert_eq!(bytes_in_far(&blocks), 16384);
+}
+
+#[test]
+fn and_a_large_block_does_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=16MiB,far-limit=16MiB";
+    in_child("full_media_spill::and_a_large_block_does_not_exceed_them", options, large_blocks);
+}
+
+fn grow() {
+    let small = malloc(MB);
+    // SAFETY: the block is live.
+    let large = unsafe { libc::realloc(small as *mut _, 64 * MB) } as usize;
+    assert!(far_range().contains(&large));
+}
+
+#[test]
+fn and_a_block_that_grows_does_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=16MiB";
+    in_child("full_media_spill::and_a_block_that_grows_does_not_exceed_them", options, grow);
+}
+
+fn tables() {
+    // SAFETY: nothing is given.
+    let tables: Vec<usize> = (0..8).map(|_| unsafe { libc::calloc(1 << 19, 8) } as usize).collect();
+    let far = far_range();
+    let in_dram = tables.iter().filter(|&table| !far.contains(table)).count();
+    assert!((2..=4).contains(&in_dram), "{in_dram} tables of 4 MiB in DRAM");
+    // SAFETY: nothing is given.
+    assert!(far.contains(&(unsafe { libc::calloc(1 << 24, 8) } as usize)));
+}
+
+#[test]
+fn and_tables_do_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=17MiB";
+    in_child("full_media_spill::and_tables_do_not_exceed_them", options, tables);
 }
 
 /// The system's own limit: no more addresses for DRAM. Far memory has addresses that it used before; for others, too,

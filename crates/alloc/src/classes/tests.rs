@@ -1,6 +1,7 @@
 use std::boxed::Box;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::string::String;
 use std::sync::atomic::Ordering::SeqCst;
@@ -57,8 +58,11 @@ fn member_process(path: &FilePath) -> Child {
 fn other_process() {
     let Ok(path) = env::var("ZIPTIER_TEST_CLASSES") else { return };
     let member = Membership::join(&FilePath::new(path.as_bytes()).unwrap(), &name("gold")).unwrap();
-    for line in std::io::stdin().lines() {
-        let bytes = line.unwrap().parse().unwrap();
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        if line == "exec" {
+            panic!("{}", Command::new("sleep").arg("60").exec());
+        }
+        let bytes = line.parse().unwrap();
         let share = member.tick([bytes, 0], 1000).unwrap();
         println!("\ngranted {}", share.limit_bytes[0]);
     }
@@ -145,6 +149,35 @@ fn a_killed_member_gives_its_room_to_the_others() {
     other.child.wait().unwrap();
     assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], LIMIT / 16);
     assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 1);
+}
+
+#[test]
+fn a_dead_member_that_its_parent_has_not_reaped_holds_nothing() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut other = Dialogue::with(member_process(&path));
+    other.tick(1 << 20);
+    other.child.kill().unwrap();
+    let file = Locked::open(&path).unwrap();
+    ziptier_testing::until("its slot is free", || file.members(&name("gold")).count() == 1);
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 1 << 16);
+    other.child.wait().unwrap();
+}
+
+#[test]
+fn a_member_that_runs_another_program_holds_nothing() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut other = Dialogue::with(member_process(&path));
+    other.tick(1 << 20);
+    std::writeln!(other.child.stdin.as_mut().unwrap(), "exec").unwrap();
+    let file = Locked::open(&path).unwrap();
+    ziptier_testing::until("its slot is free", || file.members(&name("gold")).count() == 1);
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 1 << 16);
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
 }
 
 #[test]

@@ -257,16 +257,23 @@ impl Ticker {
         }
     }
 
-    /// Gives a forked child a page of its own. What the parent's page said of the far memory holds for the child's.
+    /// Gives a forked child a page of its own. What the parent's page said of far memory and of mistakes holds
+    /// for the child's.
     fn renew(&mut self, live_bytes: [u64; 2]) {
         (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
         let membership = self.membership.take().map(|membership| membership.fork(live_bytes));
-        let is_class_lost = matches!(membership, Some(Err(_)));
+        let has_lost_class = matches!(membership, Some(Err(_)));
         self.membership = membership.and_then(Result::ok);
         let Some(page) = &mut self.page else { return };
         let (kind, nodes) = (FarKind::of_number(page.told.far_kind.load(Relaxed)), page.told.nodes());
+        let failed_bindings = page.told.failed_bindings.load(Relaxed);
+        let is_class_lost = page.told.is_class_lost.load(Relaxed) != 0 || has_lost_class;
+        let mut mistake = [[0; 8]; 64];
+        page.mistake.get(&mut mistake);
         // Without a file, the page stays private and nobody finds it.
         let _ = page.renew();
+        page.mistake.set(mistake.as_flattened());
+        page.told.failed_bindings.store(failed_bindings, Relaxed);
         publish(page, kind, &nodes, &self.configuration);
         page.told.is_class_lost.store(is_class_lost.into(), Relaxed);
     }

@@ -166,3 +166,23 @@ fn and_where_the_system_has_no_addresses_for_dram() {
     let name = "full_media_spill::and_where_the_system_has_no_addresses_for_dram";
     in_child(name, "ratio=1:1", no_addresses);
 }
+
+/// The system refuses memory, but the addresses are there for the next block.
+fn refused_memory() {
+    let far = far_range();
+    let limit_data = |rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads the limit that it is given.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+    };
+    limit_data(1 << 30);
+    (0..8).for_each(|_| assert_eq!(malloc(1 << 40), 0));
+    limit_data(libc::RLIM_INFINITY);
+    assert!(far.contains(&malloc(8 << 40)));
+}
+
+#[test]
+fn and_memory_that_the_system_refuses_takes_no_addresses() {
+    let name = "full_media_spill::and_memory_that_the_system_refuses_takes_no_addresses";
+    in_child(name, "policy=only-far", refused_memory);
+}

@@ -51,6 +51,18 @@ fn from_far_memory_to_dram() {
     in_child("full_media_spill::from_far_memory_to_dram", options, far_is_full);
 }
 
+fn far_is_full_after_an_impossible_request() {
+    assert_eq!(malloc(usize::MAX / 4 * 3), 0);
+    far_is_full();
+}
+
+#[test]
+fn also_after_a_request_that_nobody_can_meet() {
+    let options = "policy=only-far,far-limit=16MiB";
+    let name = "full_media_spill::also_after_a_request_that_nobody_can_meet";
+    in_child(name, options, far_is_full_after_an_impossible_request);
+}
+
 fn dram_is_full() {
     let blocks = fill(64 * MB);
     assert_eq!(blocks.len(), 64 * MB / 16384);

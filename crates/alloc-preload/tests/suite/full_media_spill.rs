@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ziptier_alloc::page::{Medium, SharedPage};
 
-use crate::support::{far_range, free, in_child, malloc, page_of};
+use crate::support::{far_range, free, in_child, in_child_with, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -61,6 +61,29 @@ fn also_after_a_request_that_nobody_can_meet() {
     let options = "policy=only-far,far-limit=16MiB";
     let name = "full_media_spill::also_after_a_request_that_nobody_can_meet";
     in_child(name, options, far_is_full_after_an_impossible_request);
+}
+
+/// Each thread has an arena of its own, and stays until the test ends.
+fn far_is_full_beside_many_arenas() {
+    for _ in 0..550 {
+        let work = || {
+            let block = malloc(8);
+            std::thread::park();
+            free(block);
+        };
+        std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    far_is_full();
+}
+
+#[test]
+fn also_beside_many_arenas_in_dram() {
+    let name = "full_media_spill::also_beside_many_arenas_in_dram";
+    let arenas = |command: &mut std::process::Command| {
+        command.env("_RJEM_MALLOC_CONF", "narenas:600");
+    };
+    in_child_with(name, "policy=only-far,pin=64,far-limit=16MiB", arenas, far_is_full_beside_many_arenas);
 }
 
 fn dram_is_full() {

@@ -214,7 +214,8 @@ unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) ->
     // SAFETY: the variables are this thread's.
     unsafe {
         let wanted = wanted(thread, bytes);
-        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() && has_room(wanted, bytes) {
+        // Limits count the blocks in magazines already.
+        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() {
             let block = (*(*thread).magazines).take(sizes::class_of_size(bytes));
             if !block.is_null() {
                 return block;

@@ -87,7 +87,7 @@ pub(crate) struct Census {
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Bytes that jemalloc had handed out, per counted page, at the last sum.
     bytes_per_page: [f64; 2],
-    /// Bytes of free blocks that threads' caches had at the last sum.
+    /// Bytes of free blocks that jemalloc's caches of threads had at the last sum.
     cached_bytes: [u64; 2],
 }
 
@@ -127,7 +127,8 @@ impl Census {
         self.live([0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64))
     }
 
-    /// Of what jemalloc has handed out, the bytes that the program has: the others wait in threads' caches.
+    /// Of what jemalloc has handed out, the bytes that the program has, or that wait in magazines: the others wait in
+    /// jemalloc's caches of threads.
     fn live(&self, allocated: [u64; 2]) -> [u64; 2] {
         [0, 1].map(|medium| allocated[medium].saturating_sub(self.cached_bytes[medium]))
     }

@@ -135,6 +135,23 @@ fn and_realloc_finds_what_was_freed() {
     in_child("full_media_spill::and_realloc_finds_what_was_freed", options, reallocate_where_both_are_full);
 }
 
+fn free_one_where_both_are_full() {
+    let far = far_range();
+    let mut blocks = fill(64 * MB);
+    let block = blocks.remove(blocks.iter().position(|block| far.contains(block)).unwrap());
+    free(block);
+    let again = malloc(16384);
+    blocks.into_iter().for_each(free);
+    assert_eq!(again, block);
+}
+
+#[test]
+fn and_a_thread_takes_the_far_block_that_it_freed() {
+    let options = "policy=only-far,dram-limit=16MiB,far-limit=16MiB";
+    let name = "full_media_spill::and_a_thread_takes_the_far_block_that_it_freed";
+    in_child(name, options, free_one_where_both_are_full);
+}
+
 fn large_blocks() {
     assert_eq!(malloc(64 * MB), 0, "larger than both limits");
     let blocks: Vec<usize> = (0..3).map(|_| malloc(12 * MB)).collect();

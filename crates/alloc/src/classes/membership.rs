@@ -167,6 +167,9 @@ impl Membership {
 
     /// Gives the slot back, as a process does that ends in order.
     pub fn leave(self) {
+        if self.file.check().is_err() {
+            return;
+        }
         let own = self.identity.to_word();
         // Fails if the file is damaged, and nothing else would help then.
         let _ = self.file.table().members[self.slot].owner.compare_exchange(own, 0, AcqRel, Relaxed);

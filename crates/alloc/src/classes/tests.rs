@@ -353,10 +353,12 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     class(&folder, [NONE, NONE]);
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile), "another file");
     let member = Membership::join(&path, &name("gold")).unwrap();
+    let leaving = Membership::join(&path, &name("gold")).unwrap();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
-    file.set_len(100).unwrap();
+    file.set_len(0).unwrap();
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::Damaged));
-    // The members' part is zeros now.
+    leaving.leave();
+    // All of it is zeros now.
     file.set_len(size_of::<Table>() as u64).unwrap();
     assert!(member.tick([0, 0], 0).is_err());
 }

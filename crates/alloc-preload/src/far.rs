@@ -185,6 +185,8 @@ unsafe extern "C" fn alloc(
     // SAFETY: the extent lies in the range and is nobody else's. The pointers are jemalloc's, for these answers.
     unsafe {
         if libc::mprotect(start, bytes, libc::PROT_READ | libc::PROT_WRITE) != 0 {
+            // Unless another extent follows already, the next one takes these addresses.
+            let _ = NEXT.compare_exchange(start as usize + bytes, next, Relaxed, Relaxed);
             return null_mut();
         }
         *is_zeroed = true;

@@ -10,8 +10,8 @@ use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
-use crate::sizes;
 use crate::thread::Thread;
+use crate::{sizes, tick};
 
 /// What allocations compare with. A tick writes them, each by itself: an allocation that sees an old and a new word
 /// takes the wrong medium, which does no harm.
@@ -27,11 +27,13 @@ pub(crate) struct Words {
     dram_max: AtomicU64,
     far_above: AtomicU64,
     far_fraction: AtomicU32,
-    dram_is_full: AtomicBool,
-    far_is_full: AtomicBool,
     /// Whether zeroed blocks of a power of two stay in DRAM.
     pub(crate) tables_in_dram: AtomicBool,
+    dram_room_bytes: AtomicU64,
+    far_room_bytes: AtomicU64,
 }
+
+const _: () = assert!(size_of::<Words>() == 64);
 
 pub(crate) static WORDS: Words = Words {
     quick_max: AtomicU64::new(u64::MAX),
@@ -40,10 +42,13 @@ pub(crate) static WORDS: Words = Words {
     dram_max: AtomicU64::new(u64::MAX),
     far_above: AtomicU64::new(u64::MAX),
     far_fraction: AtomicU32::new(0),
-    dram_is_full: AtomicBool::new(false),
-    far_is_full: AtomicBool::new(false),
     tables_in_dram: AtomicBool::new(false),
+    dram_room_bytes: AtomicU64::new(u64::MAX),
+    far_room_bytes: AtomicU64::new(u64::MAX),
 };
+
+/// Smaller tables are not counted until the next tick, because programs have one beside each small object.
+const COUNTED_TABLE_BYTES: usize = 4 << 10;
 
 /// Counts of one medium since the process began, or was forked.
 pub(crate) struct Counts {
@@ -59,13 +64,12 @@ pub(crate) static COUNTS: [Counts; 2] = [const { Counts::new() }; 2];
 impl Words {
     /// Obeys a decision.
     pub(crate) fn set(&self, decision: &Decision) {
-        let quick_max = if decision.dram_is_full { 0 } else { decision.dram_max };
-        self.quick_max.store(quick_max, Relaxed);
+        self.quick_max.store(decision.dram_max.min(decision.dram_room_bytes), Relaxed);
         self.dram_max.store(decision.dram_max, Relaxed);
         self.far_above.store(decision.far_above, Relaxed);
         self.far_fraction.store(decision.far_fraction, Relaxed);
-        self.dram_is_full.store(decision.dram_is_full, Relaxed);
-        self.far_is_full.store(decision.far_is_full, Relaxed);
+        self.dram_room_bytes.store(decision.dram_room_bytes, Relaxed);
+        self.far_room_bytes.store(decision.far_room_bytes, Relaxed);
     }
 
     /// Whether a block lies in far memory.
@@ -136,7 +140,6 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
     // SAFETY: the variables are this thread's.
     unsafe {
         if is_table(bytes) {
-            // The policy does not count tables, because it does not place them.
             let block = jemalloc::calloc(1, bytes);
             if !block.is_null() {
                 sizes::set(block, bytes);
@@ -159,7 +162,13 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
 /// two of pointers or buckets, by `calloc`; their values never come from `calloc`.
 #[inline(always)]
 fn is_table(bytes: usize) -> bool {
-    bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed) && !WORDS.dram_is_full.load(Relaxed)
+    if !bytes.is_power_of_two() || !WORDS.tables_in_dram.load(Relaxed) {
+        return false;
+    }
+    if bytes >= COUNTED_TABLE_BYTES {
+        tick::count_unplaced(bytes as u64);
+    }
+    has_room(Medium::Dram, bytes)
 }
 
 /// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, without an arena and a cache.
@@ -185,13 +194,28 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
     unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-/// Chooses the medium, and takes the other one where it has no room.
+/// Places a block. Before it refuses, it counts what was freed.
 #[inline(never)]
 unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: the variables are this thread's.
     unsafe {
+        let mut block = place_by_last_tick(thread, bytes, flags);
+        if block.is_null() && is_limited(bytes) {
+            tick::recount();
+            block = place_by_last_tick(thread, bytes, flags);
+        }
+        or_no_memory(block)
+    }
+}
+
+/// Chooses the medium, and takes the other one where it has no room.
+#[inline(always)]
+unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
+    // SAFETY: the variables are this thread's.
+    unsafe {
         let wanted = wanted(thread, bytes);
-        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() && !is_full(wanted) {
+        // Limits count the blocks in magazines already.
+        if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() {
             let block = (*(*thread).magazines).take(sizes::class_of_size(bytes));
             if !block.is_null() {
                 return block;
@@ -199,16 +223,16 @@ unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void 
         }
         let other = if wanted == Medium::Far { Medium::Dram } else { Medium::Far };
         let mut block = null_mut();
-        if !is_full(wanted) {
+        if has_room(wanted, bytes) {
             block = allocate_in(wanted, thread, bytes, flags);
         }
-        if block.is_null() && !is_full(other) {
+        if block.is_null() && has_room(other, bytes) {
             block = allocate_in(other, thread, bytes, flags);
             if !block.is_null() {
                 Counts::spilled(wanted, bytes);
             }
         }
-        or_no_memory(block)
+        block
     }
 }
 
@@ -307,10 +331,30 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
     // SAFETY: the variables are this thread's. The block is live and from here.
     unsafe {
         Thread::count(thread, bytes);
+        let mut resized = resize_by_last_tick(thread, block, bytes, flags);
+        if resized.is_null() && is_limited(bytes) {
+            tick::recount();
+            resized = resize_by_last_tick(thread, block, bytes, flags);
+        }
+        or_no_memory(resized)
+    }
+}
+
+/// Resizes a block where it is, or moves it. Returns null and leaves it if no medium has room.
+#[inline(always)]
+unsafe fn resize_by_last_tick(
+    thread: *mut Thread,
+    block: *mut c_void,
+    bytes: usize,
+    flags: c_int,
+) -> *mut c_void {
+    // SAFETY: the variables are this thread's. The block is live and from here.
+    unsafe {
         let is_far = WORDS.is_far(block);
         let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
-        let grows_over_limit = is_full(own) && bytes > sizes::usable(block);
-        if is_inside(other, bytes) && !is_full(other) {
+        let grows_over_limit =
+            !has_room(own, bytes) && !has_room(own, bytes.saturating_sub(sizes::usable(block)));
+        if is_inside(other, bytes) && has_room(other, bytes) {
             let moved = moved_to(other, thread, block, bytes, flags);
             if !moved.is_null() {
                 Counts::moved(other, bytes);
@@ -325,18 +369,30 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
                 return resized;
             }
         }
-        let moved = if is_full(other) { null_mut() } else { moved_to(other, thread, block, bytes, flags) };
+        let mut moved = null_mut();
+        if has_room(other, bytes) {
+            moved = moved_to(other, thread, block, bytes, flags);
+        }
         if !moved.is_null() {
             Counts::spilled(own, bytes);
         }
-        or_no_memory(moved)
+        moved
     }
 }
 
-fn is_full(medium: Medium) -> bool {
+/// Whether a limit keeps a size out of a medium.
+fn is_limited(bytes: usize) -> bool {
+    bytes as u64 > WORDS.dram_room_bytes.load(Relaxed).min(WORDS.far_room_bytes.load(Relaxed))
+}
+
+/// Whether a block of a size leaves a medium below its limit.
+#[inline(always)]
+fn has_room(medium: Medium, bytes: usize) -> bool {
     match medium {
-        Medium::Dram => WORDS.dram_is_full.load(Relaxed),
-        Medium::Far => WORDS.far_is_full.load(Relaxed) || WORDS.range_len.load(Relaxed) == 0,
+        Medium::Dram => bytes as u64 <= WORDS.dram_room_bytes.load(Relaxed),
+        Medium::Far => {
+            bytes as u64 <= WORDS.far_room_bytes.load(Relaxed) && WORDS.range_len.load(Relaxed) != 0
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! jemalloc's cache of a thread is for DRAM. jemalloc could give a thread a second cache, but reaches that by its
 //! general functions, at 125 instructions for an allocation and 85 for a free, and counts what waits in it as DRAM's. A
 //! magazine takes 15 instructions. It holds few blocks: those of a program that frees an old value for each new one.
+//! jemalloc has handed them out, so they count as live.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

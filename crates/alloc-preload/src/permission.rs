@@ -12,8 +12,10 @@ pub(crate) fn may_bind() -> bool {
         if libc::prctl(libc::PR_GET_SECCOMP) == 0 {
             return true;
         }
-        // A bare system call: handlers around a fork have no part in this.
-        let child = libc::syscall(libc::SYS_clone, c_int::from(libc::SIGCHLD), 0, 0, 0, 0) as pid_t;
+        // A bare system call: handlers around a fork have no part in this. The child's end raises no signal: where a
+        // process ignores SIGCHLD, the kernel does not tell it how a child that raises SIGCHLD has ended.
+        let no_signal: c_int = 0;
+        let child = libc::syscall(libc::SYS_clone, no_signal, 0, 0, 0, 0) as pid_t;
         if child == 0 {
             // The filter's signal would leave a file of the dead child.
             libc::prctl(libc::PR_SET_DUMPABLE, 0);
@@ -21,6 +23,6 @@ pub(crate) fn may_bind() -> bool {
             libc::_exit(0);
         }
         let mut status = 0;
-        child > 0 && libc::waitpid(child, &mut status, 0) == child && libc::WIFEXITED(status)
+        child > 0 && libc::waitpid(child, &mut status, libc::__WALL) == child && libc::WIFEXITED(status)
     }
 }

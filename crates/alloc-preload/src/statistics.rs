@@ -87,7 +87,7 @@ pub(crate) struct Census {
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Bytes that jemalloc had handed out, per counted page, at the last sum.
     bytes_per_page: [f64; 2],
-    /// Bytes of free blocks that threads' caches had at the last sum.
+    /// Bytes of free blocks that jemalloc's caches of threads had at the last sum.
     cached_bytes: [u64; 2],
 }
 
@@ -127,7 +127,8 @@ impl Census {
         self.live([0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64))
     }
 
-    /// Of what jemalloc has handed out, the bytes that the program has: the others wait in threads' caches.
+    /// Of what jemalloc has handed out, the bytes that the program has, or that wait in magazines: the others wait in
+    /// jemalloc's caches of threads.
     fn live(&self, allocated: [u64; 2]) -> [u64; 2] {
         [0, 1].map(|medium| allocated[medium].saturating_sub(self.cached_bytes[medium]))
     }
@@ -140,18 +141,20 @@ impl Census {
         pages
     }
 
-    /// Finds the counters of all arenas that there are.
+    /// Finds the counters of the arenas. Those of far memory come first: of many arenas, the last have no slot.
     fn find_counters(&mut self) {
         let mut arenas: c_uint = 0;
         read(c"arenas.narenas", &mut arenas);
         let name = Name::of(c"experimental.arenas.0.pactivep");
+        let is_far = |arena: usize| far::arenas().any(|far| far == arena);
+        let far = far::arenas().map(|arena| (arena, Medium::Far));
+        let dram = (0..arenas as usize).filter(|&arena| !is_far(arena)).map(|arena| (arena, Medium::Dram));
         let mut slots = self.pages.iter_mut();
-        for arena in 0..arenas as usize {
+        for (arena, medium) in far.chain(dram) {
             let counter = name.value(arena, 0) as *const AtomicUsize;
             // SAFETY: jemalloc answers with the address of a counter that lives as long as the arena, which is as long
             // as the process, or not at all.
             let Some(counter) = (unsafe { counter.as_ref() }) else { continue };
-            let medium = if far::arenas().any(|far| far == arena) { Medium::Far } else { Medium::Dram };
             let Some(slot) = slots.next() else { break };
             *slot = Some((counter, medium));
         }

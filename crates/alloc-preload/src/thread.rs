@@ -31,9 +31,9 @@ const NO_KEY: u32 = u32::MAX;
 #[repr(C, align(64))]
 pub(crate) struct Thread {
     /// Bytes until the thread settles.
-    left: i64,
+    left: u64,
     /// What `left` was after the thread settled last.
-    quantum: i64,
+    quantum: u64,
     /// Flags of an allocation in far memory: the arena, and no cache of jemalloc's. 0 before the first one.
     far_flags: c_int,
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
@@ -99,9 +99,9 @@ impl Thread {
     pub(crate) unsafe fn count(thread: *mut Thread, bytes: usize) {
         // SAFETY: only this thread touches the variable, and no reference to it lives.
         unsafe {
-            let left = (*thread).left.wrapping_sub(bytes as i64);
+            let (left, is_complete) = (*thread).left.overflowing_sub(bytes as u64);
             (*thread).left = left;
-            if left < 0 {
+            if is_complete {
                 settle(thread, bytes);
             }
         }
@@ -153,13 +153,13 @@ unsafe fn settle(thread: *mut Thread, bytes: usize) {
         // Quanta of one length would fall in step with a program that repeats itself.
         (*thread).random = (*thread).random.wrapping_mul(0x915F_77F5).wrapping_add(1);
         let quantum = u64::from(QUANTUM_BYTES.load(Relaxed));
-        let next = (quantum / 2 + ((quantum * u64::from((*thread).random)) >> 32)) as i64;
+        let next = quantum / 2 + ((quantum * u64::from((*thread).random)) >> 32);
         let all_bytes = (*thread).quantum.wrapping_sub((*thread).left);
         (*thread).quantum = next;
         (*thread).left = next;
         all_bytes
     };
-    tick::count(bytes as u64, all_bytes.unsigned_abs());
+    tick::count(bytes as u64, all_bytes);
 }
 
 /// Gives a thread an arena of far memory, and magazines for its free blocks. It works without these, too, if jemalloc

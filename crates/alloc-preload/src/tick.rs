@@ -32,6 +32,9 @@ const SUM_BYTES_MIN: u64 = 4 << 20;
 /// A larger block counts as one of this many bytes.
 const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
+/// A thread yields so often to one that ticks. A thread that forks has the ticker, too, and may allocate meanwhile.
+const RECOUNT_TURNS: u32 = 100;
+
 /// All bytes that were allocated and that the policy may place, by class.
 static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 
@@ -56,6 +59,15 @@ pub(crate) fn count(size: u64, bytes: u64) {
     // A request that cannot be met must not outweigh all others.
     let bytes = bytes.min(BLOCK_BYTES_MAX);
     PLACED[class(size)].fetch_add(bytes, Relaxed);
+    add(bytes);
+}
+
+/// Adds the bytes of a block that the policy does not place. Limits hold for it, too.
+pub(crate) fn count_unplaced(bytes: u64) {
+    add(bytes.min(BLOCK_BYTES_MAX));
+}
+
+fn add(bytes: u64) {
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= STEP.load(Relaxed) {
         with_ticker(|ticker| {
@@ -65,15 +77,29 @@ pub(crate) fn count(size: u64, bytes: u64) {
     }
 }
 
-/// Runs with the ticker, unless another thread has it.
-fn with_ticker(run: impl FnOnce(&mut Ticker)) {
+/// Counts exactly and decides, for an allocation that no medium has room for: room may have been freed since the last
+/// tick.
+#[cold]
+pub(crate) fn recount() {
+    for _ in 0..RECOUNT_TURNS {
+        if with_ticker(|ticker| ticker.tick(u64::MAX)) {
+            return;
+        }
+        // SAFETY: the call takes nothing.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+/// Runs with the ticker, unless another thread has it. Returns whether it ran.
+fn with_ticker(run: impl FnOnce(&mut Ticker)) -> bool {
     if IS_TAKEN.swap(true, Acquire) {
-        return;
+        return false;
     }
     // SAFETY: this thread has set `IS_TAKEN`. What runs does not come back here: jemalloc's statistics and the page
     // allocate by jemalloc alone, or not at all.
     run(unsafe { &mut *TICKER.0.get() });
     IS_TAKEN.store(false, Release);
+    true
 }
 
 /// Starts with a configuration, and with the page where it is told, if there is one.
@@ -231,16 +257,23 @@ impl Ticker {
         }
     }
 
-    /// Gives a forked child a page of its own. What the parent's page said of the far memory holds for the child's.
+    /// Gives a forked child a page of its own. What the parent's page said of far memory and of mistakes holds
+    /// for the child's.
     fn renew(&mut self, live_bytes: [u64; 2]) {
         (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
         let membership = self.membership.take().map(|membership| membership.fork(live_bytes));
-        let is_class_lost = matches!(membership, Some(Err(_)));
+        let has_lost_class = matches!(membership, Some(Err(_)));
         self.membership = membership.and_then(Result::ok);
         let Some(page) = &mut self.page else { return };
         let (kind, nodes) = (FarKind::of_number(page.told.far_kind.load(Relaxed)), page.told.nodes());
+        let failed_bindings = page.told.failed_bindings.load(Relaxed);
+        let is_class_lost = page.told.is_class_lost.load(Relaxed) != 0 || has_lost_class;
+        let mut mistake = [[0; 8]; 64];
+        page.mistake.get(&mut mistake);
         // Without a file, the page stays private and nobody finds it.
         let _ = page.renew();
+        page.mistake.set(mistake.as_flattened());
+        page.told.failed_bindings.store(failed_bindings, Relaxed);
         publish(page, kind, &nodes, &self.configuration);
         page.told.is_class_lost.store(is_class_lost.into(), Relaxed);
     }

@@ -11,7 +11,8 @@
 //!    Therefore the grants of members that tick never exceed a budget.
 //! 4. A member that has not ticked for a second is idle, and only its bytes count. When it wakes before its tick, it
 //!    can exceed the budget by the rest of its grant, which is at most a sixteenth of the budget.
-//! 5. A member that has died is found by its process number and start time. Its slot is free for the next one.
+//! 5. A member that has died, or runs another program by `exec`, is found by its process number, start time and stack.
+//!    Its slot is free for the next one.
 //!
 //! The file belongs to the user of the processes or to root, and nobody else may write to it.
 
@@ -31,7 +32,7 @@ use crate::page::Text;
 /// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"ztCLASS\0");
 /// The version of the layout.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Classes in a file.
 pub const CLASSES_MAX: usize = 32;
 /// Members of all classes together.

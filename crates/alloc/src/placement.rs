@@ -39,7 +39,7 @@
 //! ```
 
 use crate::configuration::{Configuration, Policy};
-use crate::size_class::{CLASSES, class_bytes};
+use crate::size_class::{CLASSES, class_bytes, largest_within};
 
 /// The histogram remembers the live bytes divided by this.
 pub const MEMORY_SHARE: u64 = 128;
@@ -125,10 +125,10 @@ pub struct Decision {
     pub far_above: u64,
     /// Of the sizes between, this many in 2^32 lie in far memory.
     pub far_fraction: u32,
-    /// DRAM has reached its limit.
-    pub dram_is_full: bool,
-    /// Far memory has reached its limit.
-    pub far_is_full: bool,
+    /// The largest size that DRAM has room for below its limit.
+    pub dram_room_bytes: u64,
+    /// The largest size that far memory has room for below its limit.
+    pub far_room_bytes: u64,
     /// Bytes that the program allocates until the next decision.
     pub step_bytes: u64,
 }
@@ -139,8 +139,8 @@ impl Decision {
         dram_max: u64::MAX,
         far_above: u64::MAX,
         far_fraction: 0,
-        dram_is_full: false,
-        far_is_full: false,
+        dram_room_bytes: u64::MAX,
+        far_room_bytes: u64::MAX,
         step_bytes: STEP_BYTES.0,
     };
 
@@ -179,8 +179,8 @@ impl Placement {
             Policy::Ratio => self.by_ratio(rules, seen, seen.count_bytes.max(step_bytes * HORIZON_STEPS)),
         };
         decision.step_bytes = step_bytes;
-        decision.dram_is_full = seen.dram_bytes >= rules.dram_limit_bytes;
-        decision.far_is_full = seen.far_bytes >= rules.far_limit_bytes;
+        decision.dram_room_bytes = room_bytes(rules.dram_limit_bytes, seen.dram_bytes);
+        decision.far_room_bytes = room_bytes(rules.far_limit_bytes, seen.far_bytes);
         decision
     }
 
@@ -254,10 +254,23 @@ fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
         return STEP_BYTES_FIXED;
     }
     let step = ((seen.dram_bytes + seen.far_bytes) / STEP_SHARE).clamp(STEP_BYTES.0, STEP_BYTES.1);
-    // Behind a limit nothing is left to watch for.
-    let room = |limit: u64, bytes: u64| if bytes < limit { (limit - bytes) / 4 } else { u64::MAX };
-    let near = room(rules.dram_limit_bytes, seen.dram_bytes).min(room(rules.far_limit_bytes, seen.far_bytes));
+    // Where no room is left, nothing is left to watch for.
+    let quarter = |limit: u64, bytes: u64| match room_bytes(limit, bytes) {
+        0 => u64::MAX,
+        room => room / 4,
+    };
+    let near =
+        quarter(rules.dram_limit_bytes, seen.dram_bytes).min(quarter(rules.far_limit_bytes, seen.far_bytes));
     step.min(near.max(STEP_BYTES_NEAR_LIMIT))
+}
+
+/// The largest size of a class that fits between live bytes and a limit. It is 0 where the next step would exceed the
+/// limit: blocks of a step are not checked one by one.
+fn room_bytes(limit_bytes: u64, live_bytes: u64) -> u64 {
+    match limit_bytes.saturating_sub(live_bytes) {
+        ..STEP_BYTES_NEAR_LIMIT => 0,
+        room => largest_within(room),
+    }
 }
 
 /// A fraction in parts of 2^32.

@@ -49,6 +49,27 @@ pub const fn class_bytes(class: usize) -> u64 {
     }
 }
 
+/// The largest size whose block takes at most `bytes` bytes; 0 if there is none.
+///
+/// ```
+/// use ziptier_alloc::size_class::largest_within;
+///
+/// assert_eq!(largest_within(1024), 1024);
+/// assert_eq!(largest_within(1279), 1024);
+/// assert_eq!(largest_within(u64::MAX), u64::MAX);
+/// ```
+pub const fn largest_within(bytes: u64) -> u64 {
+    let class = class(bytes);
+    if class == CLASSES - 1 && bytes >= class_bytes(class) {
+        return u64::MAX;
+    }
+    match (class_bytes(class) <= bytes, class.checked_sub(1)) {
+        (true, _) => class_bytes(class),
+        (false, Some(smaller)) => class_bytes(smaller),
+        (false, None) => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

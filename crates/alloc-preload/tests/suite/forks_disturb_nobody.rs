@@ -1,5 +1,6 @@
 //! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -24,7 +25,9 @@ fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
-            libc::_exit((!child()).into());
+            // After a panic, the thread of the test would end, and the process with it, as if all were well.
+            let is_well = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+            libc::_exit((!is_well).into());
         }
         parent(pid);
         let mut status = 0;
@@ -60,6 +63,34 @@ fn fork_and_allocate() {
 #[test]
 fn by_figures() {
     in_child("forks_disturb_nobody::by_figures", "ratio=1:3", fork_and_allocate);
+}
+
+/// What the page says of mistakes, after a tick.
+fn mistakes() -> (String, u32, u64) {
+    (0..8).for_each(|_| free(malloc(MB)));
+    let page = page_of(std::process::id());
+    assert_eq!(page.pid.load(Relaxed), std::process::id());
+    let mistake = String::from_utf8_lossy(page.mistake.get(&mut [[0; 8]; 64])).into_owned();
+    (mistake, page.told.is_class_lost.load(Relaxed), page.told.failed_bindings.load(Relaxed))
+}
+
+#[test]
+fn by_a_mistake_in_the_options() {
+    in_child("forks_disturb_nobody::by_a_mistake_in_the_options", "ratio=1", || {
+        let own = mistakes();
+        assert!(own.0.contains("a ratio is"), "{own:?}");
+        fork(|| mistakes() == own, |_| {});
+    });
+}
+
+#[test]
+fn by_nodes_and_a_class_that_are_missing() {
+    let options = "far=node:1023,class=gold,class-file=/nowhere/classes";
+    in_child("forks_disturb_nobody::by_nodes_and_a_class_that_are_missing", options, || {
+        let own = mistakes();
+        assert_eq!((own.1, own.2), (1, 1));
+        fork(|| mistakes() == own, |_| {});
+    });
 }
 
 fn fork_and_overwrite() {

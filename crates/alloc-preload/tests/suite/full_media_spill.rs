@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ziptier_alloc::page::{Medium, SharedPage};
 
-use crate::support::{far_range, free, in_child, malloc, page_of};
+use crate::support::{far_range, free, in_child, in_child_with, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -51,6 +51,41 @@ fn from_far_memory_to_dram() {
     in_child("full_media_spill::from_far_memory_to_dram", options, far_is_full);
 }
 
+fn far_is_full_after_an_impossible_request() {
+    assert_eq!(malloc(usize::MAX / 4 * 3), 0);
+    far_is_full();
+}
+
+#[test]
+fn also_after_a_request_that_nobody_can_meet() {
+    let options = "policy=only-far,far-limit=16MiB";
+    let name = "full_media_spill::also_after_a_request_that_nobody_can_meet";
+    in_child(name, options, far_is_full_after_an_impossible_request);
+}
+
+/// Each thread has an arena of its own, and stays until the test ends.
+fn far_is_full_beside_many_arenas() {
+    for _ in 0..550 {
+        let work = || {
+            let block = malloc(8);
+            std::thread::park();
+            free(block);
+        };
+        std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    far_is_full();
+}
+
+#[test]
+fn also_beside_many_arenas_in_dram() {
+    let name = "full_media_spill::also_beside_many_arenas_in_dram";
+    let arenas = |command: &mut std::process::Command| {
+        command.env("_RJEM_MALLOC_CONF", "narenas:600");
+    };
+    in_child_with(name, "policy=only-far,pin=64,far-limit=16MiB", arenas, far_is_full_beside_many_arenas);
+}
+
 fn dram_is_full() {
     let blocks = fill(64 * MB);
     assert_eq!(blocks.len(), 64 * MB / 16384);
@@ -74,15 +109,90 @@ fn both_are_full() {
     assert!((28 * MB..36 * MB).contains(&got), "{got} bytes");
     assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
     blocks.into_iter().for_each(free);
-    // Ticks see the room.
-    let again = (0..100_000).find(|_| malloc(16384) != 0);
-    assert!(again.is_some());
+    assert_ne!(malloc(16384), 0, "what was freed is room");
+    let blocks = fill(64 * MB);
+    let again = blocks.len() * 16384;
+    blocks.into_iter().for_each(free);
+    assert!(again > 26 * MB, "{again} bytes");
 }
 
 #[test]
 fn and_malloc_fails_where_both_are_full() {
     let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
     in_child("full_media_spill::and_malloc_fails_where_both_are_full", options, both_are_full);
+}
+
+fn reallocate_where_both_are_full() {
+    let small = malloc(16);
+    fill(64 * MB).into_iter().for_each(free);
+    // SAFETY: the block is live.
+    assert!(!unsafe { libc::realloc(small as *mut _, 16384) }.is_null(), "what was freed is room");
+}
+
+#[test]
+fn and_realloc_finds_what_was_freed() {
+    let options = "ratio=1:1,dram-limit=16MiB,far-limit=16MiB";
+    in_child("full_media_spill::and_realloc_finds_what_was_freed", options, reallocate_where_both_are_full);
+}
+
+fn free_one_where_both_are_full() {
+    let far = far_range();
+    let mut blocks = fill(64 * MB);
+    let block = blocks.remove(blocks.iter().position(|block| far.contains(block)).unwrap());
+    free(block);
+    let again = malloc(16384);
+    blocks.into_iter().for_each(free);
+    assert_eq!(again, block);
+}
+
+#[test]
+fn and_a_thread_takes_the_far_block_that_it_freed() {
+    let options = "policy=only-far,dram-limit=16MiB,far-limit=16MiB";
+    let name = "full_media_spill::and_a_thread_takes_the_far_block_that_it_freed";
+    in_child(name, options, free_one_where_both_are_full);
+}
+
+fn large_blocks() {
+    assert_eq!(malloc(64 * MB), 0, "larger than both limits");
+    let blocks: Vec<usize> = (0..3).map(|_| malloc(12 * MB)).collect();
+    let are_null: Vec<bool> = blocks.iter().map(|&block| block == 0).collect();
+    assert_eq!(are_null, [false, false, true], "one in each medium");
+    assert_eq!(bytes_in_far(&blocks), 16384);
+}
+
+#[test]
+fn and_a_large_block_does_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=16MiB,far-limit=16MiB";
+    in_child("full_media_spill::and_a_large_block_does_not_exceed_them", options, large_blocks);
+}
+
+fn grow() {
+    let small = malloc(MB);
+    // SAFETY: the block is live.
+    let large = unsafe { libc::realloc(small as *mut _, 64 * MB) } as usize;
+    assert!(far_range().contains(&large));
+}
+
+#[test]
+fn and_a_block_that_grows_does_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=16MiB";
+    in_child("full_media_spill::and_a_block_that_grows_does_not_exceed_them", options, grow);
+}
+
+fn tables() {
+    // SAFETY: nothing is given.
+    let tables: Vec<usize> = (0..8).map(|_| unsafe { libc::calloc(1 << 19, 8) } as usize).collect();
+    let far = far_range();
+    let in_dram = tables.iter().filter(|&table| !far.contains(table)).count();
+    assert!((2..=4).contains(&in_dram), "{in_dram} tables of 4 MiB in DRAM");
+    // SAFETY: nothing is given.
+    assert!(far.contains(&(unsafe { libc::calloc(1 << 24, 8) } as usize)));
+}
+
+#[test]
+fn and_tables_do_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=17MiB";
+    in_child("full_media_spill::and_tables_do_not_exceed_them", options, tables);
 }
 
 /// The system's own limit: no more addresses for DRAM. Far memory has addresses that it used before; for others, too,
@@ -107,4 +217,24 @@ fn no_addresses() {
 fn and_where_the_system_has_no_addresses_for_dram() {
     let name = "full_media_spill::and_where_the_system_has_no_addresses_for_dram";
     in_child(name, "ratio=1:1", no_addresses);
+}
+
+/// The system refuses memory, but the addresses are there for the next block.
+fn refused_memory() {
+    let far = far_range();
+    let limit_data = |rlim_cur| {
+        let limit = libc::rlimit { rlim_cur, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the call reads the limit that it is given.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_DATA, &limit) }, 0);
+    };
+    limit_data(1 << 30);
+    (0..8).for_each(|_| assert_eq!(malloc(1 << 40), 0));
+    limit_data(libc::RLIM_INFINITY);
+    assert!(far.contains(&malloc(8 << 40)));
+}
+
+#[test]
+fn and_memory_that_the_system_refuses_takes_no_addresses() {
+    let name = "full_media_spill::and_memory_that_the_system_refuses_takes_no_addresses";
+    in_child(name, "policy=only-far", refused_memory);
 }

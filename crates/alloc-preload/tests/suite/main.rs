@@ -5,6 +5,7 @@
 mod a_million_calls_agree_with_a_shadow;
 mod a_stock_redis_keeps_its_values;
 mod every_name_is_served;
+mod far_memory_lies_on_its_nodes;
 mod forks_disturb_nobody;
 mod full_media_spill;
 mod other_programs_run;

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_alloc::page::SharedPage;
 
@@ -28,11 +29,17 @@ pub(crate) fn with_library(program: &str, options: &str) -> Command {
 
 /// Runs the test `name` again, in a process that has the library, whose part is `body`.
 pub(crate) fn in_child(name: &str, options: &str, body: fn()) {
+    in_child_with(name, options, |_| {}, body);
+}
+
+/// The same, where the process needs more than options.
+pub(crate) fn in_child_with(name: &str, options: &str, prepare: fn(&mut Command), body: fn()) {
     if env::var_os(CHILD).is_some() {
         return body();
     }
     let test = env::current_exe().unwrap();
     let mut command = with_library(test.to_str().unwrap(), options);
+    prepare(&mut command);
     let output = command.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}{errors}");
@@ -40,16 +47,19 @@ pub(crate) fn in_child(name: &str, options: &str, body: fn()) {
     assert!(said.contains("1 passed"), "the child did not run {name}");
 }
 
-/// The page of a process that has the library.
+/// The page of a process that has the library. A forked child may have descriptors of its parent's page, too.
 pub(crate) fn page_of(pid: u32) -> SharedPage {
     let folder = format!("/proc/{pid}/fd");
-    let links = std::fs::read_dir(folder).unwrap().flatten();
+    let paths = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
     let is_page = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|link| link.to_string_lossy().starts_with("/memfd:ziptier-alloc"))
     };
-    let path = links.map(|entry| entry.path()).find(is_page).expect("the process has no page");
-    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    SharedPage::attach(file.into()).unwrap()
+    let attach = |path: PathBuf| {
+        let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        SharedPage::attach(file.into()).unwrap()
+    };
+    let mut pages = paths.filter(is_page).map(attach);
+    pages.find(|page| page.pid.load(Relaxed) == pid).expect("the process has no page")
 }
 
 /// A function of the process, by name.

@@ -119,8 +119,8 @@ impl ClassFile {
 
     /// What the file holds. [`ClassFile::check`] goes before: a shortened file has no memory behind its mapping.
     pub(super) fn table(&self) -> &Table {
-        // SAFETY: `open` mapped a whole table, and atomics take all bits. Only the owner of the file can shorten it,
-        // and `check` refuses a shortened one.
+        // SAFETY: `open` mapped a whole table, and atomics take all bits. Whoever may write to the file can shorten it.
+        // `check` refuses a shortened one; where it is shortened behind `check`, the system ends the process.
         unsafe { self.table.as_ref() }
     }
 

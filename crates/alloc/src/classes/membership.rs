@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::fence;
 
-use rustix::process::getppid;
+use rustix::process::{Pid, getppid};
 
 use super::process::Identity;
 use super::{Class, ClassError, ClassFile, IDLE_MS, Member};
@@ -29,7 +29,7 @@ pub struct Membership {
 
 #[derive(Debug)]
 struct Inherited {
-    parent: Option<rustix::process::Pid>,
+    parent: Option<Pid>,
     live_bytes: [u64; 2],
 }
 
@@ -159,12 +159,17 @@ impl Membership {
             bytes.store(0, Relaxed);
         }
         member.class.store(u64::from(self.generation) << 32 | self.class as u64, Release);
-        let inherited = Some(Inherited { parent: getppid(), live_bytes });
+        // The parent that joined, and not one that has adopted the child meanwhile.
+        let parent = Pid::from_raw(self.identity.pid as i32);
+        let inherited = Some(Inherited { parent, live_bytes });
         Ok(Membership { identity, slot, inherited, ..self })
     }
 
     /// Gives the slot back, as a process does that ends in order.
     pub fn leave(self) {
+        if self.file.check().is_err() {
+            return;
+        }
         let own = self.identity.to_word();
         // Fails if the file is damaged, and nothing else would help then.
         let _ = self.file.table().members[self.slot].owner.compare_exchange(own, 0, AcqRel, Relaxed);

@@ -8,50 +8,86 @@ use rustix::process::Pid;
 
 use crate::fixed_text::FixedText;
 
-/// A process: its number and the lower half of its start time in ticks since boot, so that a number that is used again
-/// is not taken for the first process.
+/// A process: its number, the lower half of its start time in ticks since boot, and what tells its program from one
+/// that it ran before by `exec`. Otherwise a number that is used again would be taken for the first process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) pid: u32,
-    started: u32,
+    started: u16,
+    /// 0 is unknown.
+    program: u16,
 }
 
 impl Identity {
     /// The calling process.
     pub(super) fn own() -> Identity {
         let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
-        Identity { pid, started: start_time(pid).unwrap_or(0) }
+        let status = Status::of(pid);
+        Identity {
+            pid,
+            started: status.map_or(0, |status| status.started),
+            program: status.map_or(0, |status| status.program),
+        }
     }
 
     pub(super) const fn to_word(self) -> u64 {
-        (self.started as u64) << 32 | self.pid as u64
+        (self.program as u64) << 48 | (self.started as u64) << 32 | self.pid as u64
     }
 
     /// The process of a word; 0 is none.
     pub(super) fn of_word(word: u64) -> Option<Identity> {
-        (word != 0).then_some(Identity { pid: word as u32, started: (word >> 32) as u32 })
+        let (started, program) = ((word >> 32) as u16, (word >> 48) as u16);
+        (word != 0).then_some(Identity { pid: word as u32, started, program })
     }
 
-    /// Whether the process lives. One whose start time nobody may read counts as living.
+    /// Whether the process lives and runs the same program. One whose status nobody may read counts as living.
     pub(super) fn is_alive(self) -> bool {
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(pid) = pid else { return false };
         if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
             return false;
         }
-        start_time(self.pid).is_none_or(|started| started == self.started)
+        let Some(status) = Status::of(self.pid) else { return true };
+        let is_same_program = status.program == self.program || status.program == 0 || self.program == 0;
+        !status.has_ended && status.started == self.started && is_same_program
     }
 }
 
-/// The start time of a process, from `/proc/PID/stat`.
-fn start_time(pid: u32) -> Option<u32> {
-    let mut path = FixedText::<32>::new();
-    write!(path, "/proc/{pid}/stat").ok()?;
-    let file = rustix::fs::open(path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let mut buffer = [0; 1024];
-    let bytes = rustix::io::read(&file, &mut buffer).ok()?;
-    // The name of the program stands in parentheses and may hold any byte. The start time is the 20th field behind it.
-    let end = buffer[..bytes].iter().rposition(|&byte| byte == b')')?;
-    let field = buffer[end + 1..bytes].trim_ascii().split(|&byte| byte == b' ').nth(19)?;
-    core::str::from_utf8(field).ok()?.parse::<u64>().ok().map(|ticks| ticks as u32)
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Copy)]
+struct Status {
+    /// No thread is left, but the parent has not reaped the process.
+    has_ended: bool,
+    started: u16,
+    program: u16,
+}
+
+impl Status {
+    fn of(pid: u32) -> Option<Status> {
+        let mut path = FixedText::<32>::new();
+        write!(path, "/proc/{pid}/stat").ok()?;
+        let file = rustix::fs::open(path.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let mut buffer = [0; 1024];
+        let bytes = rustix::io::read(&file, &mut buffer).ok()?;
+        // The name of the program stands in parentheses and may hold any byte. Behind it come the state, as the 18th
+        // field the number of threads, as the 20th the start time, and as the 26th the address of the stack.
+        let end = buffer[..bytes].iter().rposition(|&byte| byte == b')')?;
+        let mut fields = buffer[end + 1..bytes].trim_ascii().split(|&byte| byte == b' ');
+        let state = fields.next()?;
+        let threads = number(fields.nth(16)?)?;
+        let started = number(fields.nth(1)?)? as u16;
+        let program = program(number(fields.nth(5)?)?);
+        // A first thread that ended before the others is a zombie, too.
+        Some(Status { has_ended: matches!(state, b"Z" | b"X") && threads <= 1, started, program })
+    }
+}
+
+fn number(field: &[u8]) -> Option<u64> {
+    core::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The kernel gives a program a stack at a random address. 0, where it does not tell the address, stays 0.
+fn program(stack: u64) -> u16 {
+    let hash = ((stack >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16;
+    if stack == 0 { 0 } else { hash.max(1) }
 }

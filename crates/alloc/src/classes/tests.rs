@@ -1,6 +1,8 @@
 use std::boxed::Box;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
 use std::string::String;
 use std::sync::atomic::Ordering::SeqCst;
@@ -57,8 +59,11 @@ fn member_process(path: &FilePath) -> Child {
 fn other_process() {
     let Ok(path) = env::var("ZIPTIER_TEST_CLASSES") else { return };
     let member = Membership::join(&FilePath::new(path.as_bytes()).unwrap(), &name("gold")).unwrap();
-    for line in std::io::stdin().lines() {
-        let bytes = line.unwrap().parse().unwrap();
+    for line in std::io::stdin().lines().map(Result::unwrap) {
+        if line == "exec" {
+            panic!("{}", Command::new("sleep").arg("60").exec());
+        }
+        let bytes = line.parse().unwrap();
         let share = member.tick([bytes, 0], 1000).unwrap();
         println!("\ngranted {}", share.limit_bytes[0]);
     }
@@ -148,6 +153,35 @@ fn a_killed_member_gives_its_room_to_the_others() {
 }
 
 #[test]
+fn a_dead_member_that_its_parent_has_not_reaped_holds_nothing() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut other = Dialogue::with(member_process(&path));
+    other.tick(1 << 20);
+    other.child.kill().unwrap();
+    let file = Locked::open(&path).unwrap();
+    ziptier_testing::until("its slot is free", || file.members(&name("gold")).count() == 1);
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 1 << 16);
+    other.child.wait().unwrap();
+}
+
+#[test]
+fn a_member_that_runs_another_program_holds_nothing() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut other = Dialogue::with(member_process(&path));
+    other.tick(1 << 20);
+    std::writeln!(other.child.stdin.as_mut().unwrap(), "exec").unwrap();
+    let file = Locked::open(&path).unwrap();
+    ziptier_testing::until("its slot is free", || file.members(&name("gold")).count() == 1);
+    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 1 << 16);
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+}
+
+#[test]
 fn slots_of_dead_members_are_taken_again() {
     let folder = Folder::new();
     let path = class(&folder, [NONE, NONE]);
@@ -171,15 +205,68 @@ fn a_process_with_the_number_of_a_dead_one_is_not_taken_for_it() {
     assert!(!process::Identity::of_word(u64::from(u32::MAX)).unwrap().is_alive(), "no process number");
 }
 
+/// Runs in a forked child of the calling process. Returns the child's number.
+fn in_fork(run: impl FnOnce()) -> i32 {
+    // SAFETY: the child ends without destructors.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let failed = catch_unwind(AssertUnwindSafe(run)).is_err();
+            libc::_exit(failed.into());
+        }
+        child
+    }
+}
+
+fn reap(child: i32) {
+    let mut status = 1;
+    // SAFETY: the pointer is to a local variable.
+    assert_eq!((unsafe { libc::waitpid(child, &mut status, 0) }, status), (child, 0));
+}
+
 #[test]
 fn bytes_from_before_a_fork_count_once_while_the_parent_lives() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
-    let child = Membership::join(&path, &name("gold")).unwrap().fork([1000, 0]).unwrap();
-    let share = child.tick([1500, 0], 0).unwrap();
+    let member = Membership::join(&path, &name("gold")).unwrap();
     let file = Locked::open(&path).unwrap();
-    assert_eq!(file.members(&name("gold")).map(|member| member.live_bytes[0]).sum::<u64>(), 500);
-    assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
+    reap(in_fork(|| {
+        let child = member.fork([1000, 0]).unwrap();
+        let share = child.tick([1500, 0], 0).unwrap();
+        assert_eq!(file.members(&name("gold")).map(|member| member.live_bytes[0]).sum::<u64>(), 500);
+        assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
+    }));
+}
+
+/// The parent ends before the child has ticked, as that of a daemon does.
+#[test]
+fn bytes_from_before_a_fork_count_for_an_orphan() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member_of = |pid: u32| {
+        let file = Locked::open(&path).unwrap();
+        file.members(&name("gold")).find(|member| member.pid == pid).map(|member| member.live_bytes[0])
+    };
+    reap(in_fork(|| {
+        let parent = Membership::join(&path, &name("gold")).unwrap();
+        let own = std::process::id();
+        in_fork(|| {
+            // SAFETY: the call takes nothing.
+            ziptier_testing::until("it is an orphan", || unsafe { libc::getppid() } as u32 != own);
+            let child = parent.fork([1000, 0]).unwrap();
+            child.tick([1500, 0], 0).unwrap();
+            let told = folder.0.path().join("orphan");
+            fs::write(&told, std::format!("{}", std::process::id())).unwrap();
+            ziptier_testing::until("the test ends", || !told.exists());
+        });
+    }));
+    let mut bytes = None;
+    ziptier_testing::until("the orphan has ticked", || {
+        let text = fs::read_to_string(folder.0.path().join("orphan")).unwrap_or_default();
+        bytes = text.parse().ok().and_then(&member_of);
+        bytes.is_some()
+    });
+    assert_eq!(bytes, Some(1500));
 }
 
 #[test]
@@ -266,10 +353,12 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     class(&folder, [NONE, NONE]);
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile), "another file");
     let member = Membership::join(&path, &name("gold")).unwrap();
+    let leaving = Membership::join(&path, &name("gold")).unwrap();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
-    file.set_len(100).unwrap();
+    file.set_len(0).unwrap();
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::Damaged));
-    // The members' part is zeros now.
+    leaving.leave();
+    // All of it is zeros now.
     file.set_len(size_of::<Table>() as u64).unwrap();
     assert!(member.tick([0, 0], 0).is_err());
 }

@@ -73,7 +73,8 @@ impl Heap {
             self.dithered = dithered;
         }
         let wants_far = size > decision.far_above || is_between && overflows;
-        let is_far = if wants_far { !decision.far_is_full } else { decision.dram_is_full };
+        let is_far =
+            if wants_far { usable <= decision.far_room_bytes } else { usable > decision.dram_room_bytes };
         self.placed[class(size)] += usable;
         let bytes = &mut self.bytes[usize::from(is_far)];
         *bytes += usable;
@@ -211,11 +212,21 @@ fn limits_are_told_and_hardly_exceeded() {
     let configuration =
         Configuration { dram_limit_bytes: 20 * MB, far_limit_bytes: 30 * MB, ..Configuration::DEFAULT };
     let mut heap = Heap::new(Rules::of(&configuration), 1);
-    while !(heap.decision.dram_is_full && heap.decision.far_is_full) {
+    while (heap.decision.dram_room_bytes, heap.decision.far_room_bytes) != (0, 0) {
         heap.allocate(1000);
         assert!(heap.bytes[0] < 21 * MB && heap.bytes[1] < 31 * MB, "{:?}", heap.bytes);
     }
-    assert!(heap.bytes[0] >= 20 * MB && heap.bytes[1] >= 30 * MB);
+    let full = |limit: u64| limit - STEP_BYTES_NEAR_LIMIT;
+    assert!(heap.bytes[0] > full(20 * MB) && heap.bytes[1] > full(30 * MB), "{:?}", heap.bytes);
+}
+
+#[test]
+fn room_is_that_of_one_block() {
+    assert_eq!(room_bytes(u64::MAX, 7 * MB), u64::MAX);
+    assert_eq!(room_bytes(20 * MB, 10 * MB), 10 * MB);
+    assert_eq!(room_bytes(20 * MB, 11 * MB), 8 * MB, "a block of more than 8 MiB takes 10 MiB");
+    assert_eq!(room_bytes(20 * MB, 20 * MB - STEP_BYTES_NEAR_LIMIT + 1), 0);
+    assert_eq!(room_bytes(20 * MB, 21 * MB), 0);
 }
 
 #[test]

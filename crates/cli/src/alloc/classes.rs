@@ -17,7 +17,8 @@ pub(crate) enum Command {
         /// Name of the class: a-z, 0-9, - and _
         name: String,
 
-        /// ratio=DRAM:FAR or ratio=none, dram-limit=BYTES and far-limit=BYTES for all members together
+        /// ratio=DRAM:FAR or ratio=none, dram-limit=BYTES and far-limit=BYTES for all members together, separated by
+        /// blanks or commas
         #[arg(value_name = "OPTION=VALUE")]
         options: Vec<String>,
 
@@ -95,7 +96,8 @@ fn class_name(name: &str) -> Result<ClassName, String> {
 fn set(name: &str, options: &[String], file: &ClassFile) -> Result<String, String> {
     let name = class_name(name)?;
     let (mut ratio, mut limits) = (None, [None; 2]);
-    for option in options {
+    let options = options.iter().flat_map(|text| text.split([',', ';', '\n'])).map(str::trim);
+    for option in options.filter(|option| !option.is_empty()) {
         if option == "ratio=none" {
             ratio = Some(None);
             continue;

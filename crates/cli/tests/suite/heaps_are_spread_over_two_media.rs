@@ -334,10 +334,11 @@ fn classes_are_made_listed_changed_and_deleted() {
     let not = |arguments: &[&str]| refused(&[&["class"], arguments, &["--file", file]].concat());
     assert!(not(&["list"]).contains("there is no file of classes; make a class by: ziptier alloc class set"));
     class(&["set", "gold", "ratio=3:1", "dram-limit=1GiB"]);
-    class(&["set", "basic", "ratio=1:4", "far-limit=2GiB"]);
+    class(&["set", "basic", "ratio=1:4, far-limit=2GiB"]);
     class(&["set", "gold", "far-limit=4GiB"]);
     let listed: Value = serde_json::from_str(&class(&["list", "--json"])).unwrap();
     assert_eq!((&listed[0]["name"], &listed[0]["ratio"]), (&"basic".into(), &"1:4".into()));
+    assert_eq!(listed[0]["far_limit_bytes"], 2u64 << 30);
     assert_eq!((&listed[1]["ratio"], &listed[1]["dram_limit_bytes"]), (&"3:1".into(), &(1u64 << 30).into()));
     assert_eq!(listed[1]["far_limit_bytes"], 4u64 << 30);
     class(&["set", "gold", "ratio=none", "dram-limit=none"]);

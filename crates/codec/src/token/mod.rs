@@ -29,12 +29,12 @@ mod encode;
 mod error;
 #[cfg(feature = "zstd")]
 mod front_coding;
-mod greedy;
 mod matcher;
 mod merge;
 mod numbers;
 #[cfg(feature = "zstd")]
 pub mod packed;
+mod parse;
 mod serial;
 mod train;
 

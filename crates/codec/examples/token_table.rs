@@ -1,7 +1,8 @@
 //! Prints ratio, encoding speed, decoding time, training time and memory of token coding, by file and width.
 //!
 //! ```text
-//! cargo run --release -p ziptier-codec --example token_table -- dickens nci.txt [--value-bytes 128] [--bits 12,14] [--group 8]
+//! cargo run --release -p ziptier-codec --example token_table -- FILE... [--value-bytes 128] [--bits 12,14] \
+//!   [--group 8]
 //! ```
 //!
 //! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures

@@ -27,8 +27,8 @@ impl Encoder {
         Encoder::default()
     }
 
-    /// Bytes of heap that the scratch holds: about three per byte of the largest group, or of the longest value, and
-    /// 80 KB at most for cutting values.
+    /// Bytes of heap that the scratch holds: about three per byte of the largest group and 150 per value of it, or up
+    /// to five per byte of the longest value and 80 KB for cutting it.
     pub fn memory_bytes(&self) -> usize {
         self.parser.memory_bytes() + self.joined.capacity() * size_of::<u16>()
     }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// Slots that the children of one node lie in: a base and any byte agree above these bits.
 const BLOCK: usize = 256;
 
-/// The base of the first block, in which every label differs from the byte that leads to it: no walk goes on from there.
+/// The base of the first block, in which every label differs from the byte that leads to it: no walk goes on from
+/// there.
 const DEAD: u32 = 0;
 
 /// The base of the root, in the second block.

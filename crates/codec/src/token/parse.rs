@@ -79,6 +79,7 @@ impl Parser {
             return values.iter().for_each(|value| take(self.parse_cut::<W>(matcher, value)));
         }
         self.padded.clear();
+        self.padded.reserve(values.iter().map(|value| value.len() + PADDING).sum());
         self.pieces.clear();
         let mut numbers = 0;
         for value in values {
@@ -99,6 +100,7 @@ impl Parser {
     fn parse_cut<W: Walk>(&mut self, matcher: &Matcher, value: &[u8]) -> &[u16] {
         self.joined.clear();
         self.padded.clear();
+        self.padded.reserve(value.len() + PADDING);
         self.padded.extend_from_slice(value);
         self.padded.extend_from_slice(&[0; PADDING]);
         let mut at = 0;
@@ -157,6 +159,10 @@ impl Parser {
 
 /// Bits of a mark that are an index.
 const INDEX_BITS: u32 = 13;
+
+// The last piece and index stand for no token.
+const _: () =
+    assert!(LANES << INDEX_BITS <= 1 << u16::BITS && LANES * PIECE_BYTES_MAX < (1 << INDEX_BITS) - 1);
 
 /// The piece and the index in it that a mark stands for.
 fn unmark(mark: u16) -> (usize, usize) {

@@ -59,19 +59,37 @@ pub(super) fn train(samples: &[&[u8]], bits: u32) -> Result<Vec<Vec<u8>>, Dictio
     Ok(order.into_iter().map(|number| std::mem::take(&mut tokens[number])).collect())
 }
 
-/// The index with which the encoder parses by tokens that are not yet a dictionary.
-fn index(tokens: &[Vec<u8>]) -> Result<Matcher, DictionaryError> {
+/// The index with which the encoder parses by tokens that are not yet a dictionary. Drops the newest tokens if all of
+/// them have none: long ones that share no beginnings, such as small numbers of 16 bytes, need more slots than there
+/// are.
+fn index(tokens: &mut Vec<Vec<u8>>) -> Result<Matcher, DictionaryError> {
     let bits = super::BITS.into_iter().find(|&bits| tokens.len() <= tokens_max(bits));
-    Matcher::new(&Table::new(tokens.iter().map(Vec::as_slice), bits.unwrap_or(16)))
+    match Matcher::new(&Table::new(tokens.iter().map(Vec::as_slice), bits.unwrap_or(16))) {
+        Err(DictionaryError::TooLarge { .. }) if tokens.len() > 256 => {
+            tokens.truncate((tokens.len() * 3 / 4).max(256));
+            index(tokens)
+        }
+        indexed => indexed,
+    }
 }
 
 /// How often each token is used for the samples.
 fn count(samples: &[&[u8]], tokens: &[Vec<u8>], matcher: &Matcher) -> Vec<u32> {
-    /// Samples that are parsed together.
+    /// Samples that are parsed together, and their bytes. Longer samples are cut.
     const GROUP: usize = 64;
+    const GROUP_BYTES: usize = 64 << 10;
     let mut used = vec![0u32; tokens.len()];
     let mut encoder = Encoder::new();
-    for group in samples.chunks(GROUP) {
+    let parts: Vec<&[u8]> = samples.iter().flat_map(|sample| sample.chunks(GROUP_BYTES)).collect();
+    let mut rest = parts.as_slice();
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |part: &&&[u8]| {
+            bytes += part.len();
+            bytes <= GROUP_BYTES
+        };
+        let (group, behind) = rest.split_at(rest.iter().take(GROUP).take_while(fits).count().max(1));
+        rest = behind;
         encoder.parse(matcher, Effort::Dense, group, |numbers| {
             numbers.iter().for_each(|&number| used[usize::from(number)] += 1);
         });
@@ -89,7 +107,7 @@ fn prune(
     keep: usize,
     nodes_max: usize,
 ) -> Result<(Vec<Vec<u8>>, Vec<u32>), DictionaryError> {
-    let matcher = index(&tokens)?;
+    let matcher = index(&mut tokens)?;
     let used = count(samples, &tokens, &matcher);
     let mut ranked: Vec<(u64, usize)> = (256..tokens.len())
         .filter(|&number| used[number] > 0)

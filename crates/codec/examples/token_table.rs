@@ -1,11 +1,13 @@
 //! Prints ratio, encoding speed, decoding time, training time and memory of token coding, by file and width.
 //!
 //! ```text
-//! cargo run --release -p ziptier-codec --example token_table -- dickens nci.txt [--value-bytes 128] [--bits 12,14]
+//! cargo run --release -p ziptier-codec --example token_table -- FILE... [--value-bytes 128] [--bits 12,14] \
+//!   [--group 8]
 //! ```
 //!
 //! Files are raw, or compressed by zstd. `in` trains on samples of the whole file, `out` on the first half and measures
-//! on the second. All times are CPU time of this thread; bytes are coded bytes, checks included.
+//! on the second. Values are coded in groups, densely and fast, and alone, fast. All times are CPU time of
+//! this thread; bytes are coded bytes, checks included.
 
 mod measuring;
 
@@ -26,12 +28,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut files = Vec::new();
     let mut value_bytes = 128;
     let mut widths = vec![12, 13, 14, 15, 16];
+    let mut group = 8;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--value-bytes" => {
                 value_bytes = arguments.next().ok_or("--value-bytes needs a number")?.parse()?
             }
+            "--group" => group = arguments.next().ok_or("--group needs a number")?.parse()?,
             "--bits" => {
                 let list = arguments.next().ok_or("--bits needs a list")?;
                 widths = list.split(',').map(str::parse).collect::<Result<_, _>>()?;
@@ -40,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!(
-        "{:12} {:4} {:>4} {:>6} {:>6} {:>7} {:>7} {:>8} {:>6} {:>8} {:>7} {:>7} {:>7}",
+        "{:12} {:4} {:>4} {:>6} {:>6} {:>7} {:>7} {:>8} {:>8} {:>6} {:>8} {:>7} {:>7} {:>7}",
         "file",
         "from",
         "bits",
@@ -49,6 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "no chk",
         "MB/s",
         "fast",
+        "alone",
         "ratio",
         "ns/value",
         "ns len",
@@ -58,9 +63,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for File { name, bytes } in &measuring::read(&files)? {
         let values: Vec<&[u8]> = bytes.chunks_exact(value_bytes).collect();
         for &bits in &widths {
-            measure(name, "in", bits, &values, &values)?;
+            measure(name, "in", bits, group, &values, &values)?;
             let (first, second) = values.split_at(values.len() / 2);
-            measure(name, "out", bits, first, second)?;
+            measure(name, "out", bits, group, first, second)?;
         }
     }
     Ok(())
@@ -75,6 +80,7 @@ fn measure(
     name: &str,
     from: &str,
     bits: u32,
+    group: usize,
     train_on: &[&[u8]],
     values: &[&[u8]],
 ) -> Result<(), Box<dyn std::error::Error>> {
@@ -93,15 +99,29 @@ fn measure(
         coded.clear();
         ends.clear();
         values
-            .chunks(8)
+            .chunks(group)
             .for_each(|group| dictionary.encode_group(&mut encoder, group, &mut coded, &mut ends));
     });
     let (mut fast_coded, mut fast_ends) = (Vec::new(), Vec::new());
     let fast = best(RUNS, || {
         fast_coded.clear();
         fast_ends.clear();
-        values.chunks(8).for_each(|group| {
+        values.chunks(group).for_each(|group| {
             dictionary.encode_group_with(&mut encoder, Effort::Fast, group, &mut fast_coded, &mut fast_ends);
+        });
+    });
+
+    let alone = best(RUNS, || {
+        fast_coded.clear();
+        fast_ends.clear();
+        values.iter().for_each(|value| {
+            dictionary.encode_group_with(
+                &mut encoder,
+                Effort::Fast,
+                &[value],
+                &mut fast_coded,
+                &mut fast_ends,
+            );
         });
     });
 
@@ -134,12 +154,13 @@ fn measure(
     let per_value = |time: Duration| time.as_secs_f64() * 1e9 / values.len() as f64;
     let speed = |time: Duration| raw_bytes as f64 / 1e6 / time.as_secs_f64();
     println!(
-        "{name:12} {from:4} {bits:4} {:6} {:6.3} {:7.3} {:7.0} {:8.0} {:6.3} {:8.1} {:7.1} {:7.1} {:7.0}",
+        "{name:12} {from:4} {bits:4} {:6} {:6.3} {:7.3} {:7.0} {:8.0} {:8.0} {:6.3} {:8.1} {:7.1} {:7.1} {:7.0}",
         dictionary.tokens(),
         raw_bytes as f64 / coded.len() as f64,
         raw_bytes as f64 / (coded.len() - 2 * values.len()) as f64,
         speed(grouped),
         speed(fast),
+        speed(alone),
         raw_bytes as f64 / fast_coded.len() as f64,
         per_value(decoding),
         per_value(measuring),

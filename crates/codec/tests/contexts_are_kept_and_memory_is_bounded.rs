@@ -182,7 +182,7 @@ fn a_training_takes_no_more_memory_than_it_announces() {
     let (random, words, repeated) = (noise(512 << 10), text(512 << 10), noise(100 << 10).repeat(5));
     let all = std::env::var_os("ZIPTIER_SOAK").is_some();
     for (number, bytes) in [&random, &words, &repeated].into_iter().enumerate() {
-        for (size_number, value_bytes) in [16, 128, 4096].into_iter().enumerate() {
+        for (size_number, value_bytes) in [16, 128, 4096, 64 << 10].into_iter().enumerate() {
             let samples: Vec<&[u8]> = bytes.chunks(value_bytes).collect();
             // Any two of bytes, sizes and widths meet.
             let widths = [10, 12, 14, 16].into_iter().enumerate();

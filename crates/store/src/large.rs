@@ -101,8 +101,8 @@ enum Whereabouts {
 }
 
 impl Large {
-    /// Cuts and codes `value`, whose chunks are counted instead of what is reserved for them. The scratch, six times a
-    /// chunk, is not worth keeping.
+    /// Cuts and codes `value`, whose chunks are counted instead of what is reserved for them. The scratch, a few times
+    /// a chunk, is not worth keeping.
     pub(crate) fn new(
         value: &[u8],
         coding: Option<&Coding>,

@@ -5,6 +5,7 @@
 //! whatever its length, and the next copy overwrites the excess.
 
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX};
+use std::sync::Arc;
 
 /// One token, padded with zeros.
 #[derive(Clone, Copy, Default)]
@@ -14,7 +15,8 @@ pub(super) struct Entry(pub(super) [u8; TOKEN_BYTES_MAX]);
 /// The tokens of a dictionary, laid out for decoding.
 pub(super) struct Table {
     entries: Box<[Entry]>,
-    lengths: Box<[u8]>,
+    /// The encoder's index has them, too.
+    lengths: Arc<[u8]>,
     tokens: usize,
     bits: u32,
 }
@@ -37,13 +39,13 @@ impl Table {
         assert!(super::BITS.contains(&bits) && tokens.len() <= 1 << bits);
         let count = tokens.len();
         let mut entries = vec![Entry::default(); 1 << bits].into_boxed_slice();
-        let mut lengths = vec![0u8; 1 << bits].into_boxed_slice();
+        let mut lengths = vec![0u8; 1 << bits];
         for ((entry, length), token) in entries.iter_mut().zip(&mut lengths).zip(tokens) {
             assert!((1..=TOKEN_BYTES_MAX).contains(&token.len()));
             entry.0[..token.len()].copy_from_slice(token);
             *length = token.len() as u8;
         }
-        Table { entries, lengths, tokens: count, bits }
+        Table { entries, lengths: lengths.into(), tokens: count, bits }
     }
 
     pub(super) fn bits(&self) -> u32 {
@@ -60,9 +62,9 @@ impl Table {
         &self.entries[number].0[..usize::from(self.lengths[number])]
     }
 
-    /// The length of the longest token.
-    pub(super) fn length_max(&self) -> usize {
-        self.lengths.iter().copied().max().unwrap_or(0).into()
+    /// The lengths of all tokens, and 0 up to 2^bits.
+    pub(super) fn lengths(&self) -> Arc<[u8]> {
+        self.lengths.clone()
     }
 
     /// The length of a token in bytes.

@@ -114,7 +114,7 @@ impl Dictionary {
     ///
     /// The bytes may be any: the loader checks lengths before it allocates.
     /// [`memory_bytes_expected`](Self::memory_bytes_expected) holds for trained tokens. Crafted tokens that share no
-    /// prefixes take more: up to a few hundred bytes per token while loading.
+    /// prefixes take more: up to a few hundred bytes per token while loading. The worst of them are refused.
     pub fn from_bytes(bytes: &[u8]) -> Result<Dictionary, DictionaryError> {
         let stored = serial::parse(bytes)?;
         Dictionary::from_tokens(&stored.tokens, stored.bits, stored.generation)
@@ -138,8 +138,7 @@ impl Dictionary {
         self.encode_group_with(encoder, Effort::Dense, values, coded, ends);
     }
 
-    /// As [`Dictionary::encode_group`], with an effort. The fast effort parses the values of a group side by side, so
-    /// groups of four and more are faster than single values.
+    /// As [`Dictionary::encode_group`], with an effort. Groups of eight and more are faster than single values.
     ///
     /// # Panics
     ///
@@ -152,18 +151,7 @@ impl Dictionary {
         coded: &mut Vec<u8>,
         ends: &mut Vec<u32>,
     ) {
-        match effort {
-            Effort::Fast => {
-                for numbers in encoder.parse_fast(&self.table, &self.matcher, values) {
-                    self.append(numbers, coded, ends);
-                }
-            }
-            Effort::Dense => {
-                for value in values {
-                    self.append(encoder.parse(&self.table, &self.matcher, value), coded, ends);
-                }
-            }
-        }
+        encoder.parse(&self.matcher, effort, values, |numbers| self.append(numbers, coded, ends));
     }
 
     /// Codes the rows of a block as one value: appends it to `coded`. It decodes to the rows, one after the other.
@@ -204,18 +192,7 @@ impl Dictionary {
 
     /// Appends the numbers of rows.
     fn join(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], numbers: &mut Vec<u16>) {
-        match effort {
-            Effort::Fast => {
-                for row in encoder.parse_fast(&self.table, &self.matcher, rows) {
-                    numbers.extend_from_slice(row);
-                }
-            }
-            Effort::Dense => {
-                for row in rows {
-                    numbers.extend_from_slice(encoder.parse(&self.table, &self.matcher, row));
-                }
-            }
-        }
+        encoder.parse(&self.matcher, effort, rows, |row| numbers.extend_from_slice(row));
     }
 
     /// Appends a coded value and its end.

@@ -70,6 +70,14 @@ pub enum DictionaryError {
         /// The number of the second one.
         token: usize,
     },
+    /// The encoder's index of the tokens would have more slots than there are. Only crafted tokens, which share no
+    /// beginnings, need so many.
+    TooLarge {
+        /// Slots that the tokens need.
+        slots: usize,
+        /// Slots that an index may have.
+        slots_max: usize,
+    },
 }
 
 impl fmt::Display for DictionaryError {
@@ -89,6 +97,9 @@ impl fmt::Display for DictionaryError {
             DictionaryError::Field { name, value } => write!(f, "{name} is {value}, out of range"),
             DictionaryError::MissingByte { byte } => write!(f, "no token for the single byte {byte:#04x}"),
             DictionaryError::Duplicate { token } => write!(f, "token {token} repeats an earlier one"),
+            DictionaryError::TooLarge { slots, slots_max } => {
+                write!(f, "the index of its tokens takes {slots} slots, of {slots_max} that it may have")
+            }
         }
     }
 }

@@ -5,39 +5,127 @@
 //! says whether the slot holds that child. No two nodes share a base, so eight bits of label are enough. One step down
 //! is a shift, an exclusive-or, one load and a comparison.
 //!
-//! A walk down takes a fixed number of steps and has no branch on the data. From a missing child it continues in a
-//! block where nothing matches. Walks from different positions are independent, so the processor overlaps them.
+//! A step has no branch on the data. From a missing child a walk continues in a block where nothing matches. Each node
+//! names the longest token on the way to it, so a walk may end anywhere.
 
 use super::TOKEN_BYTES_MAX;
 use super::decode::Table;
 use super::error::DictionaryError;
 use std::cmp::Reverse;
 use std::hint::select_unpredictable;
+use std::sync::Arc;
 
 /// Slots that the children of one node lie in: a base and any byte agree above these bits.
 const BLOCK: usize = 256;
 
-/// The block in which every label differs from the byte that leads to it, so that no walk goes on from there.
-const DEAD: u32 = BLOCK as u32;
+/// The base of the first block, in which every label differs from the byte that leads to it: no walk goes on from
+/// there.
+const DEAD: u32 = 0;
 
-/// Steps of a walk that are always done; longer tokens take a branch.
-const STEPS_MAX: usize = 7;
+/// The base of the root, in the second block.
+const ROOT: u32 = BLOCK as u32;
+
+/// The most slots of a trie: a unit has so many bits for a base.
+const SLOTS_MAX: usize = 1 << 20;
+
+/// A token: its number, and its length above that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Token(u32);
+
+impl Token {
+    #[inline]
+    fn new(number: u16, length: usize) -> Token {
+        Token(u32::from(number) | (length as u32) << 16)
+    }
+
+    #[inline]
+    pub(super) fn number(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline]
+    pub(super) fn length(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+
+    /// One of two tokens, without a branch.
+    #[inline]
+    pub(super) fn select(is_one: bool, one: Token, other: Token) -> Token {
+        Token(select_unpredictable(is_one, one.0, other.0))
+    }
+}
+
+/// A node of the trie as it is stored: in the upper 20 bits its base, in the 4 bits below the length of the longest
+/// token on the way to it, less 1, and in the lowest 8 bits the byte that leads to it.
+#[derive(Clone, Copy)]
+struct Unit(u32);
+
+impl Unit {
+    const BASE: u32 = 12;
+    const LENGTH: u32 = 8;
+
+    fn new(base: u32, length: usize, label: u8) -> Unit {
+        Unit(base << Unit::BASE | (length as u32 - 1) << Unit::LENGTH | u32::from(label))
+    }
+
+    #[inline]
+    fn label(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// The slot of the child by a byte.
+    #[inline]
+    fn slot(self, byte: u8) -> u32 {
+        self.0 >> Unit::BASE ^ u32::from(byte)
+    }
+
+    /// The node, with no way on.
+    #[inline]
+    fn ended(self) -> Unit {
+        // The base is that of the dead block.
+        Unit(self.0 & ((1 << Unit::BASE) - 1))
+    }
+}
+
+/// Where a walk down the trie has come to.
+#[derive(Clone, Copy)]
+pub(super) struct Node {
+    unit: Unit,
+    slot: u32,
+}
+
+impl Node {
+    /// Whether no walk goes on from here.
+    #[inline]
+    pub(super) fn is_end(self) -> bool {
+        self.unit.0 >> Unit::BASE == DEAD
+    }
+
+    /// The length of the longest token on the way.
+    #[inline]
+    pub(super) fn length(self) -> usize {
+        (self.unit.0 >> Unit::LENGTH) as usize % TOKEN_BYTES_MAX + 1
+    }
+
+    /// One of two nodes, without a branch.
+    #[inline]
+    pub(super) fn select(is_one: bool, one: Node, other: Node) -> Node {
+        Node {
+            unit: Unit(select_unpredictable(is_one, one.unit.0, other.unit.0)),
+            slot: select_unpredictable(is_one, one.slot, other.slot),
+        }
+    }
+}
 
 /// A double-array trie of all tokens.
 pub(super) struct Matcher {
-    /// The base of the node at a slot in the upper 24 bits, the byte that leads to it in the lowest 8.
-    units: Box<[u32]>,
-    /// The longest token on the way to the node at a slot.
+    units: Box<[Unit]>,
+    /// The number of the longest token on the way to the node at a slot.
     numbers: Box<[u16]>,
     /// For every token the longest shorter token that it begins with; for a single byte, the byte itself.
     shorter: Box<[u16]>,
-    /// Steps that every walk takes: enough for the longest token, but at most [`STEPS_MAX`].
-    steps: usize,
-}
-
-/// Bytes that a lookup at `positions` places in a row may read.
-pub(super) const fn window_bytes(positions: usize) -> usize {
-    positions - 1 + TOKEN_BYTES_MAX
+    /// The lengths of all tokens, which the table of decoding has, too.
+    lengths: Arc<[u8]>,
 }
 
 impl Matcher {
@@ -45,21 +133,25 @@ impl Matcher {
     pub(super) fn new(table: &Table) -> Result<Matcher, DictionaryError> {
         let trie = Trie::of(table)?;
         let bases = place(&trie);
-        let blocks =
-            bases.iter().map(|&base| base as usize / BLOCK).max().unwrap_or(0).max(DEAD as usize / BLOCK) + 1;
+        let blocks = bases.iter().map(|&base| base as usize / BLOCK + 1).max().unwrap_or(0);
+        let slots = blocks * BLOCK;
+        if slots > SLOTS_MAX {
+            return Err(DictionaryError::TooLarge { slots, slots_max: SLOTS_MAX });
+        }
         let mut matcher = Matcher {
             // Zero is no safe label of a free slot. `fill_free` writes the labels of free slots below.
-            units: vec![0; blocks * BLOCK].into_boxed_slice(),
-            numbers: vec![0; blocks * BLOCK].into_boxed_slice(),
+            units: vec![Unit(0); slots].into_boxed_slice(),
+            numbers: vec![0; slots].into_boxed_slice(),
             shorter: trie.shorter.into_boxed_slice(),
-            steps: table.length_max().saturating_sub(1).min(STEPS_MAX),
+            lengths: table.lengths(),
         };
-        let mut filled = vec![false; blocks * BLOCK];
+        let mut filled = vec![false; slots];
         for (node, &base) in trie.nodes.iter().zip(&bases) {
             for &(byte, child) in &trie.children[node.children.clone()] {
                 let slot = (base ^ u32::from(byte)) as usize;
-                matcher.units[slot] = bases[child as usize] << 8 | u32::from(byte);
-                matcher.numbers[slot] = trie.nodes[child as usize].number;
+                let number = trie.nodes[child as usize].number;
+                matcher.units[slot] = Unit::new(bases[child as usize], table.length(number), byte);
+                matcher.numbers[slot] = number;
                 filled[slot] = true;
             }
         }
@@ -67,6 +159,7 @@ impl Matcher {
         Ok(matcher)
     }
 
+    /// Bytes of heap, without the lengths, which belong to the table.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(&*self.units) + size_of_val(&*self.numbers) + size_of_val(&*self.shorter)
     }
@@ -75,89 +168,66 @@ impl Matcher {
     /// free.
     pub(super) fn memory_bytes_of(nodes: usize, tokens: usize) -> usize {
         let slots = (nodes + nodes / 6).next_multiple_of(BLOCK) + 4 * BLOCK;
-        slots * (size_of::<u32>() + size_of::<u16>()) + tokens * size_of::<u16>()
+        slots * (size_of::<Unit>() + size_of::<u16>()) + tokens * size_of::<u16>()
     }
 
-    /// The longest token at each of the first `N` positions of `bytes`; see [`window_bytes`].
+    /// The longest token at the start of `bytes`.
+    pub(super) fn longest(&self, bytes: &[u8; TOKEN_BYTES_MAX]) -> Token {
+        let mut node = self.first(bytes[0]);
+        for &byte in &bytes[1..] {
+            node = self.child(node, byte);
+        }
+        self.token(node)
+    }
+
+    /// The node of a single byte.
     #[inline]
-    pub(super) fn longest<const N: usize>(&self, bytes: &[u8]) -> [u16; N] {
-        self.longest_at(bytes, std::array::from_fn(|lane| lane))
+    pub(super) fn first(&self, byte: u8) -> Node {
+        let slot = ROOT ^ u32::from(byte);
+        // SAFETY: single bytes stand in the root's block.
+        Node { unit: unsafe { *self.units.get_unchecked(slot as usize) }, slot }
     }
 
-    /// The longest token at each of `positions`, behind which `bytes` goes on for at least [`TOKEN_BYTES_MAX`] bytes.
+    /// The node one byte further down, or the same one with no way on.
     ///
-    /// The walks go down side by side, so that one loads while another waits. The number of steps is a field, because
-    /// with a constant the compiler would unroll the loop and run the walks one after the other.
+    /// A caller that takes one step of several walks after another lets one load while another waits.
     #[inline]
-    pub(super) fn longest_at<const N: usize>(&self, bytes: &[u8], positions: [usize; N]) -> [u16; N] {
-        let windows: [&[u8; TOKEN_BYTES_MAX]; N] = positions.map(|at| {
-            bytes[at..].first_chunk().expect("a walk may read as many bytes as the longest token has")
-        });
-        let units = self.units.as_ptr();
-        let mut slots: [u32; N] = windows.map(|window| u32::from(window[0]));
-        // SAFETY: see `step`; single bytes stand in the first block.
-        let mut at: [u32; N] = slots.map(|slot| unsafe { *units.add(slot as usize) });
-        for depth in 1..=self.steps {
-            for lane in 0..N {
-                // SAFETY: `steps` is below `TOKEN_BYTES_MAX`.
-                let byte = unsafe { *windows[lane].get_unchecked(depth) };
-                // SAFETY: `at` was read from `units`, or leads to the dead block.
-                (at[lane], slots[lane]) = unsafe { step(units, at[lane], slots[lane], byte) };
-            }
-        }
-        std::array::from_fn(|lane| {
-            if at[lane] >> 8 != DEAD {
-                slots[lane] = self.deeper(windows[lane], at[lane], slots[lane]);
-            }
-            // SAFETY: `numbers` is as long as `units`, and a slot of a walk lies within both.
-            unsafe { *self.numbers.get_unchecked(slots[lane] as usize) }
-        })
+    pub(super) fn child(&self, node: Node, byte: u8) -> Node {
+        let slot = node.unit.slot(byte);
+        // SAFETY: `units` holds whole blocks, and the base of each of them lies within. The base with any lowest 8 bits
+        // lies within, too. No other code makes a unit.
+        let unit = unsafe { *self.units.get_unchecked(slot as usize) };
+        let ended = Node { unit: node.unit.ended(), slot: node.slot };
+        Node::select(unit.label() == byte, Node { unit, slot }, ended)
     }
 
-    /// The last slot of a walk that has not ended after `steps`.
-    #[inline(never)]
-    fn deeper(&self, bytes: &[u8], mut unit: u32, mut slot: u32) -> u32 {
-        for &byte in &bytes[self.steps + 1..TOKEN_BYTES_MAX] {
-            // SAFETY: as in `longest`.
-            (unit, slot) = unsafe { step(self.units.as_ptr(), unit, slot, byte) };
-            if unit >> 8 == DEAD {
-                break;
-            }
-        }
-        slot
+    /// The longest token on the way to a node.
+    #[inline]
+    pub(super) fn token(&self, node: Node) -> Token {
+        // SAFETY: `numbers` is as long as `units`, and the slot of a node lies within both.
+        Token::new(unsafe { *self.numbers.get_unchecked(node.slot as usize) }, node.length())
     }
 
     /// The longest token that this one begins with; a single byte for a single byte.
     #[inline]
-    pub(super) fn shorter(&self, number: u16) -> u16 {
-        self.shorter[usize::from(number)]
+    pub(super) fn shorter(&self, token: Token) -> Token {
+        // SAFETY: both lists have an entry for each token, and no other code makes a token.
+        unsafe {
+            let number = *self.shorter.get_unchecked(usize::from(token.number()));
+            Token::new(number, usize::from(*self.lengths.get_unchecked(usize::from(number))))
+        }
     }
-}
-
-/// One step down: the unit and the slot of the child, or the dead block and the slot that it was.
-///
-/// # Safety
-///
-/// `units` holds whole blocks, and the base in `unit` lies within them. The base with any lowest 8 bits then lies
-/// within them, too.
-#[inline(always)]
-unsafe fn step(units: *const u32, unit: u32, slot: u32, byte: u8) -> (u32, u32) {
-    let next = unit >> 8 ^ u32::from(byte);
-    // SAFETY: the caller's promise.
-    let child = unsafe { *units.add(next as usize) };
-    let hit = child as u8 == byte;
-    (select_unpredictable(hit, child, DEAD << 8), select_unpredictable(hit, next, slot))
 }
 
 /// A trie of tokens in the order of their bytes, children after their parents.
 struct Trie {
-    nodes: Vec<Node>,
+    nodes: Vec<TrieNode>,
     /// The children of all nodes: byte and node.
     children: Vec<(u8, u32)>,
     shorter: Vec<u16>,
 }
 
-struct Node {
+struct TrieNode {
     number: u16,
     children: std::ops::Range<usize>,
 }
@@ -172,7 +242,7 @@ impl Trie {
             return Err(DictionaryError::Duplicate { token: two[0].max(two[1]) as usize });
         }
         let mut trie = Trie {
-            nodes: vec![Node { number: 0, children: 0..0 }],
+            nodes: vec![TrieNode { number: 0, children: 0..0 }],
             children: Vec::new(),
             shorter: vec![0; table.tokens()],
         };
@@ -196,7 +266,7 @@ impl Trie {
                 let run = &order[tokens.clone()];
                 let same = run.partition_point(|&number| table.token(number as usize)[depth] <= byte);
                 let child = trie.nodes.len();
-                trie.nodes.push(Node { number, children: 0..0 });
+                trie.nodes.push(TrieNode { number, children: 0..0 });
                 trie.children.push((byte, child as u32));
                 open.push_back((child, tokens.start..tokens.start + same, depth + 1));
                 tokens.start += same;
@@ -221,13 +291,12 @@ fn place(trie: &Trie) -> Vec<u32> {
         (0..trie.nodes.len()).filter(|&node| !trie.nodes[node].children.is_empty()).collect();
     order.sort_by_key(|&node| Reverse(trie.nodes[node].children.len()));
     let mut space = Space::default();
-    // Block 0 is the root's, whose children are all bytes; block 1 is dead.
-    space.add_block();
     space.add_block();
     space.close(DEAD as usize / BLOCK);
     for node in order {
         bases[node] = space.place(&trie.children[trie.nodes[node].children.clone()]);
     }
+    debug_assert_eq!(bases[0], ROOT, "its children are all bytes, so it comes first");
     bases
 }
 
@@ -315,7 +384,7 @@ impl Space {
 /// Gives every free slot a label that no base in use leads to.
 ///
 /// A byte leads to a slot only from the base `slot ^ byte`. So the label is a byte whose base no node has.
-fn fill_free(units: &mut [u32], filled: &[bool], bases: &[u32]) {
+fn fill_free(units: &mut [Unit], filled: &[bool], bases: &[u32]) {
     let mut in_use = vec![false; units.len()];
     bases.iter().for_each(|&base| in_use[base as usize] = true);
     for slot in (0..units.len()).filter(|&slot| !filled[slot]) {
@@ -323,6 +392,6 @@ fn fill_free(units: &mut [u32], filled: &[bool], bases: &[u32]) {
         let unused = (block..block + BLOCK).find(|&base| !in_use[base]);
         // Were all 256 bases of a block in use, all its slots would be filled by children.
         let base = unused.unwrap_or(slot);
-        units[slot] = DEAD << 8 | (slot ^ base) as u32 & 0xff;
+        units[slot] = Unit::new(DEAD, 1, (slot ^ base) as u8);
     }
 }

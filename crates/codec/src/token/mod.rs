@@ -29,12 +29,12 @@ mod encode;
 mod error;
 #[cfg(feature = "zstd")]
 mod front_coding;
-mod greedy;
 mod matcher;
 mod merge;
 mod numbers;
 #[cfg(feature = "zstd")]
 pub mod packed;
+mod parse;
 mod serial;
 mod train;
 
@@ -53,7 +53,7 @@ pub const CHECK_BYTES: usize = 2;
 
 /// The most tokens that a dictionary of this width has.
 ///
-/// It is 2^bits. For 16 bits it is one less, because the highest number marks an empty slot of the matcher.
+/// It is 2^bits. For 16 bits it is one less, because earlier versions kept the highest number for an empty slot.
 pub(crate) fn tokens_max(bits: u32) -> usize {
     (1 << bits).min(usize::from(u16::MAX))
 }

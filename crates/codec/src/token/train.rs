@@ -8,7 +8,7 @@
 //!    intermediate steps to longer tokens, and joins that are no longer used. Another walk fills the room.
 
 use super::decode::Table;
-use super::encode::Encoder;
+use super::encode::{Effort, Encoder};
 use super::error::DictionaryError;
 use super::matcher::Matcher;
 use super::{TOKEN_BYTES_MAX, merge, tokens_max};
@@ -59,29 +59,40 @@ pub(super) fn train(samples: &[&[u8]], bits: u32) -> Result<Vec<Vec<u8>>, Dictio
     Ok(order.into_iter().map(|number| std::mem::take(&mut tokens[number])).collect())
 }
 
-/// The tables with which the encoder parses by tokens that are not yet a dictionary.
-struct Index {
-    table: Table,
-    matcher: Matcher,
-}
-
-impl Index {
-    fn new(tokens: &[Vec<u8>]) -> Result<Index, DictionaryError> {
-        let bits = super::BITS.into_iter().find(|&bits| tokens.len() <= tokens_max(bits));
-        let table = Table::new(tokens.iter().map(Vec::as_slice), bits.unwrap_or(16));
-        let matcher = Matcher::new(&table)?;
-        Ok(Index { table, matcher })
+/// The index with which the encoder parses by tokens that are not yet a dictionary. Drops the newest tokens if all of
+/// them have none: long ones that share no beginnings, such as small numbers of 16 bytes, need more slots than there
+/// are.
+fn index(tokens: &mut Vec<Vec<u8>>) -> Result<Matcher, DictionaryError> {
+    let bits = super::BITS.into_iter().find(|&bits| tokens.len() <= tokens_max(bits));
+    match Matcher::new(&Table::new(tokens.iter().map(Vec::as_slice), bits.unwrap_or(16))) {
+        Err(DictionaryError::TooLarge { .. }) if tokens.len() > 256 => {
+            tokens.truncate((tokens.len() * 3 / 4).max(256));
+            index(tokens)
+        }
+        indexed => indexed,
     }
 }
 
 /// How often each token is used for the samples.
-fn count(samples: &[&[u8]], tokens: &[Vec<u8>], index: &Index) -> Vec<u32> {
+fn count(samples: &[&[u8]], tokens: &[Vec<u8>], matcher: &Matcher) -> Vec<u32> {
+    /// Samples that are parsed together, and their bytes. Longer samples are cut.
+    const GROUP: usize = 64;
+    const GROUP_BYTES: usize = 64 << 10;
     let mut used = vec![0u32; tokens.len()];
     let mut encoder = Encoder::new();
-    for sample in samples {
-        for &number in encoder.parse(&index.table, &index.matcher, sample) {
-            used[usize::from(number)] += 1;
-        }
+    let parts: Vec<&[u8]> = samples.iter().flat_map(|sample| sample.chunks(GROUP_BYTES)).collect();
+    let mut rest = parts.as_slice();
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let fits = |part: &&&[u8]| {
+            bytes += part.len();
+            bytes <= GROUP_BYTES
+        };
+        let (group, behind) = rest.split_at(rest.iter().take(GROUP).take_while(fits).count().max(1));
+        rest = behind;
+        encoder.parse(matcher, Effort::Dense, group, |numbers| {
+            numbers.iter().for_each(|&number| used[usize::from(number)] += 1);
+        });
     }
     used
 }
@@ -96,11 +107,11 @@ fn prune(
     keep: usize,
     nodes_max: usize,
 ) -> Result<(Vec<Vec<u8>>, Vec<u32>), DictionaryError> {
-    let index = Index::new(&tokens)?;
-    let used = count(samples, &tokens, &index);
+    let matcher = index(&mut tokens)?;
+    let used = count(samples, &tokens, &matcher);
     let mut ranked: Vec<(u64, usize)> = (256..tokens.len())
         .filter(|&number| used[number] > 0)
-        .map(|number| (u64::from(used[number]) * parts_more(&tokens[number], &index), number))
+        .map(|number| (u64::from(used[number]) * parts_more(&tokens[number], &matcher), number))
         .collect();
     ranked.sort_unstable_by_key(|&(worth, number)| (Reverse(worth), number));
     ranked.truncate(keep - 256);
@@ -117,23 +128,24 @@ fn prune(
 }
 
 /// The number of shorter tokens that write a token, less one.
-fn parts_more(token: &[u8], index: &Index) -> u64 {
+fn parts_more(token: &[u8], matcher: &Matcher) -> u64 {
     let mut padded = [0; 2 * TOKEN_BYTES_MAX];
     padded[..token.len()].copy_from_slice(token);
     let mut parts = [u64::MAX; TOKEN_BYTES_MAX + 1];
     parts[token.len()] = 0;
     for at in (0..token.len()).rev() {
         let longest_allowed = if at == 0 { token.len() - 1 } else { token.len() - at };
-        let [mut number] = index.matcher.longest(&padded[at..]);
+        let window = padded[at..].first_chunk().expect("twice as many bytes as a token has");
+        let mut part = matcher.longest(window);
         loop {
-            let length = index.table.length(number);
+            let length = part.length();
             if length <= longest_allowed {
                 parts[at] = parts[at].min(parts[at + length] + 1);
             }
             if length == 1 {
                 break;
             }
-            number = index.matcher.shorter(number);
+            part = matcher.shorter(part);
         }
     }
     parts[0] - 1

@@ -102,6 +102,20 @@ fn malice_is_an_error() {
     }
 }
 
+/// Runs of 128 tokens go on with one byte, the next 128 with another one, so that half of each block of the index stays
+/// free.
+#[test]
+fn an_index_of_too_many_slots_is_an_error() {
+    let mut tokens = single_bytes();
+    tokens.extend((0..40_000u32).map(|i| {
+        let mut token = vec![0x80 * (i / 128 % 2) as u8; 16];
+        token[..2].copy_from_slice(&(i as u16).to_be_bytes());
+        token
+    }));
+    let error = Dictionary::from_bytes(&file(16, &tokens)).unwrap_err();
+    assert!(matches!(error, DictionaryError::TooLarge { slots, .. } if slots > 1 << 20), "{error}");
+}
+
 /// As many nodes as tokens can have: every one 16 bytes long, and no prefix shared beyond two bytes.
 #[test]
 fn the_widest_trie_loads_and_codes() {

@@ -150,6 +150,21 @@ fn another_dictionary_is_noticed() {
     assert!(unnoticed <= 1, "{unnoticed} of {} values decoded by the wrong dictionary", values.len());
 }
 
+/// Almost each number has a token of 16 bytes, and the tokens share no beginnings: an index of all that are tried would
+/// be too large.
+#[test]
+fn small_numbers_of_many_bytes_train() {
+    let mut state = 9u64;
+    let numbers = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        i128::from((state >> 48) as i16).to_le_bytes()
+    });
+    let numbers: Vec<[u8; 16]> = numbers.take(300_000).collect();
+    let samples: Vec<&[u8]> = numbers.iter().map(|number| &number[..]).collect();
+    let dictionary = Dictionary::train(&samples, 16, 0).unwrap();
+    check_both(&dictionary, &mut Encoder::new(), &samples[..1000]).unwrap();
+}
+
 #[test]
 fn noise_trains_and_comes_back() {
     let mut state = 9u64;

@@ -155,11 +155,17 @@ impl ziptier_analytics {
             self.executors.run_batch(&mut asked);
             let mut first_failure = Ok(ZIPTIER_OK);
             for (at, ((job, asked), answer)) in jobs.iter().zip(asked).zip(answers).enumerate() {
-                let ended = ended(&asked);
+                let ended = match ended(&asked) {
+                    // The caller changed a mask after the executor had counted its ones.
+                    Ok(ended) if ended.bytes > job.output_capacity => {
+                        Err((Failure::new(ZIPTIER_TOO_SMALL, "the mask changed meanwhile"), ended.bytes))
+                    }
+                    ended => ended,
+                };
                 outputs[at] = asked.output;
                 answer.write(match ended {
                     Ok(ended) => {
-                        // SAFETY: the executor kept to the capacity, and the caller promises that memory.
+                        // SAFETY: the output is within the capacity, and the caller promises that memory.
                         unsafe {
                             ptr::copy_nonoverlapping(outputs[at].as_ptr(), job.output.cast(), ended.bytes)
                         };

@@ -168,9 +168,13 @@ impl SsTable {
             return Err(damaged("the checksum of a chunk does not match".into()));
         }
         if chunk.len() as u64 >= info.raw_from_bytes.into() {
+            // Cassandra pads the last chunk with zeros to the length from which chunks are raw.
+            let is_padded = begin + raw_bytes as u64 == self.raw_bytes()
+                && chunk.len() > raw_bytes
+                && chunk.len() as u64 == info.raw_from_bytes.into();
             raw.clear();
-            raw.extend_from_slice(chunk);
-            return match chunk.len() == raw_bytes {
+            raw.extend_from_slice(&chunk[..chunk.len().min(raw_bytes)]);
+            return match chunk.len() == raw_bytes || is_padded {
                 true => Ok(()),
                 false => Err(damaged(format!("a raw chunk has {} bytes, not {raw_bytes}", chunk.len()))),
             };

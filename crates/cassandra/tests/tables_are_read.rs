@@ -72,10 +72,14 @@ fn write_with(
     let (mut data, mut offsets) = (Vec::new(), Vec::new());
     for chunk in rows.chunks(CHUNK).chain([&[][..]]) {
         let packed = packed(chunk);
-        let stored = if packed.len() >= raw_from { chunk } else { &packed };
+        let mut stored = packed;
+        if stored.len() >= raw_from {
+            stored = chunk.to_vec();
+            stored.resize(chunk.len().max(raw_from), 0);
+        }
         offsets.push(data.len() as u64);
-        data.extend_from_slice(stored);
-        data.extend(crc32fast::hash(stored).to_be_bytes());
+        data.extend_from_slice(&stored);
+        data.extend(crc32fast::hash(&stored).to_be_bytes());
     }
     let mut info = [text(class), (options.len() as u32).to_be_bytes().to_vec()].concat();
     options.iter().for_each(|(name, value)| info.extend([text(name), text(value)].concat()));
@@ -114,6 +118,21 @@ fn rows_of_every_compressor_come_back() {
             let end = rows.len().min(offset + length);
             assert!(read == rows[offset..end], "{} from {offset}", ss_table.path().display());
         }
+    }
+}
+
+/// Cassandra pads a last chunk that is shorter than a raw one and cannot be packed.
+#[test]
+fn a_padded_last_chunk_has_no_more_rows() {
+    const RAW_FROM: usize = 14_895;
+    let mut random = fastrand::Rng::with_seed(5);
+    let dir = tempfile::tempdir().unwrap();
+    for (number, short) in [(1, 0), (2, 1), (3, 70)] {
+        let rows: Vec<u8> = (0..CHUNK + RAW_FROM - short).map(|_| random.u8(..)).collect();
+        write(dir.path(), number, "LZ4Compressor", &rows, RAW_FROM);
+        let (table, mut read) = (Table::open(dir.path()).unwrap(), Vec::new());
+        table.ss_tables()[number as usize - 1].read(0, rows.len(), &mut read).unwrap();
+        assert!(read == rows, "{short}");
     }
 }
 

@@ -37,6 +37,8 @@ pub(crate) enum Command {
 }
 
 pub(crate) fn run(command: &Command) -> ExitCode {
+    // A table may have thousands of files, and all are open at once.
+    ziptier_server::raise_open_files();
     let done = match command {
         Command::Estimate { dir, sample } => estimate(dir, sample.0),
         Command::Train { dir, chunk_kib, cassandra } => train(dir, *chunk_kib, *cassandra),

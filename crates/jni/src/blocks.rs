@@ -9,6 +9,7 @@ use ziptier_capi::buffer::ziptier_slice;
 use ziptier_capi::codec::{
     ziptier_codec, ziptier_compress, ziptier_compress_bound, ziptier_decompress, ziptier_decompress_exact,
 };
+use ziptier_capi::status::ziptier_status;
 use ziptier_capi::tokens::{
     ziptier_tokens, ziptier_tokens_bound, ziptier_tokens_decode, ziptier_tokens_decode_group,
     ziptier_tokens_encode, ziptier_tokens_encode_group,
@@ -108,8 +109,8 @@ unsafe fn with_memory(
     }
 }
 
-pub(crate) fn trim(scratch: &mut Vec<u8>) {
-    if scratch.capacity() > SCRATCH_BYTES_MAX {
+pub(crate) fn trim<T>(scratch: &mut Vec<T>) {
+    if scratch.capacity() * size_of::<T>() > SCRATCH_BYTES_MAX {
         *scratch = Vec::new();
     }
 }
@@ -225,6 +226,10 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_runGroup(
             }
             trim(source);
             trim(target);
+            trim(ints);
+            trim(slices);
+            trim(starts);
+            trim(out);
             result
         })
     })
@@ -251,11 +256,15 @@ impl Group<'_> {
     ) -> jlong {
         let mut start = 0;
         slices.clear();
-        slices.extend(self.ends.iter().map(|end| {
-            let value = ziptier_slice { data: from.wrapping_byte_add(start), len: *end as usize - start };
-            start = *end as usize;
-            value
-        }));
+        for &end in self.ends {
+            // Another thread may have changed them since Java looked.
+            let end = usize::try_from(end).unwrap_or(usize::MAX);
+            if end < start || end > self.length {
+                return outcome(ziptier_status::ZIPTIER_INVALID_ARGUMENT, 0);
+            }
+            slices.push(ziptier_slice { data: from.wrapping_byte_add(start), len: end - start });
+            start = end;
+        }
         coded_ends.clear();
         coded_ends.resize(slices.len(), 0);
         let (values, count, mut written) = (slices.as_ptr(), slices.len(), 0);

@@ -22,7 +22,7 @@ import java.util.Map;
  * length and the offsets of chunks. No checksum covers the file.
  */
 final class CompressionInfo {
-    private static final String NAME = "ZiptierCompressor";
+    static final String NAME = "ZiptierCompressor";
     /** More options than any compressor has. A larger number is damage. */
     private static final int OPTIONS_MAX = 64;
     private static final Map<String, String> OF_CASSANDRA =

@@ -1,6 +1,10 @@
 package io.ziptier.cassandra;
 
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.FileVisitOption;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -13,13 +17,16 @@ import java.util.stream.Stream;
  *
  * <ol>
  * <li>Read every {@code CompressionInfo.db}, in snapshots and backups, too. One that cannot be renamed ends the command
- *     before anything has changed.
+ *     before anything has changed, and so do hints that ziptier compressed.
  * <li>Write each anew beside the old one, and put it in its place. An interrupted command may run again.
  * </ol>
  *
  * <p>No class of Cassandra's is used, so that the jar alone runs the command.
  */
 public final class MigrateOff {
+    /** Hints begin with a text that names their compressor. */
+    private static final int HINTS_HEADER_BYTES_MAX = 1 << 20;
+
     private MigrateOff() {
     }
 
@@ -27,7 +34,8 @@ public final class MigrateOff {
     public static void main(String[] arguments) {
         if (arguments.length < 2 || !arguments[0].equals("migrate-off")) {
             System.err.println("usage: java -jar ziptier-cassandra.jar migrate-off DIR...\n"
-                               + "DIR is a data folder of a node that does not run, such as /var/lib/cassandra/data");
+                               + "DIR is a folder of data or hints of a node that does not run, "
+                               + "such as /var/lib/cassandra/data");
             System.exit(2);
         }
         try {
@@ -43,30 +51,53 @@ public final class MigrateOff {
 
     /** Renames the compressor of all SSTables below the folders. Gives a sentence on what it has done. */
     static String run(List<Path> folders) throws IOException {
-        List<CompressionInfo> ofZiptier = new ArrayList<>();
+        List<Path> ofZiptier = new ArrayList<>();
         int others = 0;
         for (Path folder : folders) {
             for (Path file : files(folder)) {
+                if (file.toString().endsWith(".hints")) {
+                    checkHints(file);
+                    continue;
+                }
                 CompressionInfo info = CompressionInfo.read(file);
-                if (info.isOfZiptier())
-                    ofZiptier.add(info.renamed());
-                else
+                if (info.isOfZiptier()) {
+                    info.renamed();
+                    ofZiptier.add(file);
+                } else {
                     others++;
+                }
             }
         }
-        for (CompressionInfo info : ofZiptier)
-            info.replace();
+        if (ofZiptier.isEmpty() && others == 0)
+            throw new IOException("no SSTable lies below " + folders + ": name the data folders of a node");
+        // Read again, one at a time: all of a large node would not fit into the heap.
+        for (Path file : ofZiptier)
+            CompressionInfo.read(file).renamed().replace();
         return String.format("%d SSTables have the names of Cassandra's own compressors now; %d needed no change",
                              ofZiptier.size(), others);
     }
 
+    /** SSTables' names of compressors, and hints. Folders of a node often are links to other disks. */
     private static List<Path> files(Path folder) throws IOException {
         if (!Files.isDirectory(folder))
             throw new IOException(folder + " is no folder: name a data folder of a node");
         List<Path> files = new ArrayList<>();
-        try (Stream<Path> tree = Files.walk(folder)) {
-            tree.filter(path -> path.getFileName().toString().endsWith("-CompressionInfo.db")).forEach(files::add);
+        try (Stream<Path> tree = Files.walk(folder, FileVisitOption.FOLLOW_LINKS)) {
+            tree.filter(path -> path.toString().endsWith("-CompressionInfo.db") || path.toString().endsWith(".hints"))
+                .forEach(files::add);
+        } catch (UncheckedIOException failure) {
+            throw failure.getCause();
         }
         return files;
+    }
+
+    /** Refuses hints that only the jar can deliver: without it, a node leaves them undelivered for good. */
+    private static void checkHints(Path file) throws IOException {
+        try (InputStream in = Files.newInputStream(file)) {
+            String header = new String(in.readNBytes(HINTS_HEADER_BYTES_MAX), StandardCharsets.ISO_8859_1);
+            if (header.contains(CompressionInfo.NAME))
+                throw new IOException(file + " holds hints that ziptier compressed: start the node with the jar until "
+                                      + "it has delivered them, or run nodetool truncatehints there, and repair after");
+        }
     }
 }

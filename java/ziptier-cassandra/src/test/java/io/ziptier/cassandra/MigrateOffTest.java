@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
@@ -55,6 +56,40 @@ class MigrateOffTest {
         Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
         file("t2/nb-1-big-CompressionInfo.db", new byte[] { 0, 5, 'Z' });
         assertRefused("is damaged", deflate, before);
+    }
+
+    @Test
+    void linksToOtherDisksAreFollowed() throws Exception {
+        byte[] before = info("ZiptierCompressor");
+        Path real = file("disk/t1/nb-1-big-CompressionInfo.db", before);
+        Path data = Files.createDirectory(dir.resolve("data"));
+        Files.createSymbolicLink(data.resolve("t1"), real.getParent());
+        Path link = Files.createSymbolicLink(dir.resolve("link"), data);
+        assertTrue(MigrateOff.run(List.of(link)).startsWith("1 SSTables "));
+        assertArrayEquals(info("DeflateCompressor"), Files.readAllBytes(real));
+    }
+
+    @Test
+    void aFolderWithoutSSTablesIsNoSuccess() throws Exception {
+        file("other.txt", new byte[1]);
+        IOException refusal = assertThrows(IOException.class, () -> MigrateOff.run(List.of(dir)));
+        assertTrue(refusal.getMessage().contains("no SSTable lies below"), refusal.getMessage());
+    }
+
+    /** A node without ziptier takes such hints off its list, and never delivers them. */
+    @Test
+    void hintsThatNeedZiptierEndTheCommandBeforeAnythingChanges() throws Exception {
+        byte[] before = info("ZiptierCompressor");
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
+        Path hints = file("hints/1-2-2.hints", hintsOf("ZiptierCompressor"));
+        assertRefused("holds hints that ziptier compressed", deflate, before);
+        Files.write(hints, hintsOf("LZ4Compressor"));
+        assertTrue(MigrateOff.run(List.of(dir)).startsWith("1 SSTables "));
+    }
+
+    private static byte[] hintsOf(String compressor) {
+        String header = "{\"compression\":{\"class_name\":\"org.apache.cassandra.io.compress.%s\"}}";
+        return String.format(header, compressor).getBytes(StandardCharsets.UTF_8);
     }
 
     private void assertRefused(String sentence, Path file, byte[] before) throws IOException {

@@ -2,6 +2,7 @@ package io.ziptier.codec;
 
 import java.lang.ref.Cleaner;
 import java.util.List;
+import java.util.Objects;
 
 /** Bytes that blocks of one format share. A block can only be read with the dictionary that it was made with. */
 public final class Dictionary implements AutoCloseable {
@@ -38,6 +39,7 @@ public final class Dictionary implements AutoCloseable {
      * @throws DamagedException if the bytes are no dictionary
      */
     public static Dictionary load(byte[] stored) {
+        Objects.requireNonNull(stored, "stored");
         NativeLibrary.load();
         return new Dictionary(Native.dictionaryLoad(stored));
     }

@@ -91,10 +91,13 @@ final class Native {
     private static native long runGroup(int operation, long object, int arrays, Object input, int start, int length,
         int[] ends, Object output, int outputStart, int room, int[] outputEnds);
 
+    /** What is checked and what is passed on are copies, whose positions no other thread moves between. */
     static int run(int operation, Handle handle, ByteBuffer input, ByteBuffer output) {
-        checkPair(input, output);
-        int length = run(operation, handle, memory(input), start(input), input.remaining(), memory(output),
-            start(output), output.remaining(), null, null);
+        ByteBuffer from = input.duplicate();
+        ByteBuffer to = output.duplicate();
+        checkPair(from, to);
+        int length = run(operation, handle, memory(from), start(from), from.remaining(), memory(to), start(to),
+            to.remaining(), null, null);
         advance(input, output, length);
         return length;
     }
@@ -111,14 +114,16 @@ final class Native {
 
     static int runGroup(int operation, Handle handle, ByteBuffer input, int[] ends, ByteBuffer output,
             int[] outputEnds) {
-        checkPair(input, output);
-        checkEnds(ends, input.remaining());
+        ByteBuffer from = input.duplicate();
+        ByteBuffer to = output.duplicate();
+        checkPair(from, to);
+        checkEnds(ends, from.remaining());
         if (outputEnds.length < ends.length) {
             throw new IllegalArgumentException("the ends of " + ends.length + " results do not fit into an array of "
                 + outputEnds.length + ": give it more room");
         }
-        int length = run(operation, handle, memory(input), start(input), input.remaining(), memory(output),
-            start(output), output.remaining(), ends, outputEnds);
+        int length = run(operation, handle, memory(from), start(from), from.remaining(), memory(to), start(to),
+            to.remaining(), ends, outputEnds);
         advance(input, output, length);
         return length;
     }
@@ -149,10 +154,11 @@ final class Native {
         long[] answers = new long[ANSWER_NUMBERS * count];
         for (int i = 0; i < count; i++) {
             AnalyticsJob job = jobs.get(i);
-            checkPair(job.column.bytes, job.output);
-            checkPair(job.mask.bytes, job.output);
+            ByteBuffer[] buffers =
+                {job.column.bytes.duplicate(), job.mask.bytes.duplicate(), job.output.duplicate()};
+            checkPair(buffers[0], buffers[2]);
+            checkPair(buffers[1], buffers[2]);
             System.arraycopy(job.numbers(), 0, numbers, JOB_NUMBERS * i, 8);
-            ByteBuffer[] buffers = {job.column.bytes, job.mask.bytes, job.output};
             for (int j = 0; j < buffers.length; j++) {
                 Object memory = memory(buffers[j]);
                 objects[3 * i + j] = memory;

@@ -3,6 +3,7 @@ package io.ziptier.codec;
 import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.util.List;
+import java.util.Objects;
 
 /**
  * Compresses single values by tokens of a trained dictionary. Each value is read without its neighbours.
@@ -38,6 +39,7 @@ public final class Tokens implements AutoCloseable {
      * @throws DamagedException if the bytes are no tokens
      */
     public static Tokens load(byte[] stored) {
+        Objects.requireNonNull(stored, "stored");
         NativeLibrary.load();
         return new Tokens(Native.tokensLoad(stored));
     }

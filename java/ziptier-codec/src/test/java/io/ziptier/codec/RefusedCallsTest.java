@@ -36,6 +36,12 @@ class RefusedCallsTest {
     }
 
     @Test
+    void nothingStoredIsRefused() {
+        assertThrows(NullPointerException.class, () -> Dictionary.load(null));
+        assertThrows(NullPointerException.class, () -> Tokens.load(null));
+    }
+
+    @Test
     void aMissingEngineIsNoWrongOption() {
         Map<String, String> options = Map.of("format", "deflate", "engine", "iaa", "path", "hardware");
         if (!new java.io.File("/sys/bus/dsa/devices").exists()) {

@@ -11,8 +11,9 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps a log until it is dropped: syncs it at an interval, and makes spare segments before they are needed.
 ///
-/// A failed sync poisons the log, and the next call on the log returns the failure. If the disk refuses a segment, the
-/// append that needs the segment returns the error.
+/// A failed sync poisons the log, and the next call on the log returns the failure. If the disk has no room for what is
+/// to be written, the keeper tries again at the next interval. If the disk refuses a segment, the append that needs the
+/// segment returns the error.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Option<Sender<()>>,
@@ -34,7 +35,7 @@ impl Keeper {
                 // The sync comes first, because users count on its interval and a segment may take long to make.
                 if sync_every.is_some_and(|every| synced_at.elapsed() >= every) {
                     synced_at = Instant::now();
-                    if log.sync(log.last_lsn()).is_err() {
+                    if log.sync(log.last_lsn()).is_err() && log.failure().is_some() {
                         return;
                     }
                 }

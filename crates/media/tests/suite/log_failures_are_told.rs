@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use ziptier_media::disk::{Disk, DiskError};
-use ziptier_media::log::{Log, LogError};
+use ziptier_media::log::{Keeper, Log, LogError, LogOptions};
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
 use crate::scenario;
@@ -195,6 +196,29 @@ fn a_spare_file_that_cannot_be_made_costs_no_record() {
         log.seal().unwrap();
     }
     assert!(failed > 2, "{failed}");
+}
+
+/// A disk had no room for a record that was appended already, as one with a quota or with copies on write may. The keeper
+/// goes on once there is room.
+#[test]
+fn a_keeper_outlives_a_full_disk() {
+    let disk = FailingDisk::that_fills(Arc::new(RecordingDisk::new()));
+    let options = LogOptions { buffer_bytes: 1 << 20, ..OPTIONS };
+    let log = Arc::new(check(Arc::new(disk.clone()), options).unwrap().0.into_log().unwrap());
+    // The second segment waits to be begun.
+    let mut lsn = 0;
+    for _ in 0..2 * OPTIONS.segment_bytes / 1000 {
+        lsn = log.append(&[&[7; 1000]]).unwrap();
+    }
+    disk.set_full(true);
+    let refused = log.write(lsn);
+    assert!(matches!(refused, Err(LogError::Disk(DiskError::Full { .. }))), "{refused:?}");
+    let _keeper = Keeper::start(log.clone(), Some(Duration::from_millis(5))).unwrap();
+    // Time for some refusals. A busy machine can only make them fewer.
+    std::thread::sleep(Duration::from_millis(200));
+    disk.set_full(false);
+    ziptier_testing::until("the keeper has synced the log", || log.durable_lsn() == lsn);
+    assert_eq!(log.failure(), None);
 }
 
 /// A stop on a full disk, a start on it, and room in the end.

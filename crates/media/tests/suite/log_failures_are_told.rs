@@ -198,8 +198,8 @@ fn a_spare_file_that_cannot_be_made_costs_no_record() {
     assert!(failed > 2, "{failed}");
 }
 
-/// A disk had no room for a record that was appended already, as one with a quota or with copies on write may. The keeper
-/// goes on once there is room.
+/// A disk had no room for a record that was appended already, as one with a quota or with copies on write may. The
+/// keeper goes on once there is room.
 #[test]
 fn a_keeper_outlives_a_full_disk() {
     let disk = FailingDisk::that_fills(Arc::new(RecordingDisk::new()));

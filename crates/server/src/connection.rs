@@ -463,7 +463,11 @@ impl Connection {
                 counters.errors.add(1);
                 counters.refused_writes.add(1);
                 space.reply.error(&Refusal::OUT_OF_MEMORY);
-                Ok(done + self.run(&input[done..], space, shared, counters)?)
+                let consumed = self.run(&input[done..], space, shared, counters);
+                if let Some((taken, _)) = &mut self.deferred {
+                    taken.behind(done);
+                }
+                Ok(done + consumed?)
             }
             Err(error) => {
                 space.reply.error(&Refusal::said(format!("ERR {error}")));

@@ -37,6 +37,12 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
+    /// The same request, of a text with so many bytes more in front of what the parser saw.
+    pub(crate) fn behind(&mut self, bytes: usize) {
+        self.start += bytes;
+        self.end += bytes;
+    }
+
     /// The request, of which `input` has the text as the parser saw it.
     pub(crate) fn copy_from(self, input: &[u8]) -> OwnedArgs {
         let text = self.inline.unwrap_or_else(|| input[self.start..self.end].to_vec());

@@ -191,6 +191,41 @@ fn a_value_is_taken_or_refused_however_it_arrives() {
 }
 
 /// A worker makes lists of keys in a buffer. If it kept the room of the largest list, it would hold that room for ever.
+/// The rest of a value that was dropped arrives together with a request that runs on a thread of its own. Nothing of
+/// the value may be taken for that request.
+#[test]
+fn what_is_left_of_a_dropped_value_is_no_request() {
+    let server = started(BUDGET);
+    let mut bystander = server.connect();
+    let keys: Vec<String> = (0..1_100).map(|number| format!("key{number}")).collect();
+    let mut delete: Vec<&[u8]> = vec![b"DEL"];
+    delete.extend(keys.iter().map(|key| key.as_bytes()));
+    for (apart, expected) in [
+        (request(&[b"CLIENT", b"LIST"]), &b"$"[..]),
+        (request(&[b"FLUSHALL"]), b"+OK"),
+        (request(&delete), b":1"),
+    ] {
+        assert_eq!(bystander.text("SET key1 value"), "+OK\r\n");
+        let before = server.info(&mut bystander).field("total_net_input_bytes");
+        let mut connection = server.connect();
+        let value = vec![b'x'; 8_000_000];
+        let set = request(&[b"SET", b"large", &value]);
+        let (begin, tail) = set.split_at(set.len() - 1_000);
+        connection.send(begin);
+        server.wait_for(&mut bystander, "the beginning has come", |info| {
+            info.field("total_net_input_bytes") >= before + begin.len() as u64
+        });
+        // The name of a command where one of the requests that follow has its own.
+        let mut tail = tail.to_vec();
+        tail[8..16].copy_from_slice(b"SHUTDOWN");
+        connection.send(&[&tail, &apart[..]].concat());
+        assert!(is_refused(&connection.reply()));
+        let reply = connection.reply();
+        assert!(reply.starts_with(expected), "{}", String::from_utf8_lossy(&reply[..reply.len().min(200)]));
+    }
+    assert_eq!(bystander.text("GET key1"), "$-1\r\n");
+}
+
 #[test]
 fn a_worker_gives_back_what_a_long_list_took() {
     let backend = Arc::new(MapBackend::default());

@@ -254,7 +254,7 @@ impl Backend for StoreBackend {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<usize, BackendError> {
         let keys = self.store.keys_from(from, limit)?;
-        keys.iter().for_each(|(key, _)| each(key));
+        keys.iter().for_each(|key| each(key));
         Ok(keys.len())
     }
 

@@ -15,7 +15,7 @@ use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
 use crate::store::Store;
-use crate::update::{ATTEMPTS_MAX, Update};
+use crate::update::{ATTEMPTS_MAX, Update, Wanted};
 
 /// Calls of `decide` after which a test gives up.
 const CALLS_MAX: u32 = 200;
@@ -41,7 +41,7 @@ fn leaf_of(core: &Core, key: &[u8]) -> Arc<Leaf> {
 /// Appends a byte to `key`, with `meanwhile` between each decision and its write; how often it was decided.
 fn append_byte(core: &Core, key: &[u8], meanwhile: impl Fn(u32)) -> u32 {
     let calls = Cell::new(0);
-    let updated = core.modify(key, true, |seen| {
+    let updated = core.modify(key, Wanted::Bytes, |seen| {
         calls.set(calls.get() + 1);
         assert!(calls.get() < CALLS_MAX, "the update starves");
         meanwhile(calls.get());
@@ -86,10 +86,10 @@ fn an_update_whose_key_is_written_is_decided_again() {
             }
         })
     };
-    assert_eq!(once(&|| drop(core.modify(b"key", false, |_| Update::Delete))), 2);
+    assert_eq!(once(&|| drop(core.modify(b"key", Wanted::Presence, |_| Update::Delete))), 2);
     assert_eq!(get(&core, b"key").as_deref(), Some(&b"+"[..]));
-    assert_eq!(once(&|| drop(core.modify(b"key", false, |_| Update::Expire(Some(1 << 44))))), 2);
-    core.modify(b"key", false, |_| Update::Delete).expect("no limit is set");
+    assert_eq!(once(&|| drop(core.modify(b"key", Wanted::Presence, |_| Update::Expire(Some(1 << 44))))), 2);
+    core.modify(b"key", Wanted::Presence, |_| Update::Delete).expect("no limit is set");
     assert_eq!(once(&|| put(&core, b"key", b"there")), 2);
     assert_eq!(get(&core, b"key").as_deref(), Some(&b"there+"[..]));
 }
@@ -229,7 +229,7 @@ fn conditions_of_a_batch_are_checked_in_steps_that_grow_with_the_batch() {
     assert_eq!(core.write(&many(&Condition::Exists, 9_999)), Ok(true));
     assert_eq!(core.write(&many(&Condition::Exists, 10_000)), Ok(false));
     assert_eq!(core.write(&many(&is(b"value"), 9_999)), Ok(true));
-    core.modify(&9_999u32.to_be_bytes(), false, |_| Update::Delete).expect("no limit is set");
+    core.modify(&9_999u32.to_be_bytes(), Wanted::Presence, |_| Update::Delete).expect("no limit is set");
     assert_eq!(core.write(&many(&is(b"value"), 9_999)), Ok(false));
     drop(ownership);
     core.settle();

@@ -146,15 +146,15 @@ impl DoubleEndedIterator for Range<'_> {
 }
 
 impl Core {
-    /// Up to `limit` keys from `from` on, with what is known of their values.
-    pub(crate) fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
+    /// Up to `limit` keys from `from` on.
+    pub(crate) fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
         let mut from = from.map(<[u8]>::to_vec);
         let mut keys = Vec::new();
         while keys.len() < limit {
             let (records, next) = self.copy_leaf_from(&from, &Bound::Unbounded, false);
             for copy in records {
                 match copy.value {
-                    Ok(_) => keys.push((copy.key, copy.meta)),
+                    Ok(_) => keys.push(copy.key),
                     Err(reason) => return Err(self.damaged(&copy.key, reason)),
                 }
             }
@@ -461,19 +461,16 @@ fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
 
 /// Copies a record; a block is unpacked once for all its values.
 pub(crate) fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpacked: &mut Unpacked) -> Copy {
+    if !with_value {
+        // A lost value does not hide its key.
+        return Copy { key, meta: Meta::default(), value: Ok(CopiedValue::Skipped) };
+    }
     let payload = match found.payload {
         Payload::Packed(packed) => unpacked.value(&packed).map_or(found.payload, Payload::Raw),
         payload => payload,
     };
     let found = Found { payload, ..found };
     let mut meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
-    if !with_value {
-        let value = crate::core::found_len(&found).map(|len| {
-            meta.len = len;
-            CopiedValue::Skipped
-        });
-        return Copy { key, meta, value };
-    }
     let mut bytes = Vec::new();
     let value = match copy_found(found, &mut bytes) {
         Copied::Inline(_) => {

@@ -46,10 +46,24 @@ pub enum Update {
 /// The part of a value that is read before its change is decided.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
+    /// Neither its bytes nor their number, so that a lost value can be deleted. The length in the meta is 0.
+    Presence,
     Meta,
     /// Its bytes if it is inline, and a share of it if it is large.
     Opened,
     Bytes,
+}
+
+impl Wanted {
+    fn reads_bytes(self) -> bool {
+        matches!(self, Self::Opened | Self::Bytes)
+    }
+
+    /// What is wanted of a value whose bytes are not.
+    fn meta_of(self, found: &Found<'_>) -> Result<Meta, String> {
+        let len = if self == Self::Presence { 0 } else { found_len(found)? };
+        Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
+    }
 }
 
 /// The place where a key was found.
@@ -80,8 +94,9 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy)]
 pub(crate) struct Decided<'a> {
     seen: &'a Seen,
-    /// The value, if the decision was made from that, too.
-    value: Option<&'a [u8]>,
+    wanted: Wanted,
+    /// The value, if it was wanted.
+    value: &'a [u8],
     has_turn: bool,
 }
 
@@ -163,15 +178,14 @@ impl Drop for Turn<'_> {
 }
 
 impl Core {
-    /// Replaces, deletes or keeps `key` as `decide` says of its value, which is read only if `with_value`. `decide` is
-    /// called once, and again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
+    /// Replaces, deletes or keeps `key` as `decide` says of what is `wanted` of its value. `decide` is called once, and
+    /// again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
     pub(crate) fn modify(
         &self,
         key: &[u8],
-        with_value: bool,
+        wanted: Wanted,
         mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
     ) -> Result<Update, Error> {
-        let wanted = if with_value { Wanted::Bytes } else { Wanted::Meta };
         self.modify_seen(key, wanted, |seen, _| decide(seen))
     }
 
@@ -197,8 +211,8 @@ impl Core {
                 Err(error) => break Err(error),
             };
             let (seen, large, is_cold) = (all_seen.meta, all_seen.large.take(), all_seen.is_cold);
-            let value = (wanted != Wanted::Meta).then_some(bytes.as_slice());
-            let expected = Expected::AsSeen(Decided { seen: &all_seen, value, has_turn: turn.is_some() });
+            let decided = Decided { seen: &all_seen, wanted, value: &bytes, has_turn: turn.is_some() };
+            let expected = Expected::AsSeen(decided);
             let update = decide(seen.map(|meta| (bytes.as_slice(), meta)), large);
             let written = match &update {
                 Update::Keep => break Ok(update),
@@ -211,7 +225,7 @@ impl Core {
                 }
                 Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
                 Update::Expire(expires_at_ms) => {
-                    if is_cold && wanted == Wanted::Meta {
+                    if is_cold && !wanted.reads_bytes() {
                         // The value is written anew: a touch would lie above what it touches.
                         wanted = Wanted::Bytes;
                         continue;
@@ -255,6 +269,10 @@ impl Core {
                     let Some(found) = image.find(key).filter(|found| !self.is_gone(found)) else {
                         return Ok(seen);
                     };
+                    if !wanted.reads_bytes() {
+                        let meta = wanted.meta_of(&found).map_err(|reason| self.damaged(key, reason))?;
+                        return Ok(Seen { meta: Some(meta), ..seen });
+                    }
                     let meta = match copy_found(found, bytes) {
                         Copied::Inline(meta) => Meta { len: bytes.len() as u64, ..meta },
                         Copied::Large(..) => unreachable!("references to large values stay in memory"),
@@ -303,9 +321,8 @@ impl Core {
             break (Seen { meta: None, large: None, source, appends, is_cold }, below, found);
         };
         let Some(found) = found else { return Ok((seen, below)) };
-        if wanted == Wanted::Meta {
-            let len = crate::core::found_len(&found).map_err(|reason| self.damaged(key, reason))?;
-            let meta = Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags };
+        if !wanted.reads_bytes() {
+            let meta = wanted.meta_of(&found).map_err(|reason| self.damaged(key, reason))?;
             return Ok((Seen { meta: Some(meta), ..seen }, None));
         }
         let copied = copy_found(found, bytes);
@@ -333,7 +350,7 @@ impl Core {
         hash: u64,
         decided: Decided<'_>,
     ) -> bool {
-        let Decided { seen, value, .. } = decided;
+        let seen = decided.seen;
         let is_unwritten = seen.appends == leaf.appends();
         // Eviction and expiry take records away and append nothing.
         let may_be_gone = seen.meta.is_some_and(|meta| self.has_evicted() || meta.expires_at_ms.is_some());
@@ -347,7 +364,7 @@ impl Core {
                 }
                 (Payload::Large(_), _) | (_, Source::Large(_)) => false,
                 (_, Source::Leaf) if is_unwritten => true,
-                _ => has_fields_of(&found, seen) && has_value_of(found, seen, value),
+                _ => has_fields_of(&found, seen) && has_value_of(found, decided),
             },
             (Lookup::Absent, source) if state.below.is_some() => match source {
                 Source::Below(below) => {
@@ -379,11 +396,17 @@ fn has_fields_of(found: &Found<'_>, seen: &Seen) -> bool {
     seen.meta.is_some_and(|meta| (meta.expires_at_ms, meta.flags) == (found.expires_at_ms, found.flags))
 }
 
-/// Whether an inline value is the one that was seen; without `value`, whether it is as long. A value that cannot be
-/// read is looked at anew.
-fn has_value_of(found: Found<'_>, seen: &Seen, value: Option<&[u8]>) -> bool {
+/// Whether an inline value agrees with what a write was decided from: the value, its length, or that it was there. A
+/// value that cannot be read is looked at anew.
+fn has_value_of(found: Found<'_>, decided: Decided<'_>) -> bool {
+    let Decided { seen, wanted, value, .. } = decided;
+    if wanted == Wanted::Presence {
+        return true;
+    }
     let is_as_long = found_len(&found).is_ok_and(|len| seen.meta.is_some_and(|meta| meta.len == len));
-    let Some(value) = value.filter(|_| is_as_long) else { return is_as_long };
+    if !is_as_long || wanted == Wanted::Meta {
+        return is_as_long;
+    }
     let mut now = Vec::with_capacity(value.len());
     matches!(copy_found(found, &mut now), Copied::Inline(_)) && now == value
 }

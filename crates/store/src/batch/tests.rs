@@ -70,7 +70,7 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     core.append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
     let mut uncommitted = Some(vec![locked]);
     let mut seen_values = Vec::new();
-    let updated = core.modify(b"key", true, |seen| {
+    let updated = core.modify(b"key", crate::update::Wanted::Bytes, |seen| {
         if let Some(locked) = uncommitted.take() {
             core.commit(number, locked, &guard);
         }

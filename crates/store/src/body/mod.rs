@@ -261,6 +261,11 @@ impl Body {
         self.0[HEADER_BYTES + index]
     }
 
+    /// Whether all keys lie from `low` on and below `high`.
+    pub(crate) fn lies_within(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        self.seek_from(0, low).0 == 0 && high.is_none_or(|high| self.seek_from(0, high).0 == self.len())
+    }
+
     /// The prefix of all keys.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {

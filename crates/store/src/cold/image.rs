@@ -36,15 +36,19 @@ pub(crate) fn encode(
     image.write(out);
 }
 
-/// The image in `bytes`, which belongs to `below`.
+/// Image `index` of `below`, which lies in `bytes`. Nothing here knows the bounds of its leaf: whoever merges all
+/// images of a leaf checks those.
 ///
 /// # Errors
 /// The fault of the image.
-pub(crate) fn decode(bytes: &[u8], below: &Below) -> Result<Image, String> {
+pub(crate) fn decode(bytes: &[u8], below: &Below, index: usize) -> Result<Image, String> {
     let image = LeafImage::read(bytes)?;
     let unknown = |generation| format!("the image is coded with generation {generation}, which is not known");
     let coding = image.generation.map(|number| below.coding(number).cloned().ok_or_else(|| unknown(number)));
     let (body, coding) = decode_plain(&image, coding.transpose()?)?;
+    if !body.lies_within(&below.low(index).unwrap_or_default(), below.low(index + 1).as_deref()) {
+        return Err("the image has keys of another one".to_owned());
+    }
     match coding {
         Some(coding) if below.tier().is_foreign(&coding) => {
             Ok(Image { body: with_raw_values(&body, &coding), coding: None })

@@ -8,6 +8,7 @@ use crossbeam_epoch::Guard;
 
 use super::Below;
 use super::demote::image_state;
+use super::image::Image;
 use super::sink::{Upper, upper_records};
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
@@ -17,7 +18,7 @@ use crate::record::{Kind, array};
 
 impl Core {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
-    /// a part of it cannot be read. The caller holds no guard.
+    /// a part of it cannot be read or is not its own. The caller holds no guard.
     pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };
         let (state, below) = {
@@ -31,6 +32,10 @@ impl Core {
         let wanted: Vec<_> = (0..below.len()).map(|index| (below.clone(), index)).collect();
         let images: Result<Vec<_>, String> = self.read_images(&wanted).into_iter().collect();
         let Ok(images) = images else { return false };
+        let lie_within = |image: &Image| image.body.lies_within(&leaf.low(), state.high.as_deref());
+        if !images.iter().all(lie_within) {
+            return false;
+        }
         let states: Vec<_> =
             images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
         let guard = self.pin();
@@ -109,4 +114,80 @@ fn ranges(pending: &[Pending<'_>], below: &Below) -> Vec<Range<usize>> {
             from - count..from
         })
         .collect()
+}
+
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use std::path::Path;
+
+    use ziptier_media::placement::Side;
+    use ziptier_media::testing::RecordingDisk;
+
+    use super::*;
+    use crate::Error;
+    use crate::cold::{Cold, SsdOptions};
+    use crate::memory::Gauges;
+    use crate::moving::Pick;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    /// Puts `forged` below `leaf`.
+    fn forge(core: &Core, leaf: &Leaf, forged: &Arc<Below>) {
+        let guard = core.pin();
+        let state = leaf.state(&guard);
+        assert!(leaf.publish(state, LeafState { below: Some(forged.clone()), ..state.clone() }, &guard));
+    }
+
+    /// A dump, or the folder of a stranger, may say of an image that it is another leaf's.
+    #[test]
+    fn images_of_others_are_neither_merged_nor_read() {
+        let options = Options {
+            codec: CodecChoice::None,
+            background_threads: 0,
+            landing_bytes: 256,
+            ..Options::default()
+        };
+        let gauges = Arc::new(Gauges::new(None));
+        let ssd = SsdOptions { path: Some(Path::new("/ssd").into()), limit_bytes: 16 << 20 };
+        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the folder is empty");
+        let core = Core::with_places(&options, gauges, None, Some(cold));
+        let put = |n: u8, bytes| core.put(&[n], &vec![n; bytes], PutMeta::default());
+        (0..40).for_each(|n| put(n, 1000).expect("no limit is set"));
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        let (left, high) = core.share_at(&[]);
+        let (right, _) = core.share_at(&high.expect("there are several leaves"));
+        let below = |leaf: &Leaf| leaf.state(&core.pin()).below.clone().expect("it is cold");
+        let (of_left, of_right) = (below(&left), below(&right));
+        [&of_left, &of_right].iter().for_each(|below| below.hand_on());
+        let put_and_send = || {
+            put(0, 20).expect("no limit is set");
+            core.send_to_ssd(&left, Pick::All, Side::Dram).expect("there is room")
+        };
+        // All images of another leaf.
+        let forged = of_left.elsewhere(&of_right.parts(&left.low()));
+        forged.hand_on();
+        forge(&core, &left, &forged);
+        assert!(!core.raise_from_ssd(&left) && !put_and_send().any());
+        assert!(Arc::ptr_eq(&below(&left), &forged));
+        // Two images of the same leaf that changed places.
+        forge(&core, &left, &of_left);
+        let guard = core.pin();
+        let ownership = left.try_own().expect("nobody maintains it");
+        assert!(core.join_cold(&left, &guard));
+        drop((ownership, guard));
+        let joined = below(&left);
+        joined.hand_on();
+        let mut parts = joined.parts(&left.low());
+        let last = parts.len() - 1;
+        (parts[0].place, parts[last].place) = (parts[last].place, parts[0].place);
+        let forged = joined.elsewhere(&parts);
+        forged.hand_on();
+        forge(&core, &left, &forged);
+        assert!(!core.raise_from_ssd(&left) && !put_and_send().any());
+        assert!(Arc::ptr_eq(&below(&left), &forged));
+        let refusal = core.read(&[1], &mut Vec::new()).expect_err("its image is another one's");
+        assert!(matches!(&refusal, Error::Unread { .. }), "{refusal}");
+        assert!(refusal.to_string().contains("keys of another one"), "{refusal}");
+    }
 }

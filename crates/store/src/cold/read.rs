@@ -74,7 +74,7 @@ impl Core {
     pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
         let bytes =
             below.tier().files.segments.read(below.place(index)).map_err(|error| error.to_string())?;
-        decode(&bytes, below)
+        decode(&bytes, below, index)
     }
 
     /// Reads several images at once; they come in the order in which they were asked for.
@@ -95,7 +95,7 @@ impl Core {
         let mut images: Vec<_> = wanted.iter().map(|_| unanswered()).collect();
         for (at, read) in receiver {
             images[at] = match read {
-                Ok(bytes) => decode(&bytes, &wanted[at].0),
+                Ok(bytes) => decode(&bytes, &wanted[at].0, wanted[at].1),
                 Err(error) => Err(error.to_string()),
             };
         }

@@ -88,6 +88,8 @@ impl Upper {
 /// A list of images after a compaction.
 struct Sunk<'t> {
     written: Written<'t>,
+    /// The end of the leaf.
+    high: Option<Arc<[u8]>>,
     /// The codings of the images that were written anew.
     codings: Vec<Coding>,
     replaced: Vec<Place>,
@@ -108,6 +110,7 @@ impl Core {
         let deletes = (0..upper.len()).filter(|index| upper.pending(*index).kind == Kind::Tombstone).count();
         let mut sunk = Sunk {
             written: Written::new(&cold.tier, 2 * deletes > upper.len()),
+            high: state.high.clone(),
             codings: Vec::new(),
             replaced: Vec::new(),
             staying: Vec::new(),
@@ -147,7 +150,9 @@ impl Core {
             sunk.written.keep(part);
             return Ok(());
         }
-        let Ok(image) = self.read_image(below, index) else {
+        let image = self.read_image(below, index);
+        let Some(image) = image.ok().filter(|image| image.body.lies_within(&part.low, sunk.high.as_deref()))
+        else {
             sunk.staying.extend(records);
             sunk.written.keep(part);
             return Ok(());

@@ -14,7 +14,7 @@ use ziptier_media::segments::{Place, SegmentError};
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
 use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
-use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, EntryKey, Referents};
+use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
 use crate::coding::Coding;
 use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, entry, upper_records};
 use crate::core::{Copied, Core, copy_found};
@@ -22,7 +22,7 @@ use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
-use crate::merge::{Pending, compare};
+use crate::merge::Pending;
 use crate::record::{Fields, Kind, Payload, array};
 
 /// Images that are read ahead.
@@ -289,18 +289,9 @@ fn number_of(payload: &[u8]) -> usize {
 
 /// Whether all that a leaf says is of keys from `low` on and below `high`.
 pub(crate) fn is_within(state: &LeafState, low: &[u8], high: Option<&[u8]>) -> bool {
-    let within =
-        |key: EntryKey<'_>| compare(key, low).is_ge() && high.is_none_or(|high| compare(key, high).is_lt());
-    let body = &state.body;
-    let ends = [0, body.len().saturating_sub(1)];
-    let settled = body.is_empty()
-        || ends
-            .iter()
-            .all(|index| within(EntryKey { head: body.prefix(), tail: body.record(*index).suffix }));
-    let landed = |landing: &Landing| {
-        (0..landing.len()).all(|index| within(EntryKey::whole(landing.record(index).key)))
-    };
-    settled && state.landings().all(landed)
+    let within = |key: &[u8]| key >= low && high.is_none_or(|high| key < high);
+    let landed = |landing: &Landing| (0..landing.len()).all(|index| within(landing.record(index).key));
+    state.body.lies_within(low, high) && state.landings().all(landed)
 }
 
 /// The source of an image, and everything that the image needs.

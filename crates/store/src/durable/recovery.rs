@@ -26,7 +26,7 @@ use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::options::Options;
 use crate::record::{Kind, PutMeta};
-use crate::update::Update;
+use crate::update::{Update, Wanted};
 
 /// The folder of the log within the store's.
 pub(crate) const LOG_DIR: &str = "log";
@@ -331,7 +331,7 @@ impl Core {
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
             // Above what lies on SSD a value is written again with its expiry, so it must be there.
             Operation::Expire { key, expires_at_ms } => {
-                self.modify(key, false, |_| Update::Expire(expires_at_ms)).map(|_| ())
+                self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)).map(|_| ())
             }
             Operation::DeleteRange { low, high } => self.delete_range(low, high),
         }
@@ -366,9 +366,9 @@ impl Core {
         let mut from = Bound::Included(low.to_vec());
         loop {
             let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;
-            let Some((last, _)) = keys.last() else { return Ok(()) };
+            let Some(last) = keys.last() else { return Ok(()) };
             from = Bound::Excluded(last.clone());
-            for (key, _) in keys {
+            for key in keys {
                 if high.is_some_and(|high| key.as_slice() >= high) {
                     return Ok(());
                 }

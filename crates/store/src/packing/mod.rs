@@ -491,7 +491,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::record::PutMeta;
-    use crate::update::Update;
+    use crate::update::{Update, Wanted};
 
     /// Held bytes once nothing waits for a reader.
     fn held(core: &Core) -> u64 {
@@ -585,7 +585,7 @@ mod tests {
         all_there(20_000);
         // Nothing is in the way of what needs no room.
         for n in 0..20_000u32 {
-            core.modify(&n.to_be_bytes(), false, |_| Update::Delete).expect("no limit is set");
+            core.modify(&n.to_be_bytes(), Wanted::Presence, |_| Update::Delete).expect("no limit is set");
         }
         let (_, left) = work_at_the_limit(&core, pack);
         assert_eq!((left, core.count_keys()), (0, 0));

@@ -9,12 +9,12 @@ use crate::core::Core;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::record::PutMeta;
-use crate::update::Update;
+use crate::update::{Update, Wanted};
 use std::sync::Arc;
 
 /// Adds one to the number that `key` has; the sum.
 fn increment(core: &Core, key: &[u8]) -> u8 {
-    match core.modify(key, true, |seen| {
+    match core.modify(key, Wanted::Bytes, |seen| {
         let number = seen.map_or(0, |(value, _)| value[0]);
         Update::Put(vec![number + 1], PutMeta::default())
     }) {
@@ -197,7 +197,7 @@ fn of_two_who_set_a_key_that_is_not_there_one_does() {
                 })
             };
             let mut is_mine = false;
-            let updated = core.modify(b"lock", false, |seen| {
+            let updated = core.modify(b"lock", Wanted::Meta, |seen| {
                 is_mine = seen.is_none();
                 if is_mine { Update::Put(b"update".to_vec(), PutMeta::default()) } else { Update::Keep }
             });
@@ -257,7 +257,7 @@ fn another_expiry_beside_a_pack_that_drops_what_expired_is_kept_or_refused() {
                     core.settle();
                 })
             };
-            let updated = core.modify(b"k", false, |_| Update::Expire(None));
+            let updated = core.modify(b"k", Wanted::Presence, |_| Update::Expire(None));
             packing.join().expect("it ends");
             core.settle();
             let expected = (updated == Ok(Update::Expire(None))).then(|| b"value".to_vec());

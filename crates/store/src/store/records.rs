@@ -9,7 +9,7 @@ use crate::core::{check_key, found_len};
 use crate::multi_get::Values;
 use crate::range::{Range, prefix_end};
 use crate::record::{Meta, PutMeta};
-use crate::update::Update;
+use crate::update::{Update, Wanted};
 
 /// # Get, put, delete
 impl Store {
@@ -30,13 +30,13 @@ impl Store {
         self.written(self.core.put(key, value, PutMeta::default()))
     }
 
-    /// Deletes `key`; `true` when it existed.
+    /// Deletes `key`; `true` when it existed. A key whose value is damaged can be deleted, too.
     ///
     /// # Errors
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         let mut existed = false;
-        self.modified(self.core.modify(key, false, |found| {
+        self.modified(self.core.modify(key, Wanted::Presence, |found| {
             existed = found.is_some();
             if existed || self.core.forgets() { Update::Delete } else { Update::Keep }
         }))?;
@@ -59,7 +59,7 @@ impl Store {
         key: &[u8],
         decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
     ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, true, decide))
+        self.modified(self.core.modify(key, Wanted::Bytes, decide))
     }
 
     /// Makes all writes of `batch`, or none: `false` when one of its conditions did not hold. Every reader sees
@@ -161,7 +161,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, Error> {
-        let done = self.modified(self.core.modify(key, false, |_| Update::Expire(expires_at_ms)))?;
+        let done =
+            self.modified(self.core.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)))?;
         Ok(done != Update::Keep)
     }
 
@@ -174,7 +175,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<Meta>) -> Update,
     ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, false, |found| decide(found.map(|(_, meta)| meta))))
+        self.modified(self.core.modify(key, Wanted::Meta, |found| decide(found.map(|(_, meta)| meta))))
     }
 
     /// Gives `target` the value, expiry and flags of `source`, and deletes `source`, in one step for every reader.
@@ -194,11 +195,11 @@ impl Store {
         self.written(self.core.transfer(source, target, true, replace))
     }
 
-    /// Up to `limit` keys from `from` on, in key order, without their values.
+    /// Up to `limit` keys from `from` on, in key order. A key whose value is damaged is among them.
     ///
     /// # Errors
-    /// Damage.
-    pub fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<(Vec<u8>, Meta)>, Error> {
+    /// Leaves on SSD that cannot be read.
+    pub fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
         self.seen(self.core.keys_from(from, limit))
     }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::options::Options;
-use crate::update::Update;
+use crate::update::{Update, Wanted};
 
 // Thousands of packs, which Miri sees elsewhere.
 #[test]
@@ -36,7 +36,7 @@ fn what_is_given_more_time_in_the_open_landing_stays() {
             }
             core.settle();
             let key = 7u32.to_be_bytes();
-            let update = core.modify(&key, false, |_| Update::Expire(later)).expect("it is there");
+            let update = core.modify(&key, Wanted::Presence, |_| Update::Expire(later)).expect("it is there");
             assert_eq!(update, Update::Expire(later));
             clock.advance(std::time::Duration::from_millis(40));
             let guard = core.pin();

@@ -1,6 +1,7 @@
 //! A start over damaged segments: what was logged since the checkpoint is done again as far as it needs nothing that is
 //! damaged, and a salvage leaves out the rest, value by value, and says so.
 
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -150,6 +151,11 @@ fn a_damaged_piece_of_a_large_value_is_one_lost_value() {
         // What is lost is known from now on, and everything else is whole.
         let store = Store::open(plain(&disk)).unwrap();
         check(&store);
+        // The lost value hides neither its key nor others, and can be deleted.
+        let keys: Vec<_> = (0..100).map(key).collect();
+        assert_eq!(store.keys_from(Bound::Unbounded, usize::MAX).unwrap(), keys);
+        assert!(store.set_expiry(&key(13), Some(1 << 44)).unwrap() && store.delete(&key(13)).unwrap());
+        assert!(store.get(&key(13)).unwrap().is_none() && !store.delete(&key(13)).unwrap());
         store.put(&key(13), b"written again").unwrap();
         assert_eq!(store.get(&key(13)).unwrap().as_deref(), Some(&b"written again"[..]));
         store.clear().unwrap();

@@ -72,7 +72,7 @@ pub use replay::{Record, Replay, Skipped, TornTail};
 use crate::disk::{Disk, DiskError};
 use buffer::Buffer;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use segment::Segments;
+use segment::{Segments, Spare};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -230,31 +230,44 @@ impl Log {
         let payload_crc = parts.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part));
         let mut spare = None;
         let mut buffer = self.buffer.lock();
-        let lsn = loop {
+        let pushed = self.push(&mut buffer, parts, payload_crc, &mut spare);
+        drop(buffer);
+        // Another thread went to the next segment first, or the log failed or was sealed meanwhile.
+        if let Some(spare) = spare {
+            self.segments.give_back(spare);
+        }
+        pushed
+    }
+
+    /// Pushes a record once the buffer and the newest segment have room. A file for the next segment that was made in
+    /// vain stays in `spare`.
+    fn push(
+        &self,
+        buffer: &mut MutexGuard<'_, Buffer>,
+        parts: &[&[u8]],
+        payload_crc: u32,
+        spare: &mut Option<Spare>,
+    ) -> Result<Lsn, LogError> {
+        let bytes = parts.iter().map(|part| part.len()).sum();
+        loop {
             buffer.check()?;
             if buffer.is_sealed {
                 return Err(LogError::Sealed);
             }
             if !buffer.has_room(self.buffer_bytes) {
-                self.write_or_wait(&mut buffer)?;
+                self.write_or_wait(buffer)?;
             } else if buffer.fits_segment(bytes) {
                 let lsn = buffer.push(parts, bytes, payload_crc, self.durable_lsn());
                 self.waiting_bytes.store(buffer.buffered_bytes, Ordering::Relaxed);
                 buffer.refusal = None;
-                break lsn;
+                return Ok(lsn);
             } else if let Some(spare) = spare.take() {
                 buffer.switch_to(spare);
             } else {
-                let taken = MutexGuard::unlocked(&mut buffer, || self.segments.take_spare(bytes));
-                spare = Some(buffer.note_unmade(taken)?);
+                let taken = MutexGuard::unlocked(buffer, || self.segments.take_spare(bytes));
+                *spare = Some(buffer.note_unmade(taken)?);
             }
-        };
-        drop(buffer);
-        // Another thread went to the next segment first.
-        if let Some(spare) = spare {
-            self.segments.give_back(spare);
         }
-        Ok(lsn)
     }
 
     /// Waits until the buffer is below its bound, so that a following [`Log::append`] hardly ever waits.

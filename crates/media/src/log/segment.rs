@@ -124,9 +124,16 @@ impl Segments {
         }
     }
 
-    /// Takes an unused spare file back.
+    /// Takes an unused spare file back, or removes it if enough are kept.
     pub(super) fn give_back(&self, spare: Spare) {
-        self.pool.lock().spares.push(spare);
+        let mut pool = self.pool.lock();
+        if pool.spares.len() < SPARES_MAX {
+            pool.spares.push(spare);
+            return;
+        }
+        drop(pool);
+        // If the removal fails, the next start removes the file.
+        let _ = self.disk.remove(&spare.path);
     }
 
     /// Makes a spare file if there is none, and returns whether it did.
@@ -231,4 +238,23 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<(), DiskError> {
         at += count as u64;
     }
     file.sync_data()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::RecordingDisk;
+
+    #[test]
+    fn spare_files_that_nobody_keeps_are_removed() {
+        let recording = RecordingDisk::new();
+        let (disk, dir) = (Arc::new(recording.clone()), Path::new("/log"));
+        let names = disk.open_dir(dir).unwrap();
+        let segments = Segments::new(disk, dir, names, 1 << 16, VecDeque::new(), &[]);
+        // Several threads made one at the same time, and went on with one of them.
+        let made: Vec<Spare> = (0..5).map(|_| segments.take_spare(0).unwrap()).collect();
+        assert_eq!(recording.paths().len(), 5);
+        made.into_iter().for_each(|spare| segments.give_back(spare));
+        assert_eq!((recording.paths().len(), segments.allocated_bytes()), (SPARES_MAX, 2 << 16));
+    }
 }

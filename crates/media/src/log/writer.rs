@@ -46,6 +46,8 @@ pub(super) struct Writer {
     /// `None` if the segment was finished, or there is none.
     file: Option<Arc<SegmentFile>>,
     offset: u64,
+    /// The segment that was begun behind the file. It waits until the file is cut.
+    next: Option<SegmentFile>,
     pub(super) written_bytes: u64,
 }
 
@@ -53,7 +55,7 @@ impl Writer {
     /// Continues behind a segment whose records, all durable, end at an offset.
     pub(super) fn behind(last: Option<(SegmentFile, u64)>) -> Writer {
         let (file, offset) = last.map_or((None, 0), |(file, offset)| (Some(Arc::new(file)), offset));
-        Writer { file, offset, written_bytes: 0 }
+        Writer { file, offset, next: None, written_bytes: 0 }
     }
 
     pub(super) fn file(&self) -> Option<Arc<SegmentFile>> {
@@ -68,10 +70,13 @@ impl Writer {
             if let Some((spare, header)) = &chunk.next {
                 // The old segment is synced before the next one exists, and cut before the next one has records. So at
                 // most the last two segments of a folder are uncut, and if two are, the last has no records.
-                self.sync()?;
-                let next = segments.begin(spare, header)?;
+                if self.next.is_none() {
+                    self.sync()?;
+                    self.next = Some(segments.begin(spare, header)?);
+                }
+                // A full disk may refuse the cut. A later write goes on here.
                 self.cut()?;
-                (self.file, self.offset) = (Some(Arc::new(next)), HEADER_BYTES);
+                (self.file, self.offset) = (self.next.take().map(Arc::new), HEADER_BYTES);
                 self.written_bytes += HEADER_BYTES;
                 durable_lsn = header.first_lsn - 1;
                 chunk.next = None;
@@ -82,14 +87,20 @@ impl Writer {
         Ok(durable_lsn)
     }
 
-    /// Marks a clean stop behind the last record, all of which are durable.
+    /// Marks a clean stop behind the last record, all of which are durable. After a refusal the next record or seal
+    /// lies where this seal does.
     pub(super) fn seal(&mut self, entry: &[u8]) -> Result<(), LogError> {
+        let end = self.offset;
         if self.file.is_some() {
             self.append(entry)?;
         }
         // The seal comes before the cut: a cut file without a successor must have a seal.
         self.sync()?;
-        self.cut()
+        let cut = self.cut();
+        if cut.is_err() {
+            self.offset = end;
+        }
+        cut
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), LogError> {

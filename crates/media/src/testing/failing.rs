@@ -70,6 +70,8 @@ enum Kind {
     /// Makes a folder, if it is missing.
     MakesFolder,
     TakesSpace,
+    /// Shortens a file. Disks with copies on write need space for that, too.
+    Cuts,
     Writes,
     Syncs,
     SyncsNames,
@@ -82,7 +84,8 @@ impl Plan {
         let is_concerned = match self.fault {
             Fault::Io => true,
             Fault::Full => {
-                matches!(kind, Kind::Creates | Kind::MakesFolder | Kind::TakesSpace | Kind::Writes)
+                use Kind::{Creates, Cuts, MakesFolder, TakesSpace, Writes};
+                matches!(kind, Creates | MakesFolder | TakesSpace | Cuts | Writes)
             }
             Fault::TooManyFiles => matches!(kind, Kind::Creates | Kind::Opens),
             Fault::ShortWrite => kind == Kind::Writes,
@@ -267,7 +270,7 @@ impl DiskFile for FailingFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        self.plan.check(Kind::Other, "cut", self.path())?;
+        self.plan.check(Kind::Cuts, "cut", self.path())?;
         self.inner.set_len(len)
     }
 

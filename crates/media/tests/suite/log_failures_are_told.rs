@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::{Keeper, Log, LogError, LogOptions};
-use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
+use ziptier_media::testing::{FailingDisk, Fault, PausingDisk, RecordingDisk};
 
 use crate::scenario;
 use crate::scenario::{DIR, OPTIONS, Promise, at, check, payload, recover};
@@ -196,6 +196,22 @@ fn a_spare_file_that_cannot_be_made_costs_no_record() {
         log.seal().unwrap();
     }
     assert!(failed > 2, "{failed}");
+}
+
+/// The log is sealed while an append makes the file for its record.
+#[test]
+fn a_segment_that_was_made_in_vain_stays_a_spare_one() {
+    let disk = PausingDisk::new();
+    let log = check(Arc::new(disk.clone()), OPTIONS).unwrap().0.into_log().unwrap();
+    let refused = || while log.append(&[&[7; 1000]]) != Err(LogError::Sealed) {};
+    disk.during(DIR, refused, || log.seal().unwrap());
+    let spares = || {
+        let paths = disk.recording().paths();
+        paths.iter().filter(|path| path.to_string_lossy().contains("spare-")).count()
+    };
+    let before = spares();
+    log.prepare_segment().unwrap();
+    assert_eq!((before, spares()), (1, 1));
 }
 
 /// A disk had no room for a record that was appended already, as one with a quota or with copies on write may. The

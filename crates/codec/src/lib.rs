@@ -51,4 +51,5 @@ pub mod conformance;
 pub mod doctor;
 mod envelope;
 pub mod format;
+mod scratch;
 pub mod token;

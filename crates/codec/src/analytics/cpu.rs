@@ -4,6 +4,7 @@ use super::kernels::{Bits, CHUNK, Kernels, Packing};
 use super::request::Plan;
 use super::writer::{Writer, clear_behind};
 use super::{AnalyticsError, Answer, BitMask, Column, Endian, Executor, Operation, Request, Source};
+use crate::scratch::trim;
 use std::sync::LazyLock;
 use ziptier_deflate::{Decoder, Dictionary, Huffman};
 
@@ -97,6 +98,7 @@ impl Executor for Cpu {
         let plan = request.plan()?;
         let before = output.len();
         let answer = self.answer(request, plan, output);
+        trim(&mut self.raw);
         if answer.is_err() {
             output.truncate(before);
         }
@@ -195,4 +197,24 @@ fn chunk_of(mask: &BitMask<'_>, first: usize, count: usize) -> Bits {
     }
     clear_behind(&mut bits, count);
     bits
+}
+
+// Long blocks: Miri would only be slow.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use ziptier_deflate::{Encoder, Level};
+
+    #[test]
+    fn a_long_column_leaves_no_scratch() {
+        let (bytes, mut packed) = (vec![7; 8 << 20], Vec::new());
+        let mut encoder = Encoder::new(&NO_HISTORY, Level::Fast);
+        encoder.compress(Huffman::Dynamic, &bytes, &mut packed, bytes.len()).unwrap();
+        let source = Source::Deflate(&packed);
+        let column = Column { source, width: 8, endian: Endian::Little, count: bytes.len() as u32 };
+        let scan = Request::new(column, Operation::Scan { low: 7, high: 7, negate: false });
+        let (mut cpu, mut output) = (Cpu::portable(), Vec::new());
+        cpu.run(&scan, &mut output).unwrap();
+        assert_eq!((output, cpu.raw.capacity()), (vec![0xff; 1 << 20], 0));
+    }
 }

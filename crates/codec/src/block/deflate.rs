@@ -9,6 +9,7 @@ use super::setting::{Huffman, SettingError};
 use super::split::parts;
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
+use crate::scratch::trim;
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -123,9 +124,12 @@ pub(super) fn copied(
     encode: impl FnOnce(&mut Vec<u8>) -> Option<usize>,
 ) -> Option<usize> {
     made.clear();
-    let length = encode(made)?;
-    target[..length].write_copy_of_slice(made);
-    Some(length)
+    let length = encode(made);
+    if let Some(length) = length {
+        target[..length].write_copy_of_slice(made);
+    }
+    trim(made);
+    length
 }
 
 // SAFETY: both methods return the bytes that they copied to the start of the target.
@@ -160,5 +164,30 @@ unsafe impl Coder for DeflateCoder<'_> {
             Err(deflate::DecodeError { fault: deflate::Fault::OutputTooLong, .. }) => Ok(None),
             Err(error) => Err(Damage { position: error.position, what: error.fault.what() }),
         }
+    }
+}
+
+// Long blocks: Miri would only be slow.
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::scratch::SCRATCH_BYTES_MAX;
+
+    #[test]
+    fn a_long_block_leaves_no_scratch() {
+        let mut target = vec![MaybeUninit::uninit(); 2 * SCRATCH_BYTES_MAX];
+        let (mut made, len) = (Vec::new(), target.len());
+        for length in [Some(len), None] {
+            let encode = |made: &mut Vec<u8>| {
+                made.resize(len, 7);
+                length
+            };
+            assert_eq!(copied(&mut made, &mut target, encode), length);
+            assert_eq!(made.capacity(), 0);
+        }
+        assert_eq!(copied(&mut made, &mut target, |made| Some(made.write(b"short").unwrap())), Some(5));
+        assert!(made.capacity() >= 5);
     }
 }

@@ -15,6 +15,7 @@ use super::setting::SettingError;
 use super::zstd::{self, Zstd};
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
+use crate::scratch::{SCRATCH_BYTES_MAX, trim};
 use crate::token::{self, BITS, CHECK_BYTES, DecodeError, Effort, Encoder, TOKEN_BYTES_MAX};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -42,9 +43,6 @@ const UNUSUAL: u32 = 8;
 
 /// The trainer and the encoder take rows of this length. The encoder codes them side by side.
 pub(super) const ROW_BYTES: usize = 512;
-
-/// A context keeps no more scratch than this between two blocks.
-const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 const RAW: u8 = 0;
 const TOKENS: u8 = 1;
@@ -153,12 +151,6 @@ impl TokenCoder<'_> {
         self.usual = if self.usual == 0 { share } else { (15 * self.usual + share) / 16 };
         Ok((coded_bytes < raw.len()).then_some(TOKENS))
     }
-
-    fn trim(&mut self) {
-        if self.scratch.capacity() > SCRATCH_BYTES_MAX {
-            self.scratch = Vec::new();
-        }
-    }
 }
 
 /// Writes a block's first byte and the rest, if there is room.
@@ -193,7 +185,7 @@ unsafe impl Coder for TokenCoder<'_> {
             Some(kind) => write(kind, &self.scratch, target),
             None => write(RAW, raw, target),
         };
-        self.trim();
+        trim(&mut self.scratch);
         Ok(written)
     }
 
@@ -218,7 +210,7 @@ unsafe impl Coder for TokenCoder<'_> {
                     Err(DecodeError::TooLong { .. }) => None,
                     Err(_) => return Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
                 };
-                self.trim();
+                trim(&mut self.scratch);
                 Ok(written)
             }
             _ => match self.zstd.decompress_up_to(rest, target) {

@@ -1,0 +1,11 @@
+//! Memory that codecs keep between two calls.
+
+/// A context keeps no more scratch than this.
+pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+/// Gives back what a long block took.
+pub(crate) fn trim(scratch: &mut Vec<u8>) {
+    if scratch.capacity() > SCRATCH_BYTES_MAX {
+        *scratch = Vec::new();
+    }
+}

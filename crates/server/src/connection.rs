@@ -121,6 +121,8 @@ pub(crate) struct Connection {
     unparsed: bool,
     /// Replies that the socket has not taken.
     output: Output,
+    /// The released replies end within one: its other pieces are not there yet, or not durable.
+    released_part: bool,
     /// Bytes that this connection has taken from the budget.
     held_bytes: usize,
     /// The time since which the connection has exceeded the soft limit of unsent replies, in [`Shared::seconds`].
@@ -149,6 +151,7 @@ impl Connection {
             turn_bytes: TURN_BYTES,
             unparsed: false,
             output: Output::default(),
+            released_part: false,
             held_bytes: 0,
             slow_since_s: None,
             queued: false,
@@ -238,20 +241,23 @@ impl Connection {
     }
 
     /// Releases the replies after a wait for durability. If durability is unknown, clients whose replies depend on it
-    /// get an error instead. Another turn is due.
+    /// get an error instead, and those that have a part of a reply get nothing more. Another turn is due.
     pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
         if let Err(refusal) = durable
             && self.client.rests_on_log
         {
             self.output.drop_held();
-            let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
-            reply.error(refusal);
-            self.output = reply.output;
+            if !self.released_part {
+                let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
+                reply.error(refusal);
+                self.output = reply.output;
+            }
             self.client.streaming = None;
             self.client.closing = true;
         }
         self.client.rests_on_log = false;
         self.output.release();
+        self.released_part = self.client.streaming.is_some();
     }
 
     fn work(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<Next, Gone> {

@@ -50,6 +50,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         return Ok(());
     }
 
+    let _copy = session.shared.reserve(value.len())?;
     let mut written = false;
     let mut decide = |old: Option<Meta>| {
         written = match options.when {
@@ -84,6 +85,7 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
 }
 
 pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let _copy = session.shared.reserve(args.at(2).len())?;
     let mut found = Found::Nothing;
     let waiting = &mut *session.value;
     session.backend.update(args.at(1), &mut |old| {
@@ -94,6 +96,7 @@ pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
 }
 
 pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
+    let _copy = session.shared.reserve(args.at(2).len())?;
     let mut written = false;
     session.backend.update_meta(args.at(1), &mut |old| {
         written = old.is_none();

@@ -95,6 +95,8 @@ fn a_long_reply_has_no_value_that_may_be_lost() {
         let rest = reader.rest();
         let is_new = rest.windows(16).any(|bytes| bytes == [b'b'; 16]);
         assert!(!is_new, "the reply has the value of a write whose fate is not known");
+        let is_error = rest.windows(4).any(|bytes| bytes == b"-ERR");
+        assert!(!is_error, "an error stands within a value");
     }
     assert!(failed > 0);
 }

@@ -432,10 +432,11 @@ impl Connection {
     /// Hands a request over to a thread of its own.
     fn hand_over(&mut self, request: OwnedArgs, length: Length, shared: &Shared) {
         let request = Arc::new(request);
-        self.job_bytes = Some(request.held_bytes());
+        let request_bytes = request.held_bytes();
+        self.job_bytes = Some(request_bytes);
         let Place { worker, key } = self.place;
         let (client, resp3, database) = (self.client.twin(), self.resp3, self.database.clone());
-        shared.jobs.push(Job { worker, key, client, resp3, database, request, length });
+        shared.jobs.push(Job { worker, key, client, resp3, database, request, request_bytes, length });
     }
 
     /// Drops the received part of the arriving request; the rest will be dropped as it arrives. `false` if no request
@@ -586,12 +587,13 @@ impl Connection {
         }
     }
 
-    /// Takes the connection out of all counts, before it is dropped.
+    /// Takes the connection out of all counts, before it is dropped. A request that another thread runs counts until
+    /// it is done.
     pub(crate) fn retire(&mut self, shared: &Shared) {
         if self.client.scans {
             shared.cursors.orphan(self.id());
         }
-        self.free(0, shared);
+        self.free(self.job_bytes.unwrap_or(0), shared);
     }
 
     /// Sends the last replies at a stop: those that may leave and that the socket takes at once.

@@ -41,6 +41,8 @@ pub(crate) struct Job {
     /// The database that the client uses.
     pub(crate) database: Chosen,
     pub(crate) request: Arc<OwnedArgs>,
+    /// Bytes of the budget that the request holds.
+    pub(crate) request_bytes: usize,
     pub(crate) length: Length,
 }
 
@@ -49,6 +51,8 @@ pub(crate) struct Done {
     pub(crate) key: usize,
     pub(crate) id: u64,
     pub(crate) resp3: bool,
+    /// Bytes of the budget that the request held. The client gives them back if it is still there.
+    pub(crate) request_bytes: usize,
     /// The client after the request.
     pub(crate) client: Client,
     pub(crate) output: Output,
@@ -134,5 +138,6 @@ fn run(job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Done {
         reply.error(&Refusal::not_known(&error));
         (client.streaming, client.closing) = (None, true);
     }
-    Done { key: job.key, id: client.info.id, resp3: reply.resp3, client, output: reply.output }
+    let (id, resp3, request_bytes) = (client.info.id, reply.resp3, job.request_bytes);
+    Done { key: job.key, id, resp3, request_bytes, client, output: reply.output }
 }

@@ -264,8 +264,9 @@ impl Shared {
                 break;
             }
             excess = excess.saturating_sub(held);
-            info.killed.store(true, Relaxed);
-            self.budget.evicted.fetch_add(1, Relaxed);
+            if !info.killed.swap(true, Relaxed) {
+                self.budget.evicted.fetch_add(1, Relaxed);
+            }
         }
         drop(clients);
         self.sweep();

@@ -139,11 +139,12 @@ impl Worker {
                 Message::Done(done) => {
                     let key = done.key;
                     // The client may have gone, and another client may have its slot.
-                    if let Some(connection) =
-                        self.connections.get_mut(key).filter(|client| client.id() == done.id)
-                    {
-                        connection.resume(*done);
-                        self.turn(key);
+                    match self.connections.get_mut(key).filter(|client| client.id() == done.id) {
+                        None => self.shared.budget.give(done.request_bytes),
+                        Some(connection) => {
+                            connection.resume(*done);
+                            self.turn(key);
+                        }
                     }
                 }
             }

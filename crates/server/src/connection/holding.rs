@@ -26,7 +26,7 @@ impl Connection {
         let is_taken = shared.budget.take_beyond(held - self.held_bytes);
         if is_taken {
             self.note_held(held);
-        } else {
+        } else if !self.client.info.killed.swap(true, Relaxed) {
             shared.budget.evicted.fetch_add(1, Relaxed);
         }
         is_taken

@@ -226,6 +226,21 @@ fn a_client_that_goes_while_its_command_runs_leaves_nothing_behind() {
     server.wait_for(&mut other, "requests of clients that have gone are given back", |info| {
         info.field("mem_clients_normal") == 0
     });
+    // A killed one goes at once, and its request stays until it has run.
+    gate.close("delete");
+    let mut killed = server.connect();
+    let id = killed.text("CLIENT ID").trim_start_matches(':').trim().to_owned();
+    let request_bytes = many("DEL").len() as u64;
+    killed.send(&many("DEL"));
+    gate.wait();
+    assert_eq!(other.text(&format!("CLIENT KILL ID {id}")), ":1\r\n");
+    assert_eq!(killed.rest(), b"");
+    let held = server.info(&mut other).field("mem_clients_normal");
+    assert!(held >= request_bytes, "{held} of {request_bytes}");
+    gate.open();
+    server.wait_for(&mut other, "the request of a killed client is given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
     gate.close("save");
     let mut last = server.connect();
     last.send(&request(&[b"SAVE"]));

@@ -23,7 +23,7 @@ mod transactions;
 
 use std::sync::Arc;
 
-use crate::backend::{Access, Backend, Chosen, Meta};
+use crate::backend::{Access, Backend, Chosen, Meta, ValueReader};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -115,6 +115,14 @@ impl Session<'_> {
         let meta = self.backend.meta(key)?;
         self.counters.note_lookup(meta.is_some());
         Ok(meta)
+    }
+
+    /// Refuses a reply for which `value` would hold more memory than clients have left, before the reply begins.
+    fn check_room_for(&self, value: &dyn ValueReader) -> Result<(), Refusal> {
+        match value.own_bytes() <= self.shared.budget.left_bytes() {
+            true => Ok(()),
+            false => Err(Refusal::OUT_OF_MEMORY),
+        }
     }
 }
 

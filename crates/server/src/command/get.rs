@@ -13,6 +13,7 @@ pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
     match found {
         Found::Small => session.reply.bulk(session.value),
         Found::Large(reader) => {
+            session.check_room_for(&*reader)?;
             session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
         }
         Found::Nothing => session.reply.null(),

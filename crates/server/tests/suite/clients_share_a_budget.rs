@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_testing::until;
 
+use crate::support::gated_backend::GatedBackend;
 use crate::support::map_backend::MapBackend;
 use crate::support::{Connection, TestServer, request};
 
@@ -161,6 +162,24 @@ fn names_count_and_so_does_their_list() {
     assert_eq!((list.matches(" addr=").count(), list.matches(&"n".repeat(1000)).count()), (101, 300));
 }
 
+/// A store that copies a value for its reader, as RocksDB does: a value beyond the budget is refused before its reply
+/// begins.
+#[test]
+fn a_value_that_only_its_reader_would_hold_is_refused() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend, |config| config.client_bytes_max = Some(BUDGET as usize));
+    let mut client = server.connect();
+    let value = vec![b'v'; 1 << 20];
+    assert_eq!(client.ask(&[b"SET", b"key", &value]), b"+OK\r\n");
+    gate.own(BUDGET as usize + 1);
+    assert!(is_refused(&client.ask(&[b"GET", b"key"])));
+    assert!(is_refused(&client.ask(&[b"GETRANGE", b"key", b"0", b"-1"])));
+    gate.own(1 << 20);
+    assert_eq!(client.ask(&[b"GET", b"key"]).len(), value.len() + 12);
+    assert_eq!(server.info(&mut client).field("evicted_clients"), 0);
+}
+
 #[test]
 fn a_value_is_taken_or_refused_however_it_arrives() {
     let server = started(BUDGET);
@@ -190,7 +209,6 @@ fn a_value_is_taken_or_refused_however_it_arrives() {
     }
 }
 
-/// A worker makes lists of keys in a buffer. If it kept the room of the largest list, it would hold that room for ever.
 /// The rest of a value that was dropped arrives together with a request that runs on a thread of its own. Nothing of
 /// the value may be taken for that request.
 #[test]
@@ -226,6 +244,7 @@ fn what_is_left_of_a_dropped_value_is_no_request() {
     assert_eq!(bystander.text("GET key1"), "$-1\r\n");
 }
 
+/// A worker makes lists of keys in a buffer. If it kept the room of the largest list, it would hold that room for ever.
 #[test]
 fn a_worker_gives_back_what_a_long_list_took() {
     let backend = Arc::new(MapBackend::default());

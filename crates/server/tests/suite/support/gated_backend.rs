@@ -38,6 +38,8 @@ struct State {
     is_short: bool,
     /// All writes may have to wait.
     is_stopped: bool,
+    /// The bytes that a reader claims to hold alone.
+    own_bytes: usize,
 }
 
 impl Gate {
@@ -60,6 +62,11 @@ impl Gate {
     /// Has the store say from now on that all writes may have to wait.
     pub(crate) fn stop_writers(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_stopped = true;
+    }
+
+    /// Has readers of values say from now on that they hold so many bytes alone.
+    pub(crate) fn own(&self, bytes: usize) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).own_bytes = bytes;
     }
 
     /// Lets them go on.
@@ -112,6 +119,10 @@ struct Gated {
 impl ValueReader for Gated {
     fn len(&self) -> u64 {
         self.reader.len()
+    }
+
+    fn own_bytes(&self) -> usize {
+        self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).own_bytes
     }
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {

@@ -301,19 +301,21 @@ impl Backend for RocksDbBackend {
 
     fn keys_from(
         &self,
-        from: Bound<&[u8]>,
+        from: &[u8],
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize, BackendError> {
-        let mut keys = 0;
-        if limit > 0 {
-            self.records(from, Bound::Unbounded, &mut |key, _| {
-                each(key);
-                keys += 1;
-                Ok(keys < limit)
-            })?;
-        }
-        Ok(keys)
+    ) -> Result<Option<Vec<u8>>, BackendError> {
+        let (mut keys, mut next) = (0, None);
+        self.records(Bound::Included(from), Bound::Unbounded, &mut |key, _| {
+            if keys == limit {
+                next = Some(key.to_vec());
+                return Ok(false);
+            }
+            each(key);
+            keys += 1;
+            Ok(true)
+        })?;
+        Ok(next)
     }
 
     fn records(

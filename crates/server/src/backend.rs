@@ -381,13 +381,14 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`; returns how many there were.
+    /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`. Returns the place to go on from,
+    /// `None` at the end. A call that would take long may end with fewer keys, or none.
     fn keys_from(
         &self,
-        from: Bound<&[u8]>,
+        from: &[u8],
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize, BackendError>;
+    ) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// Calls `each` with the records between the two ends in ascending order of their keys, until it returns `false` or
     /// there are no more. Every record that exists throughout the call is met. Writes that come meanwhile may be seen.

@@ -47,8 +47,8 @@ struct Table {
 
 #[derive(Debug)]
 struct Position {
-    /// The last key that was looked at.
-    after: Box<[u8]>,
+    /// The key at which the scan goes on.
+    from: Box<[u8]>,
     /// The cursor that led here.
     previous: u64,
     owner: u64,
@@ -70,21 +70,22 @@ impl Cursors {
         Self { table: Mutex::new(Table { next, ..Table::default() }) }
     }
 
-    /// The key after which the scan of `cursor` goes on. Its predecessor is forgotten.
+    /// The key at which the scan of `cursor` goes on. Its predecessor is forgotten.
     pub(crate) fn position(&self, cursor: u64) -> Option<Box<[u8]>> {
         let mut table = self.table();
         let position = table.positions.get(&cursor)?;
-        let (after, previous) = (position.after.clone(), position.previous);
+        let (from, previous) = (position.from.clone(), position.previous);
         table.remove(previous);
-        Some(after)
+        Some(from)
     }
 
-    /// A new cursor of connection `owner` for a scan that has come from `previous` (0 at its start) to the key `after`.
-    pub(crate) fn advance(&self, owner: u64, previous: u64, after: &[u8]) -> u64 {
+    /// A new cursor of connection `owner` for a scan that has come from `previous` (0 at its start) and goes on at the
+    /// key `from`.
+    pub(crate) fn advance(&self, owner: u64, previous: u64, from: &[u8]) -> u64 {
         let mut table = self.table();
         let cursor = table.next;
         table.next += 1;
-        table.insert(cursor, Position { after: after.into(), previous, owner });
+        table.insert(cursor, Position { from: from.into(), previous, owner });
         table.keep_bounds(owner, OWN_POSITIONS_MAX);
         cursor
     }
@@ -110,7 +111,7 @@ impl Cursors {
 
 impl Table {
     fn insert(&mut self, cursor: u64, position: Position) {
-        let (bytes, owner) = (position.after.len() + POSITION_BYTES, position.owner);
+        let (bytes, owner) = (position.from.len() + POSITION_BYTES, position.owner);
         self.change_owner(owner, |owner| {
             owner.bytes += bytes;
             owner.cursors.insert(cursor, bytes);
@@ -121,7 +122,7 @@ impl Table {
 
     fn remove(&mut self, cursor: u64) -> Option<Position> {
         let position = self.positions.remove(&cursor)?;
-        let bytes = position.after.len() + POSITION_BYTES;
+        let bytes = position.from.len() + POSITION_BYTES;
         self.change_owner(position.owner, |owner| {
             owner.bytes -= bytes;
             owner.cursors.remove(&cursor);

@@ -117,7 +117,12 @@ impl Backend for NotYet {
         refused()
     }
 
-    fn keys_from(&self, _: Bound<&[u8]>, _: usize, _: &mut dyn FnMut(&[u8])) -> Result<usize, BackendError> {
+    fn keys_from(
+        &self,
+        _: &[u8],
+        _: usize,
+        _: &mut dyn FnMut(&[u8]),
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         refused()
     }
 

@@ -249,13 +249,13 @@ impl Backend for StoreBackend {
 
     fn keys_from(
         &self,
-        from: Bound<&[u8]>,
+        from: &[u8],
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize, BackendError> {
-        let keys = self.store.keys_from(from, limit)?;
+    ) -> Result<Option<Vec<u8>>, BackendError> {
+        let (keys, next) = self.store.keys_from(from, limit)?;
         keys.iter().for_each(|key| each(key));
-        Ok(keys.len())
+        Ok(next)
     }
 
     fn records(

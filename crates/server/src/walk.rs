@@ -1,7 +1,5 @@
 //! A walk over all keys in order, a bounded part at a time.
 
-use std::ops::Bound;
-
 use crate::backend::{Backend, BackendError};
 use crate::glob::Pattern;
 use crate::range::bulk_header;
@@ -13,6 +11,8 @@ const GROUP: usize = 512;
 const GROUP_BYTES: usize = 1 << 20;
 /// Bytes of keys times words of the pattern that one call processes, about: some milliseconds.
 const WORK_MAX: usize = 4 << 20;
+/// What a call of the store counts as, whatever it finds: it may pass many leaves of expired keys.
+const CALL_WORK: usize = WORK_MAX / 64;
 
 /// The state of a walk over the keys that match a pattern.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(crate) struct Walk {
     pattern: Pattern,
     /// Scratch of the matches.
     states: Vec<u64>,
-    /// The last key that was looked at.
-    after: Option<Box<[u8]>>,
+    /// Where the walk goes on; `None` at its end.
+    from: Option<Box<[u8]>>,
     /// Keys of the next group.
     group: usize,
     /// Matching keys so far.
@@ -29,23 +29,25 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Begins behind the key `after`, or with the first key.
+    /// Begins with the key `from`, or with the first one that may match.
     ///
     /// # Errors
     ///
     /// If the pattern is too long.
-    pub(crate) fn new(pattern: &[u8], after: Option<Box<[u8]>>) -> Result<Self, Refusal> {
-        Ok(Self { pattern: Pattern::new(pattern)?, states: Vec::new(), after, group: GROUP / 8, found: 0 })
+    pub(crate) fn new(pattern: &[u8], from: Option<Box<[u8]>>) -> Result<Self, Refusal> {
+        let pattern = Pattern::new(pattern)?;
+        let from = from.unwrap_or_else(|| pattern.prefix().into());
+        Ok(Self { pattern, states: Vec::new(), from: Some(from), group: GROUP / 8, found: 0 })
     }
 
-    /// The last key looked at.
-    pub(crate) fn after(&self) -> Option<&[u8]> {
-        self.after.as_deref()
+    /// Where the walk goes on; `None` at its end.
+    pub(crate) fn place(&self) -> Option<&[u8]> {
+        self.from.as_deref()
     }
 
     /// Bytes of memory held.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.pattern.held_bytes() + self.after.as_ref().map_or(0, |after| after.len())
+        self.pattern.held_bytes() + self.from.as_ref().map_or(0, |from| from.len())
     }
 
     /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow.
@@ -59,25 +61,26 @@ impl Walk {
     ) -> Result<bool, BackendError> {
         let (mut seen, mut work) = (0, 0);
         while seen < count && out.len() < bytes_max && work < WORK_MAX {
+            let Some(from) = self.from.take() else { return Ok(false) };
             let limit = self.group.min(count - seen);
             let (pattern, states, found) = (&self.pattern, &mut self.states, &mut self.found);
             // Keys come in order, so a pattern that starts with plain text needs only the keys that do.
             let prefix = pattern.prefix();
-            let (mut beyond, mut stopped) = (false, false);
-            let mut last = Vec::new();
-            let mut bytes = 0;
-            let from = match &self.after {
-                Some(after) => Bound::Excluded(&after[..]),
-                None if prefix.is_empty() => Bound::Unbounded,
-                None => Bound::Included(prefix),
-            };
-            let group = backend.keys_from(from, limit, &mut |key| {
-                bytes += key.len();
-                stopped = stopped || work >= WORK_MAX || out.len() >= bytes_max;
-                beyond = beyond || (!stopped && key > prefix && !key.starts_with(prefix));
-                if stopped || beyond {
+            let (mut beyond, mut stopped_at) = (false, None);
+            let (mut keys, mut bytes) = (0, 0);
+            let next = backend.keys_from(&from, limit, &mut |key| {
+                if beyond || stopped_at.is_some() {
                     return;
                 }
+                if work >= WORK_MAX || out.len() >= bytes_max {
+                    stopped_at = Some(key.into());
+                    return;
+                }
+                beyond = key > prefix && !key.starts_with(prefix);
+                if beyond {
+                    return;
+                }
+                (keys, bytes) = (keys + 1, bytes + key.len());
                 work += key.len() * pattern.words();
                 if pattern.matches(key, states) {
                     *found += 1;
@@ -85,16 +88,17 @@ impl Walk {
                     out.extend_from_slice(key);
                     out.extend_from_slice(b"\r\n");
                 }
-                last.clear();
-                last.extend_from_slice(key);
             })?;
-            seen += group;
-            if beyond || (group < limit && !stopped) {
+            if beyond {
                 return Ok(false);
             }
-            self.after = Some(last.into());
-            self.group = (GROUP_BYTES * group / bytes.max(1)).clamp(GROUP / 32, GROUP);
+            self.from = stopped_at.or_else(|| next.map(Vec::into_boxed_slice));
+            seen += keys;
+            work += CALL_WORK;
+            if keys > 0 {
+                self.group = (GROUP_BYTES * keys / bytes.max(1)).clamp(GROUP / 32, GROUP);
+            }
         }
-        Ok(true)
+        Ok(self.from.is_some())
     }
 }

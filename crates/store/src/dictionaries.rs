@@ -466,6 +466,7 @@ impl Core {
         let current = self.dictionaries.current();
         self.stats.trainings.raise();
         let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
+            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
             return false;
         };
         let share = |coding: Option<&Coding>| {

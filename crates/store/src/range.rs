@@ -27,6 +27,9 @@ use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
 
+/// Leaves that a call of [`Core::keys_from`] passes at most, whatever has expired in them.
+const LEAVES_AT_A_TIME: usize = 64;
+
 /// A record that was copied out of a leaf, or the reason why it could not be.
 pub(crate) struct Copy {
     pub(crate) key: Vec<u8>,
@@ -146,25 +149,29 @@ impl DoubleEndedIterator for Range<'_> {
 }
 
 impl Core {
-    /// Up to `limit` keys from `from` on.
-    pub(crate) fn keys_from(&self, from: Bound<&[u8]>, limit: usize) -> Result<Vec<Vec<u8>>, Error> {
-        let mut from = from.map(<[u8]>::to_vec);
-        let mut keys = Vec::new();
-        while keys.len() < limit {
+    /// See [`Store::keys_from`](crate::Store::keys_from).
+    pub(crate) fn keys_from(
+        &self,
+        from: &[u8],
+        limit: usize,
+    ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), Error> {
+        let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
+        for _ in 0..LEAVES_AT_A_TIME {
             let (records, next) = self.copy_leaf_from(&from, &Bound::Unbounded, false);
             for copy in records {
                 match copy.value {
+                    _ if keys.len() == limit => return Ok((keys, Some(copy.key))),
                     Ok(_) => keys.push(copy.key),
                     Err(reason) => return Err(self.damaged(&copy.key, reason)),
                 }
             }
             match next {
                 Some(next) => from = next,
-                None => break,
+                None => return Ok((keys, None)),
             }
         }
-        keys.truncate(limit);
-        Ok(keys)
+        let (Bound::Included(next) | Bound::Excluded(next)) = from else { return Ok((keys, None)) };
+        Ok((keys, Some(next)))
     }
 
     /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.

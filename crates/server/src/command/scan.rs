@@ -24,18 +24,18 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     let cursor = std::str::from_utf8(args.at(1)).ok().and_then(|text| text.parse::<u64>().ok());
     let cursor = cursor.ok_or(Refusal::INVALID_CURSOR)?;
     let options = parse(args)?;
-    let after = match cursor {
+    let from = match cursor {
         0 => None,
         cursor => Some(session.shared.cursors.position(cursor).ok_or(Refusal::INVALID_CURSOR)?),
     };
     session.value.clear();
-    let mut walk = Walk::new(options.pattern, after)?;
+    let mut walk = Walk::new(options.pattern, from)?;
     let Session { shared, backend, client, value, .. } = session;
     let more = !options.nothing && walk.advance(*backend, options.count, REPLY_BYTES_MAX, value)?;
-    let next = match walk.after() {
-        Some(after) if more => {
+    let next = match walk.place() {
+        Some(place) if more => {
             client.scans = true;
-            shared.cursors.advance(client.info.id, cursor, after)
+            shared.cursors.advance(client.info.id, cursor, place)
         }
         _ => 0,
     };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
-use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -363,18 +362,15 @@ impl Core {
     }
 
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
-        let mut from = Bound::Included(low.to_vec());
-        loop {
-            let keys = self.keys_from(from.as_ref().map(Vec::as_slice), KEYS_PER_STEP)?;
-            let Some(last) = keys.last() else { return Ok(()) };
-            from = Bound::Excluded(last.clone());
-            for key in keys {
-                if high.is_some_and(|high| key.as_slice() >= high) {
-                    return Ok(());
-                }
-                self.append_bare(&key, Kind::Tombstone, None)?;
+        let mut from = Some(low.to_vec());
+        while let Some(low) = from.filter(|low| high.is_none_or(|high| low.as_slice() < high)) {
+            let (keys, next) = self.keys_from(&low, KEYS_PER_STEP)?;
+            for key in keys.iter().filter(|key| high.is_none_or(|high| key.as_slice() < high)) {
+                self.append_bare(key, Kind::Tombstone, None)?;
             }
+            from = next;
         }
+        Ok(())
     }
 }
 

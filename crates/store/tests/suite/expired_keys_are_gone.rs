@@ -143,3 +143,37 @@ fn what_is_given_more_time_stays_while_others_are_written() {
         }
     }
 }
+
+/// A walk that found no key would pass all leaves in one call.
+#[test]
+fn a_walk_over_expired_keys_takes_several_calls() {
+    let clock = Clock::manual(NOW_MS);
+    let options = Options {
+        codec: CodecChoice::None,
+        background_threads: 0,
+        clock: clock.clone(),
+        ..Options::default()
+    };
+    let store = Store::open(options).unwrap();
+    let meta = PutMeta { expires_at_ms: in_a_second(&clock), ..PutMeta::default() };
+    (0..30_000u32).for_each(|n| store.put_with(&n.to_be_bytes(), &[7; 100], meta).unwrap());
+    let lasting = [0u32, 15_000, u32::MAX].map(|n| [&n.to_be_bytes()[..], b"lasts"].concat());
+    lasting.iter().for_each(|key| store.put(key, b"value").unwrap());
+    let walk = |limit| {
+        let (mut calls, mut found, mut from) = (0, Vec::new(), Some(Vec::new()));
+        while let Some(place) = from {
+            let (keys, next) = store.keys_from(&place, limit).unwrap();
+            found.extend(keys);
+            (calls, from) = (calls + 1, next);
+        }
+        (calls, found)
+    };
+    let (calls, found) = walk(10_001);
+    assert!(calls >= 3 && found.len() == 30_003, "{} keys in {calls} calls", found.len());
+    clock.advance(Duration::from_secs(2));
+    for limit in [1, 2, 10_000] {
+        let (calls, found) = walk(limit);
+        assert!(calls >= 3, "{calls} calls");
+        assert_eq!(found, lasting);
+    }
+}

@@ -226,10 +226,10 @@ impl Backend for GatedBackend {
 
     fn keys_from(
         &self,
-        from: Bound<&[u8]>,
+        from: &[u8],
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize, BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         self.gate.pass("keys_from");
         self.map.keys_from(from, limit, each)
     }

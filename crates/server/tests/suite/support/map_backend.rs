@@ -187,14 +187,15 @@ impl Backend for MapBackend {
 
     fn keys_from(
         &self,
-        from: Bound<&[u8]>,
+        from: &[u8],
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<usize, BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         let map = self.read();
-        let range = map.range::<[u8], _>((from, Bound::Unbounded));
-        let keys = range.filter(|(_, entry)| is_alive(entry)).take(limit);
-        Ok(keys.map(|(key, _)| each(key)).count())
+        let range = map.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        let mut keys = range.filter(|(_, entry)| is_alive(entry)).map(|(key, _)| key);
+        keys.by_ref().take(limit).for_each(|key| each(key));
+        Ok(keys.next().cloned())
     }
 
     fn records(

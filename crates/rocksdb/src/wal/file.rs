@@ -2,6 +2,7 @@
 
 use super::direct::Direct;
 use super::live::{self, FileId, Length};
+use super::walk::continues_batch;
 use super::{BLOCK_BYTES, WalCounters, number_of};
 use parking_lot::Mutex;
 use std::iter;
@@ -27,7 +28,8 @@ const SYNCED_APPENDS: u32 = 8;
 /// appends that are each synced before the next one comes, and for mappings, whose stores are durable in their order.
 /// The system writes other pages back in any order, and a power cut would leave zeros before later records: RocksDB
 /// takes zeros for the end of a block, and goes on with the next. So a second append in a row without a sync leaves the
-/// room, and from there on the file grows as RocksDB's own does.
+/// room, and so does one append of several batches that [may leave a hole](may_leave_hole). From there on the file
+/// grows as RocksDB's own does.
 pub struct LogFile {
     file: Arc<dyn DiskFile>,
     id: FileId,
@@ -106,11 +108,12 @@ impl LogFile {
         let mut state = self.state.lock();
         let at = self.length.bytes();
         let end = at + bytes.len() as u64;
-        let follows_sync = state.synced_bytes >= at;
-        state.synced_appends = if follows_sync { state.synced_appends.saturating_add(1) } else { 0 };
-        if !follows_sync && !self.file.is_mapped() {
+        let is_mapped = self.file.is_mapped();
+        let fits_room = is_mapped || state.synced_bytes >= at && !may_leave_hole(at, bytes);
+        state.synced_appends = if fits_room { state.synced_appends.saturating_add(1) } else { 0 };
+        if !fits_room {
             self.leave_room(&mut state, at)?;
-        } else if end > state.room_bytes && (state.synced_appends > SYNCED_APPENDS || self.file.is_mapped()) {
+        } else if end > state.room_bytes && (is_mapped || state.synced_appends > SYNCED_APPENDS) {
             state.room_bytes = self.grow(state.room_bytes, end)?;
         }
         self.write(&mut state, at, bytes)?;
@@ -249,20 +252,33 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
     Ok(end)
 }
 
-/// Stores bytes so that a process that is killed meanwhile leaves no record half made: the head of the first one comes
-/// last, and until then a reader finds zeros there, the end of the log. The same for each block that begins in the
-/// midst, the last one first.
+/// Whether RocksDB's reader may find a batch behind lost ones, if only some pages of `bytes` come to the disk. The
+/// reader goes on with the next block where it finds zeros. It stops there unless a batch begins the block.
+fn may_leave_hole(at: u64, bytes: &[u8]) -> bool {
+    let mut blocks = (block_left(at)..bytes.len()).step_by(BLOCK_BYTES);
+    blocks.any(|start| !continues_batch(&bytes[start..]) && bytes[..start].iter().any(|byte| *byte != 0))
+}
+
+/// Bytes from an offset of the file to the end of its block.
+fn block_left(at: u64) -> usize {
+    BLOCK_BYTES - at as usize % BLOCK_BYTES
+}
+
+/// Stores bytes so that a kill or a power cut meanwhile leaves a prefix of their records. A reader that finds zeros in
+/// place of the head of a block goes on with the next block.
+///
+/// 1. All bytes but the heads of the blocks are stored.
+/// 2. The heads are stored, the first one first. The blocks whose heads are not there yet are zeros to a reader.
 fn store_heads_last(file: &dyn DiskFile, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
-    let block_left = |start: usize| BLOCK_BYTES - (at as usize + start) % BLOCK_BYTES;
-    let starts = iter::once(0).chain((block_left(0)..bytes.len()).step_by(BLOCK_BYTES));
+    let starts = iter::once(0).chain((block_left(at)..bytes.len()).step_by(BLOCK_BYTES));
     let parts = starts.map(|start| {
-        let end = bytes.len().min(start + block_left(start));
+        let end = bytes.len().min(start + block_left(at + start as u64));
         (start, end.min(start + HEAD_BYTES), end)
     });
     for (_, body, end) in parts.clone() {
         write_all_at(file, at + body as u64, &bytes[body..end])?;
     }
-    for (start, body, _) in parts.rev() {
+    for (start, body, _) in parts {
         write_all_at(file, at + start as u64, &bytes[start..body])?;
     }
     Ok(())

@@ -1,3 +1,5 @@
+mod tears;
+
 use super::super::is_written;
 use super::*;
 use std::fs;
@@ -338,7 +340,7 @@ impl DiskFile for Noting {
 }
 
 #[test]
-fn heads_are_stored_last_and_the_first_one_at_the_end() {
+fn heads_are_stored_last_and_in_their_order() {
     let block = BLOCK_BYTES as u64;
     let order = |at, count| {
         let file = Noting::default();
@@ -351,13 +353,13 @@ fn heads_are_stored_last_and_the_first_one_at_the_end() {
             (block - 92, 92),
             (block + 8, BLOCK_BYTES - 8),
             (2 * block + 8, BLOCK_BYTES - 108),
-            (2 * block, 8),
-            (block, 8),
             (block - 100, 8),
+            (block, 8),
+            (2 * block, 8),
         ]
     );
     assert_eq!(order(0, 9), [(8, 1), (0, 8)]);
     assert_eq!(order(5, 3), [(5, 3)]);
-    assert_eq!(order(block - 2, 5), [(block, 3), (block - 2, 2)]);
+    assert_eq!(order(block - 2, 5), [(block - 2, 2), (block, 3)]);
     assert_eq!(order(block, 100), [(block + 8, 92), (block, 8)]);
 }

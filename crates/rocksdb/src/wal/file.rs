@@ -149,12 +149,17 @@ impl LogFile {
         Ok(())
     }
 
-    /// Room for `end` bytes, and some more while the disk has it.
+    /// Room for `end` bytes, and some more while the disk has it. Room ends with a block: RocksDB takes fewer bytes
+    /// than a head, behind the last record of a file, for a torn head, but not at the end of a whole block.
     fn grow(&self, room_bytes: u64, end: u64) -> Result<u64, DiskError> {
         let step = room_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
-        let needed = end.next_multiple_of(PAGE_BYTES);
-        match fill(&*self.file, room_bytes, needed + step) {
-            Err(DiskError::Full { .. }) => fill(&*self.file, room_bytes, needed),
+        let whole_blocks = |bytes: u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
+        match fill(&*self.file, room_bytes, whole_blocks(end + step)) {
+            Err(DiskError::Full { .. }) => {
+                // A part may have been allocated.
+                self.file.set_len(room_bytes)?;
+                fill(&*self.file, room_bytes, whole_blocks(end))
+            }
             other => other,
         }
     }

@@ -93,6 +93,30 @@ fn room_is_made_for_records_that_are_synced_and_left_by_others() {
     assert!(fs::read(&path).unwrap() == vec![7; bytes as usize]);
 }
 
+/// A killed process leaves the room. RocksDB takes 1 to 6 bytes behind the last record for a torn head, unless they end
+/// a whole block.
+#[test]
+fn a_few_bytes_of_room_end_a_block() {
+    for folder in folders() {
+        let path = empty(&folder, "000001.log");
+        let log = LogFile::begin(&path).unwrap();
+        let file_bytes = || fs::metadata(&path).unwrap().len();
+        let append = |count: u64| log.append(&vec![7; count as usize]).unwrap();
+        (0..300).for_each(|_| append(1000));
+        for left in 1..7 {
+            log.sync().unwrap();
+            for _ in 0..=SYNCED_APPENDS {
+                append(1000);
+                log.sync().unwrap();
+            }
+            let room_end = file_bytes();
+            append(room_end - log.bytes() - left);
+            assert_eq!((file_bytes(), log.bytes()), (room_end, room_end - left));
+            assert!(room_end.is_multiple_of(BLOCK_BYTES as u64), "a torn head in a file of {room_end} bytes");
+        }
+    }
+}
+
 /// A log in a file that is used again has room from the beginning.
 #[test]
 fn records_that_are_not_synced_leave_the_room_of_a_former_log() {

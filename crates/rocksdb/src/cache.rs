@@ -106,12 +106,13 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lets `work` have the thread's scratch; a call within a call gets a new one.
+/// Lets `work` have the thread's scratch; a call within a call gets a new one. So does a call in the destructors of an
+/// ending thread, which has no scratch any more.
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
-    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut scratch);
     if scratch.pages.len() + scratch.bytes.capacity() <= SCRATCH_BYTES_MAX {
-        SCRATCH.set(Some(scratch));
+        let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
     }
     result
 }

@@ -35,9 +35,6 @@ pub struct LogFile {
     id: FileId,
     length: Arc<Length>,
     state: Mutex<State>,
-    /// Says to other processes that somebody writes. It was there before the file got its room, and ends when that is
-    /// cut off.
-    _claim: Claim,
 }
 
 struct State {
@@ -61,7 +58,7 @@ impl LogFile {
     }
 
     fn begin_on(disk: &dyn Disk, path: &Path) -> Result<LogFile, DiskError> {
-        LogFile::begin_claimed(disk, path, Claim::lay(path, number_of(path).unwrap_or(0))?)
+        LogFile::begin_claimed(disk, path, || Claim::lay(path, number_of(path).unwrap_or(0)))
     }
 
     /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the
@@ -75,18 +72,23 @@ impl LogFile {
     }
 
     fn reuse_on(disk: &dyn Disk, former: &Path, path: &Path) -> Result<LogFile, DiskError> {
-        let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
-        disk.rename(former, path)?;
-        LogFile::begin_claimed(disk, path, claim)
+        LogFile::begin_claimed(disk, path, || {
+            let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
+            disk.rename(former, path)?;
+            Ok(claim)
+        })
     }
 
-    fn begin_claimed(disk: &dyn Disk, path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
-        let cached = disk.open(path, Caching::Cached)?;
+    fn begin_claimed(
+        disk: &dyn Disk,
+        path: &Path,
+        claim: impl FnOnce() -> Result<Claim, DiskError>,
+    ) -> Result<LogFile, DiskError> {
         // From here on a former log in this file does not cut it. RocksDB may end that one in another thread meanwhile,
         // and a store into a mapping beyond the end of its file kills the process.
-        let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
-        match open_with_room(disk, path, &*cached) {
-            Ok((file, state)) => Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim }),
+        let (id, length) = live::begin(path, claim)?;
+        match open_with_room(disk, path) {
+            Ok((file, state)) => Ok(LogFile { file, id, length, state: Mutex::new(state) }),
             Err(error) => {
                 live::end(id, &length, || ());
                 Err(error)
@@ -217,16 +219,13 @@ impl Drop for LogFile {
 }
 
 /// The file to append to, with the room that a former log left, or the first of a new one where it is mapped.
-fn open_with_room(
-    disk: &dyn Disk,
-    path: &Path,
-    cached: &dyn DiskFile,
-) -> Result<(Arc<dyn DiskFile>, State), DiskError> {
+fn open_with_room(disk: &dyn Disk, path: &Path) -> Result<(Arc<dyn DiskFile>, State), DiskError> {
+    let cached = disk.open(path, Caching::Cached)?;
     let former_bytes = cached.len()?;
     // Only a file with a page shows whether it can be mapped.
     if former_bytes == 0 {
         cached.preallocate(PAGE_BYTES)?;
-        write_all_at(cached, 0, &[0; PAGE_BYTES as usize])?;
+        write_all_at(&*cached, 0, &[0; PAGE_BYTES as usize])?;
     }
     let file = disk.open(path, Caching::Mapped)?;
     let room_bytes = match (former_bytes, file.is_mapped()) {

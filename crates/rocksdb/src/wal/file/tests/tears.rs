@@ -227,11 +227,10 @@ fn run(is_mapped: bool, start: Vec<u8>, seed: u64) -> Run {
     let folder = tempfile::tempdir().unwrap();
     let path = empty(&folder, "000009.log");
     let file = Arc::new(Tearing { is_mapped, start, ..Tearing::default() });
-    let (id, length) = live::begin(&path).unwrap();
+    let (id, length) = live::begin(&path, || Claim::lay(&path, NUMBER)).unwrap();
     let state =
         State { room_bytes: file.start.len() as u64, synced_bytes: 0, synced_appends: 0, direct: None };
-    let claim = Claim::lay(&path, NUMBER).unwrap();
-    let log = LogFile { file: file.clone(), id, length, state: Mutex::new(state), _claim: claim };
+    let log = LogFile { file: file.clone(), id, length, state: Mutex::new(state) };
     let (mut batches, mut random) = (Batches::new(NUMBER), fastrand::Rng::with_seed(seed));
     let mut durable = Vec::new();
     for append in 0..60 {

@@ -28,8 +28,8 @@ const SYNCED_APPENDS: u32 = 8;
 /// appends that are each synced before the next one comes, and for mappings, whose stores are durable in their order.
 /// The system writes other pages back in any order, and a power cut would leave zeros before later records: RocksDB
 /// takes zeros for the end of a block, and goes on with the next. So a second append in a row without a sync leaves the
-/// room, and so does one append of several batches that [may leave a hole](may_leave_hole). From there on the file
-/// grows as RocksDB's own does.
+/// room, and so does one append in which a batch begins a further block. From there on the file grows as RocksDB's own
+/// does.
 pub struct LogFile {
     file: Arc<dyn DiskFile>,
     id: FileId,

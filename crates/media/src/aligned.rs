@@ -15,7 +15,18 @@ pub struct AlignedBytes {
 impl AlignedBytes {
     /// So many zeros.
     pub fn zeroed(len: usize) -> AlignedBytes {
-        let bytes = vec![0; len + DIRECT_ALIGNMENT_BYTES];
+        AlignedBytes::of(vec![0; len + DIRECT_ALIGNMENT_BYTES], len)
+    }
+
+    /// So many zeros; `None` if the allocator refuses the memory.
+    pub fn try_zeroed(len: usize) -> Option<AlignedBytes> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len + DIRECT_ALIGNMENT_BYTES).ok()?;
+        bytes.resize(len + DIRECT_ALIGNMENT_BYTES, 0);
+        Some(AlignedBytes::of(bytes, len))
+    }
+
+    fn of(bytes: Vec<u8>, len: usize) -> AlignedBytes {
         let start = bytes.as_ptr().align_offset(DIRECT_ALIGNMENT_BYTES).min(DIRECT_ALIGNMENT_BYTES);
         AlignedBytes { bytes, start, len }
     }

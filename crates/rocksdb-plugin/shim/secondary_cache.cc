@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -99,7 +100,10 @@ class ZiptierSecondaryCache : public SecondaryCache {
       return Status::OK();
     }
     const size_t length = helper->size_cb(object);
-    const std::unique_ptr<char[]> bytes(new char[length]);
+    const std::unique_ptr<char[]> bytes(new (std::nothrow) char[length]);
+    if (bytes == nullptr) {
+      return Status::MemoryLimit("the cache has no memory for a block");
+    }
     const Status status = helper->saveto_cb(object, 0, length, bytes.get());
     if (status.ok()) {
       Put(key, Slice(bytes.get(), length), kNoCompression, CacheTier::kVolatileTier,

@@ -47,7 +47,7 @@ use index::{Index, Place};
 use packing::Packer;
 use slots::{Folder, Slot};
 use std::cell::Cell;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tail::Tail;
@@ -106,12 +106,13 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
 }
 
-/// Lets `work` have the thread's scratch; a call within a call gets a new one.
+/// Lets `work` have the thread's scratch; a call within a call gets a new one. So does a call in the destructors of an
+/// ending thread, which has no scratch any more.
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
-    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut scratch);
     if scratch.pages.len() + scratch.bytes.capacity() <= SCRATCH_BYTES_MAX {
-        SCRATCH.set(Some(scratch));
+        let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
     }
     result
 }
@@ -150,13 +151,9 @@ impl Cache {
         with_scratch(|scratch| {
             let Scratch { bytes, .. } = scratch;
             bytes.clear();
-            let packing = shared.packer.pack(block, bytes);
-            let packed_bytes = if packing == format::Packing::Raw { block.len() } else { bytes.len() };
-            let mut entry = Vec::with_capacity(format::entry_bytes(key.len(), packed_bytes));
-            let packed = if packing == format::Packing::Raw { block } else { bytes };
-            Entry { key, kind, packing, raw_bytes: block.len() as u32, packed }.encode(&mut entry);
-            let is_stored = shared.append(hash_of(key), &mut entry);
-            if is_stored {
+            let mut entry = shared.encode(key, kind, block, bytes);
+            let is_stored = entry.as_mut().is_some_and(|entry| shared.append(hash_of(key), entry));
+            if let Some(entry) = entry.filter(|_| is_stored) {
                 shared.counters.stored.one();
                 shared.counters.stored_raw_bytes.add(block.len() as u64);
                 shared.counters.stored_packed_bytes.add(entry.len() as u64);
@@ -234,6 +231,16 @@ impl Shared {
         BLOCK_BYTES_MAX.min(self.folder.segment_bytes / 2)
     }
 
+    /// The entry of a block, which is packed into `packed`; `None` if the allocator refuses the memory.
+    fn encode(&self, key: &[u8], kind: Kind, block: &[u8], packed: &mut Vec<u8>) -> Option<Vec<u8>> {
+        let packing = self.packer.pack(block, packed);
+        let packed = if packing == format::Packing::Raw { block } else { packed };
+        let mut entry = Vec::new();
+        entry.try_reserve_exact(format::entry_bytes(key.len(), packed.len())).ok()?;
+        Entry { key, kind, packing, raw_bytes: block.len() as u32, packed }.encode(&mut entry);
+        Some(entry)
+    }
+
     fn append(&self, hash: u64, entry: &mut [u8]) -> bool {
         let mut tail = self.tail();
         let place = tail.append(&self.slots, entry);
@@ -271,7 +278,7 @@ impl Shared {
             let read = self.unpack_at(place, salt, key, pages, bytes);
             match read {
                 Read::Block(kind) => return Some(kind),
-                Read::OtherKey => return None,
+                Read::OtherKey | Read::NoMemory => return None,
                 Read::Nothing if salt == slot.salt() && self.index.remove_at(hash, place) => {
                     self.counters.damaged.one();
                     return None;
@@ -293,29 +300,36 @@ impl Shared {
         let slot = &self.slots[place.slot() as usize];
         let pending;
         let entry = if slot.has_written(place) {
-            slot.read(place.offset(), place.bytes(), pages).unwrap_or_default()
+            slot.read(place.offset(), place.bytes(), pages)
         } else {
-            let copied = self.tail().get(place).map(<[u8]>::to_vec);
+            let copied = self.tail().get(place).map(try_copied);
             match copied {
-                Some(bytes) => {
+                Some(Some(bytes)) => {
                     pending = bytes;
-                    &pending
+                    Ok(&pending[..])
                 }
+                Some(None) => return Read::NoMemory,
                 // It may have been written meanwhile.
-                None if slot.has_written(place) => {
-                    slot.read(place.offset(), place.bytes(), pages).unwrap_or_default()
-                }
+                None if slot.has_written(place) => slot.read(place.offset(), place.bytes(), pages),
                 None => return Read::Nothing,
             }
+        };
+        let entry = match entry {
+            Err(DiskError::Failed { kind: ErrorKind::OutOfMemory, .. }) => return Read::NoMemory,
+            entry => entry.unwrap_or_default(),
         };
         let Some((entry, _)) = Entry::decode(entry, salt, place.offset()) else { return Read::Nothing };
         if entry.key != key {
             return Read::OtherKey;
         }
         let raw_bytes = entry.raw_bytes as usize;
-        if raw_bytes > self.block_bytes_max()
-            || self.packer.unpack(entry.packing, entry.packed, raw_bytes, out).is_err()
-            || out.len() != raw_bytes
+        if raw_bytes > self.block_bytes_max() {
+            return Read::Nothing;
+        }
+        if out.try_reserve(raw_bytes).is_err() {
+            return Read::NoMemory;
+        }
+        if self.packer.unpack(entry.packing, entry.packed, raw_bytes, out).is_err() || out.len() != raw_bytes
         {
             return Read::Nothing;
         }
@@ -329,6 +343,16 @@ enum Read {
     /// An entry of a key with the same hash.
     OtherKey,
     Nothing,
+    /// The allocator refuses the memory for the block, which may be sound.
+    NoMemory,
+}
+
+/// A copy; `None` if the allocator refuses the memory.
+fn try_copied(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut copied = Vec::new();
+    copied.try_reserve_exact(bytes.len()).ok()?;
+    copied.extend_from_slice(bytes);
+    Some(copied)
 }
 
 #[cfg(test)]

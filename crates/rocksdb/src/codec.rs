@@ -30,6 +30,9 @@ pub const CANNED: BlockType = 0x82;
 /// The most bytes that a thread keeps for unpacking tokens in one pass. Larger blocks take two passes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
 
+/// An encoder may write so many bytes behind the longest packed block that is taken.
+const SLACK_BYTES: usize = 64;
+
 /// The result of packing a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Packed {
@@ -284,9 +287,15 @@ impl Codec {
         }
     }
 
-    /// Appends a block so that `bytes` has at most `max_bytes`, and returns whether it did.
+    /// Appends a block so that `bytes` has at most `max_bytes`, and returns whether it did. Refused memory is a failure
+    /// of the engine.
     fn append_block(&self, contexts: &Contexts, raw: &[u8], bytes: &mut Vec<u8>, max_bytes: usize) -> bool {
         let room = max_bytes.saturating_sub(bytes.len());
+        let needed = room.saturating_add(SLACK_BYTES).min(contexts.engine().bound(raw.len()));
+        if bytes.try_reserve(needed).is_err() {
+            self.counters.failed();
+            return false;
+        }
         match contexts.with(|codec| codec.compress(raw, bytes, room)) {
             Ok(packed) => packed.is_some(),
             Err(_) => {
@@ -377,7 +386,8 @@ impl Codec {
             TOKENS => {
                 let tokens = generation.and_then(Generation::tokens);
                 let tokens = tokens.ok_or_else(|| without_dictionary("tokens"))?;
-                out.reserve(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
+                let spare_bytes = tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX);
+                make_room(out, spare_bytes.max(raw_bytes + TOKEN_BYTES_MAX))?;
                 let unpacked = tokens.decode_append(packed, out, raw_bytes);
                 return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
             }
@@ -398,6 +408,7 @@ impl Codec {
             LZ4 => (&standard()?.lz4, None),
             _ => return Err(no_such(packed_as)),
         };
+        make_room(out, raw_bytes)?;
         let unpacked = contexts.with(|codec| codec.decompress(stream, out, raw_bytes));
         let unpacked = match (unpacked, on_cpu) {
             // A device that fails says nothing against the block.
@@ -414,6 +425,12 @@ impl Codec {
         };
         unpacked.map_err(|error| UnpackError::of(&error))
     }
+}
+
+/// Makes room for the bytes of a block. A refusal does not end the process: the caller may read the block again.
+fn make_room(out: &mut Vec<u8>, bytes: usize) -> Result<(), UnpackError> {
+    let refused = |_| UnpackError::Engine(format!("{bytes} bytes of memory for a block were refused"));
+    out.try_reserve(bytes).map_err(refused)
 }
 
 fn without_dictionary(of: &str) -> UnpackError {

@@ -1,6 +1,6 @@
 //! The functions that the classes of the block cache on disk call.
 
-use super::{bytes, guarded, text, write_message};
+use super::{bytes, guarded, path_of, text, write_message};
 use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ unsafe extern "C" fn zt_cache_open(
 ) -> *const Cache {
     let opened = guarded(Err("opening the cache panicked".to_owned()), || {
         // SAFETY: the caller's promise.
-        let (path, codec, admission) = unsafe { (text(path), text(codec), text(admission)) };
+        let (path, codec, admission) = unsafe { (path_of(path), text(codec), text(admission)) };
         let open = || -> Result<_, CacheError> {
             let mut settings = Settings { direct, buffer_bytes, ..Settings::new(path, capacity_bytes) };
             settings.set("codec", &codec)?;

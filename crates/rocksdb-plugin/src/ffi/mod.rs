@@ -7,8 +7,10 @@ mod cache;
 mod compression;
 mod wal;
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::ptr;
 use std::slice;
 
@@ -51,6 +53,16 @@ unsafe fn bytes<'a>(start: *const c_char, length: usize) -> &'a [u8] {
 unsafe fn text(text: *const c_char) -> String {
     // SAFETY: the caller's promise.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// A path, which need not be UTF-8.
+///
+/// # Safety
+///
+/// `path` is a C string for as long as the result lives.
+unsafe fn path_of<'a>(path: *const c_char) -> &'a Path {
+    // SAFETY: the caller's promise.
+    Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()))
 }
 
 /// Writes the counters of this process, one `name value` to a line, as a C string cut to `room`. Returns the bytes that

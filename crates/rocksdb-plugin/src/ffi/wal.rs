@@ -1,9 +1,7 @@
 //! The functions that the file system in C++ calls. `shim/wal.h` states the arguments of each.
 
-use super::{bytes, guarded, write_message};
-use std::ffi::{CStr, OsStr, c_char};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use super::{bytes, guarded, path_of, write_message};
+use std::ffi::c_char;
 use std::{ptr, slice};
 use ziptier_media::disk::DiskError;
 use ziptier_rocksdb::wal::{LogFile, LogReader, is_written, stop_following};
@@ -12,14 +10,6 @@ use ziptier_rocksdb::wal::{LogFile, LogReader, is_written, stop_following};
 const DONE: i32 = 0;
 const FAILED: i32 = 1;
 const FULL: i32 = 2;
-
-/// # Safety
-///
-/// `path` is a C string for as long as the result lives.
-unsafe fn path_of<'a>(path: *const c_char) -> &'a Path {
-    // SAFETY: the caller's promise.
-    Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()))
-}
 
 /// Runs `work` and tells how it ended.
 ///

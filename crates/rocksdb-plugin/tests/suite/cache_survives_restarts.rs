@@ -4,8 +4,10 @@
 //! The failure to guard against: a damaged or foreign block that a database takes for its own, and a cache whose
 //! trouble becomes the database's.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -89,6 +91,21 @@ fn after_a_kill() {
     let again = database.read(&[]);
     again.needed_no_files();
     assert_eq!(again.figure("cache_restored_from_index"), 0);
+}
+
+/// The folder of a cache is any name that the system takes, as every other path of RocksDB's.
+#[test]
+fn a_folder_whose_name_is_no_text() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let name = OsStr::from_bytes(b"cache-\xff");
+    let mut options = OsString::from("cache=id=ziptier;path=");
+    options.push(folder.path().join(name));
+    options.push(format!(";capacity={CAPACITY}"));
+    let mut program = Command::new(compiled("cached.cc"));
+    program.args([OsStr::new("hold"), folder.path().as_os_str(), &options]).env("LD_PRELOAD", plugin());
+    assert_eq!(printed(program.output().unwrap()), "open\n");
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert_eq!(names, [name]);
 }
 
 #[test]

@@ -5,6 +5,9 @@ use super::settings::{CacheError, Codec};
 use ziptier_codec::block::{BlockError, Contexts, Setting};
 use ziptier_codec::format::Format;
 
+/// An encoder may write so many bytes behind the longest packed block that is taken.
+const SLACK_BYTES: usize = 64;
+
 pub(super) struct Packer {
     codec: Codec,
     lz4: Contexts,
@@ -21,8 +24,8 @@ impl Packer {
         Ok(Packer { codec, lz4: open(Setting::new(Format::Lz4))?, zstd: open(zstd)? })
     }
 
-    /// Appends the packed block. If packing saves less than a sixteenth, leaves `out` unchanged and returns
-    /// [`Packing::Raw`].
+    /// Appends the packed block. If packing saves less than a sixteenth, or if the allocator refuses the memory, leaves
+    /// `out` unchanged and returns [`Packing::Raw`].
     pub(super) fn pack(&self, raw: &[u8], out: &mut Vec<u8>) -> Packing {
         let (contexts, packing) = match self.codec {
             Codec::Lz4 => (&self.lz4, Packing::Lz4),
@@ -30,6 +33,9 @@ impl Packer {
             Codec::None => return Packing::Raw,
         };
         let limit = raw.len() - raw.len() / 16;
+        if out.try_reserve(limit + SLACK_BYTES).is_err() {
+            return Packing::Raw;
+        }
         match contexts.with(|codec| codec.compress(raw, out, limit)) {
             Ok(Some(_)) => packing,
             Ok(None) | Err(_) => Packing::Raw,

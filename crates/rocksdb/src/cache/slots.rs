@@ -3,6 +3,7 @@
 use super::format::{self, Header, PAGE_BYTES};
 use super::index::Place;
 use super::open::restrict;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -80,7 +81,9 @@ impl Slot {
             (offset, offset + bytes)
         };
         if pages.len() < end - start {
-            *pages = AlignedBytes::zeroed((end - start).next_power_of_two());
+            let longer = AlignedBytes::try_zeroed((end - start).next_power_of_two());
+            let refused = || DiskError::new("read", file.path(), &io::ErrorKind::OutOfMemory.into());
+            *pages = longer.ok_or_else(refused)?;
         }
         let count = read_full_at(&**file, start as u64, &mut pages[..end - start])?;
         Ok(pages[..count.min(offset + bytes - start)].get(offset - start..).unwrap_or_default())

@@ -69,14 +69,15 @@ impl Tail {
     pub(super) fn resume(&mut self, slot: u32, start: usize) {
         let start = start.next_multiple_of(PAGE_BYTES).max(PAGE_BYTES);
         if start < self.segment_bytes {
-            self.open = Some(self.chunk(slot, start, 0));
+            self.open = self.chunk(slot, start, 0);
         }
     }
 
-    fn chunk(&self, slot: u32, start: usize, entry_bytes: usize) -> Chunk {
+    /// An empty chunk with room for an entry; `None` if the allocator refuses the memory.
+    fn chunk(&self, slot: u32, start: usize, entry_bytes: usize) -> Option<Chunk> {
         let usual = CHUNK_BYTES.min(self.segment_bytes / 4).max(entry_bytes);
         let bytes = usual.next_multiple_of(PAGE_BYTES).min(self.segment_bytes - start);
-        Chunk { slot, start, bytes: AlignedBytes::zeroed(bytes), filled: 0 }
+        Some(Chunk { slot, start, bytes: AlignedBytes::try_zeroed(bytes)?, filled: 0 })
     }
 
     /// Places an entry and seals it; `None` if there is no room now.
@@ -107,11 +108,12 @@ impl Tail {
             }
         };
         let Some((slot, start)) = place else { return false };
+        let Some(chunk) = self.chunk(slot, start, bytes) else { return false };
         if self.ready == Some(slot) {
             self.ready = None;
         }
         self.seal();
-        self.open = Some(self.chunk(slot, start, bytes));
+        self.open = Some(chunk);
         true
     }
 

@@ -3,7 +3,7 @@
 use super::format::Entry;
 use super::index::Place;
 use super::tail::Tail;
-use super::{Shared, hash_of};
+use super::{Shared, hash_of, try_copied};
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -154,7 +154,8 @@ impl Writer {
             let Some(rest) = room.checked_sub(place.bytes()) else { break };
             let Ok(bytes) = slot.read(place.offset(), place.bytes(), &mut pages) else { continue };
             if let Some((entry, _)) = Entry::decode(bytes, slot.salt(), place.offset()) {
-                kept.push((hash_of(entry.key), bytes.to_vec()));
+                let Some(copied) = try_copied(bytes) else { break };
+                kept.push((hash_of(entry.key), copied));
                 room = rest;
             } else {
                 self.shared.counters.damaged.one();

@@ -177,16 +177,14 @@ impl Database {
             let path = path.to_owned();
             |source| Error::Io { path, source }
         };
-        let mut newest: Option<PathBuf> = None;
+        let mut newest: Option<(u64, PathBuf)> = None;
         for entry in std::fs::read_dir(&self.folder).map_err(failed(&self.folder))? {
             let path = entry.map_err(failed(&self.folder))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // Their numbers all have six digits; one that is being written ends otherwise.
-            if name.starts_with("OPTIONS-") && !name.ends_with(".dbtmp") {
-                newest = newest.max(Some(path));
+            if let Some(number) = options_number(&path) {
+                newest = newest.max(Some((number, path)));
             }
         }
-        let path = newest.unwrap_or_else(|| self.folder.join("OPTIONS-000000"));
+        let path = newest.map_or_else(|| self.folder.join("OPTIONS-000000"), |(_, path)| path);
         std::fs::read_to_string(&path).map_err(failed(&path))
     }
 
@@ -467,6 +465,12 @@ impl Drop for Database {
     }
 }
 
+/// The number of an OPTIONS file: six digits, or more where six do not suffice. A file that is being written, or one
+/// that somebody else put there, has none.
+fn options_number(path: &Path) -> Option<u64> {
+    path.file_name()?.to_str()?.strip_prefix("OPTIONS-")?.parse().ok()
+}
+
 /// The name of the compression manager that a string of options has: `compression_manager=NAME` or
 /// `compression_manager={id=NAME;...}`.
 fn manager(options: &str) -> Option<&str> {
@@ -554,6 +558,16 @@ mod tests {
             Database::open(Library::load(None).unwrap(), folder.path(), "", Table::default(), WriteLog::Off);
         let again = again.unwrap_err().to_string();
         assert!(again.starts_with("could not open the database: IO error: lock"), "{again}");
+    }
+
+    #[test]
+    fn the_newest_options_have_the_highest_number() {
+        let Some((opened, folder)) = database("") else { return };
+        let database = opened.unwrap();
+        for name in ["OPTIONS-999999", "OPTIONS-1000000", "OPTIONS-999999.old", "OPTIONS-2000000.dbtmp"] {
+            std::fs::write(folder.path().join(name), name).unwrap();
+        }
+        assert_eq!(database.options().unwrap(), "OPTIONS-1000000");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::direct::Direct;
 use super::live::{self, FileId, Length};
+use super::walk::continues_batch;
 use super::{BLOCK_BYTES, WalCounters, number_of};
 use parking_lot::Mutex;
 use std::iter;
@@ -27,15 +28,13 @@ const SYNCED_APPENDS: u32 = 8;
 /// appends that are each synced before the next one comes, and for mappings, whose stores are durable in their order.
 /// The system writes other pages back in any order, and a power cut would leave zeros before later records: RocksDB
 /// takes zeros for the end of a block, and goes on with the next. So a second append in a row without a sync leaves the
-/// room, and from there on the file grows as RocksDB's own does.
+/// room, and so does one append in which a batch begins a further block. From there on the file grows as RocksDB's own
+/// does.
 pub struct LogFile {
     file: Arc<dyn DiskFile>,
     id: FileId,
     length: Arc<Length>,
     state: Mutex<State>,
-    /// Says to other processes that somebody writes. It was there before the file got its room, and ends when that is
-    /// cut off.
-    _claim: Claim,
 }
 
 struct State {
@@ -59,7 +58,7 @@ impl LogFile {
     }
 
     fn begin_on(disk: &dyn Disk, path: &Path) -> Result<LogFile, DiskError> {
-        LogFile::begin_claimed(disk, path, Claim::lay(path, number_of(path).unwrap_or(0))?)
+        LogFile::begin_claimed(disk, path, || Claim::lay(path, number_of(path).unwrap_or(0)))
     }
 
     /// Renames the file of a former log, and begins an empty one in it. Who reads the new log finds it empty from the
@@ -73,18 +72,23 @@ impl LogFile {
     }
 
     fn reuse_on(disk: &dyn Disk, former: &Path, path: &Path) -> Result<LogFile, DiskError> {
-        let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
-        disk.rename(former, path)?;
-        LogFile::begin_claimed(disk, path, claim)
+        LogFile::begin_claimed(disk, path, || {
+            let claim = Claim::lay(former, number_of(path).unwrap_or(0))?;
+            disk.rename(former, path)?;
+            Ok(claim)
+        })
     }
 
-    fn begin_claimed(disk: &dyn Disk, path: &Path, claim: Claim) -> Result<LogFile, DiskError> {
-        let cached = disk.open(path, Caching::Cached)?;
+    fn begin_claimed(
+        disk: &dyn Disk,
+        path: &Path,
+        claim: impl FnOnce() -> Result<Claim, DiskError>,
+    ) -> Result<LogFile, DiskError> {
         // From here on a former log in this file does not cut it. RocksDB may end that one in another thread meanwhile,
         // and a store into a mapping beyond the end of its file kills the process.
-        let (id, length) = live::begin(path).map_err(|error| DiskError::new("look at", path, &error))?;
-        match open_with_room(disk, path, &*cached) {
-            Ok((file, state)) => Ok(LogFile { file, id, length, state: Mutex::new(state), _claim: claim }),
+        let (id, length) = live::begin(path, claim)?;
+        match open_with_room(disk, path) {
+            Ok((file, state)) => Ok(LogFile { file, id, length, state: Mutex::new(state) }),
             Err(error) => {
                 live::end(id, &length, || ());
                 Err(error)
@@ -106,11 +110,12 @@ impl LogFile {
         let mut state = self.state.lock();
         let at = self.length.bytes();
         let end = at + bytes.len() as u64;
-        let follows_sync = state.synced_bytes >= at;
-        state.synced_appends = if follows_sync { state.synced_appends.saturating_add(1) } else { 0 };
-        if !follows_sync && !self.file.is_mapped() {
+        let is_mapped = self.file.is_mapped();
+        let fits_room = is_mapped || state.synced_bytes >= at && !may_leave_hole(at, bytes);
+        state.synced_appends = if fits_room { state.synced_appends.saturating_add(1) } else { 0 };
+        if !fits_room {
             self.leave_room(&mut state, at)?;
-        } else if end > state.room_bytes && (state.synced_appends > SYNCED_APPENDS || self.file.is_mapped()) {
+        } else if end > state.room_bytes && (is_mapped || state.synced_appends > SYNCED_APPENDS) {
             state.room_bytes = self.grow(state.room_bytes, end)?;
         }
         self.write(&mut state, at, bytes)?;
@@ -146,12 +151,17 @@ impl LogFile {
         Ok(())
     }
 
-    /// Room for `end` bytes, and some more while the disk has it.
+    /// Room for `end` bytes, and some more while the disk has it. Room ends with a block: RocksDB takes fewer bytes
+    /// than a head, behind the last record of a file, for a torn head, but not at the end of a whole block.
     fn grow(&self, room_bytes: u64, end: u64) -> Result<u64, DiskError> {
         let step = room_bytes.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX);
-        let needed = end.next_multiple_of(PAGE_BYTES);
-        match fill(&*self.file, room_bytes, needed + step) {
-            Err(DiskError::Full { .. }) => fill(&*self.file, room_bytes, needed),
+        let whole_blocks = |bytes: u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
+        match fill(&*self.file, room_bytes, whole_blocks(end + step)) {
+            Err(DiskError::Full { .. }) => {
+                // A part may have been allocated.
+                self.file.set_len(room_bytes)?;
+                fill(&*self.file, room_bytes, whole_blocks(end))
+            }
             other => other,
         }
     }
@@ -209,16 +219,13 @@ impl Drop for LogFile {
 }
 
 /// The file to append to, with the room that a former log left, or the first of a new one where it is mapped.
-fn open_with_room(
-    disk: &dyn Disk,
-    path: &Path,
-    cached: &dyn DiskFile,
-) -> Result<(Arc<dyn DiskFile>, State), DiskError> {
+fn open_with_room(disk: &dyn Disk, path: &Path) -> Result<(Arc<dyn DiskFile>, State), DiskError> {
+    let cached = disk.open(path, Caching::Cached)?;
     let former_bytes = cached.len()?;
     // Only a file with a page shows whether it can be mapped.
     if former_bytes == 0 {
         cached.preallocate(PAGE_BYTES)?;
-        write_all_at(cached, 0, &[0; PAGE_BYTES as usize])?;
+        write_all_at(&*cached, 0, &[0; PAGE_BYTES as usize])?;
     }
     let file = disk.open(path, Caching::Mapped)?;
     let room_bytes = match (former_bytes, file.is_mapped()) {
@@ -249,20 +256,33 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
     Ok(end)
 }
 
-/// Stores bytes so that a process that is killed meanwhile leaves no record half made: the head of the first one comes
-/// last, and until then a reader finds zeros there, the end of the log. The same for each block that begins in the
-/// midst, the last one first.
+/// Whether RocksDB's reader may find a batch behind lost ones, if only some pages of `bytes` come to the disk. The
+/// reader goes on with the next block where it finds zeros. It stops there unless a batch begins the block.
+fn may_leave_hole(at: u64, bytes: &[u8]) -> bool {
+    let mut blocks = (block_left(at)..bytes.len()).step_by(BLOCK_BYTES);
+    blocks.any(|start| !continues_batch(&bytes[start..]) && bytes[..start].iter().any(|byte| *byte != 0))
+}
+
+/// Bytes from an offset of the file to the end of its block.
+fn block_left(at: u64) -> usize {
+    BLOCK_BYTES - at as usize % BLOCK_BYTES
+}
+
+/// Stores bytes so that a kill or a power cut meanwhile leaves a prefix of their records. A reader that finds zeros in
+/// place of the head of a block goes on with the next block.
+///
+/// 1. All bytes but the heads of the blocks are stored.
+/// 2. The heads are stored, the first one first. The blocks whose heads are not there yet are zeros to a reader.
 fn store_heads_last(file: &dyn DiskFile, at: u64, bytes: &[u8]) -> Result<(), DiskError> {
-    let block_left = |start: usize| BLOCK_BYTES - (at as usize + start) % BLOCK_BYTES;
-    let starts = iter::once(0).chain((block_left(0)..bytes.len()).step_by(BLOCK_BYTES));
+    let starts = iter::once(0).chain((block_left(at)..bytes.len()).step_by(BLOCK_BYTES));
     let parts = starts.map(|start| {
-        let end = bytes.len().min(start + block_left(start));
+        let end = bytes.len().min(start + block_left(at + start as u64));
         (start, end.min(start + HEAD_BYTES), end)
     });
     for (_, body, end) in parts.clone() {
         write_all_at(file, at + body as u64, &bytes[body..end])?;
     }
-    for (start, body, _) in parts.rev() {
+    for (start, body, _) in parts {
         write_all_at(file, at + start as u64, &bytes[start..body])?;
     }
     Ok(())

@@ -155,7 +155,10 @@ impl Follower {
         match self.writer(file) {
             Writer::OfALaterOne => Some(T::default()),
             Writer::OfThis if self.walk.is_none() => {
-                FOLLOWED.lock().get_or_insert_default().insert(self.folder, self.folder_path.clone());
+                // This process may have begun the log since.
+                if live::is_claimed_elsewhere(file, self.number) {
+                    FOLLOWED.lock().get_or_insert_default().insert(self.folder, self.folder_path.clone());
+                }
                 self.walk = Some(Walk::new(self.number));
                 None
             }

@@ -19,6 +19,7 @@ mod kind {
     pub(super) const ZERO: u8 = 0;
     pub(super) const FIRST: u8 = 2;
     pub(super) const MIDDLE: u8 = 3;
+    pub(super) const LAST: u8 = 4;
     pub(super) const NUMBERED_FULL: u8 = 5;
     pub(super) const NUMBERED_FIRST: u8 = 6;
     pub(super) const NUMBERED_MIDDLE: u8 = 7;
@@ -160,6 +161,14 @@ impl Record {
         let is_of_batch = self.kind <= kind::NUMBERED_LAST;
         gap >= if is_of_batch { head_bytes(self.kind) } else { self.bytes }
     }
+}
+
+/// Whether a record that is not the first of its batch begins here. False if its head is not whole.
+pub(super) fn continues_batch(bytes: &[u8]) -> bool {
+    let kind = bytes.get(HEAD_BYTES - 1);
+    kind.is_some_and(|kind| {
+        matches!(*kind, kind::MIDDLE | kind::LAST | kind::NUMBERED_MIDDLE | kind::NUMBERED_LAST)
+    })
 }
 
 fn head_bytes(kind: u8) -> usize {

@@ -1,6 +1,8 @@
 use super::super::LogFile;
 use super::*;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 /// A record of a batch, as RocksDB writes it.
 fn record(number: u32, content: &[u8]) -> Vec<u8> {
@@ -98,6 +100,44 @@ fn a_folder_of_logs_alone_is_followed_while_somebody_writes_there() {
     drop(claim);
     stop_following(database.path());
     assert_eq!(of_another_process(&path).bytes().unwrap(), torn.len() as u64);
+}
+
+fn is_followed(folder: &Path) -> bool {
+    let id = id_of(&fs::metadata(folder).unwrap());
+    FOLLOWED.lock().as_ref().is_some_and(|folders| folders.contains_key(&id))
+}
+
+/// A process that reads its own logs would otherwise hide a torn record from a later recovery.
+#[test]
+fn a_process_does_not_follow_its_own_logs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (former, path) = (folder.path().join("000007.log"), folder.path().join("000009.log"));
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for path in [&former, &path] {
+            scope.spawn(|| {
+                while !is_done.load(Relaxed) {
+                    let Some(reader) = LogReader::open(path) else { continue };
+                    reader.bytes().unwrap();
+                    read(&reader, 0);
+                }
+            });
+        }
+        for _ in 0..250 {
+            fs::write(&former, []).unwrap();
+            let early = of_another_process(&former);
+            let log = LogFile::begin(&former).unwrap();
+            log.append(&record(7, b"bytes")).unwrap();
+            assert_eq!(read(&early, 0), record(7, b"bytes"));
+            log.close().unwrap();
+            LogFile::reuse(&former, &path).unwrap().close().unwrap();
+            if is_followed(folder.path()) {
+                break;
+            }
+        }
+        is_done.store(true, Relaxed);
+    });
+    assert!(!is_followed(folder.path()));
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! The allocator refuses the memory for a block. RocksDB's process goes on: the read of a block is an error that does
+//! not condemn the block, a new block is stored raw, and the block cache misses. Rust would end the process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
+use ziptier_rocksdb::codec::{BlockType, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD};
+use ziptier_rocksdb::generation::Generation;
+use ziptier_rocksdb::settings::Settings;
+
+/// The system's allocator, which refuses what is longer than [`LONGEST`].
+struct Refusing;
+
+static LONGEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+// SAFETY: every call goes on to the system's allocator as it came, or is refused, as any may be.
+unsafe impl GlobalAlloc for Refusing {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LONGEST.load(Relaxed) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.dealloc(address, layout) }
+    }
+
+    unsafe fn realloc(&self, address: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        if bytes > LONGEST.load(Relaxed) {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: the caller's contract is the same.
+        unsafe { System.realloc(address, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Refusing = Refusing;
+
+/// Runs `work` in a new thread, which has no scratch yet, while the allocator refuses a MiB.
+fn refused<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        LONGEST.store(1 << 20, Relaxed);
+        let result = scope.spawn(work).join();
+        LONGEST.store(usize::MAX, Relaxed);
+        result.unwrap()
+    })
+}
+
+/// Rows of words, of which no two blocks are equal.
+fn text(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut text = Vec::new();
+    while text.len() < bytes {
+        let words = ["alpha", "bravo", "charlie", "delta", "echo"];
+        text.extend(format!("{} {};", words[random.usize(..words.len())], random.u16(..1000)).bytes());
+    }
+    text
+}
+
+fn unpack_refused(codec: &Codec, packed_as: BlockType, generation: Option<&Generation>) {
+    let raw = text(8 << 20, 1);
+    let mut packed = Vec::new();
+    let mut pack = || codec.pack(packed_as, generation, &raw, raw.len(), |bytes| packed = bytes.to_vec());
+    // The encoder of tokens has memory of its own, which it must get.
+    if generation.is_none() {
+        assert_eq!(refused(&mut pack), Packed::Declined);
+    }
+    let made = pack();
+    let Packed::Into(made, _) = made else { panic!("{packed_as:#x} declined") };
+    assert_eq!(made, if generation.is_none() && packed_as == TOKENS { ZSTD } else { packed_as });
+    // A length comes first.
+    let start = packed.iter().position(|byte| *byte < 0x80).unwrap() + 1;
+    let unpack =
+        || codec.unpack(made, generation, &packed[start..], raw.len(), |block| assert!(block == raw));
+    let error = refused(unpack).unwrap_err();
+    assert!(matches!(error, UnpackError::Engine(_)), "{error}");
+    assert!(error.to_string().contains("bytes of memory for a block were refused"), "{error}");
+    unpack().unwrap();
+}
+
+fn codec(format: &str, huffman: &str) -> Codec {
+    Codec::open(Settings::parse(format, "auto", huffman, 0, "").unwrap()).unwrap()
+}
+
+#[test]
+fn a_block_is_declined_or_an_error_and_comes_later() {
+    unpack_refused(&codec("deflate", "dynamic"), ZLIB, None);
+    unpack_refused(&codec("lz4", "dynamic"), LZ4, None);
+    let tokens = codec("token", "dynamic");
+    unpack_refused(&tokens, TOKENS, None);
+    let Guidance::Sample(bytes) = tokens.guidance(true) else { panic!("the first file is sampled") };
+    let blocks: Vec<Vec<u8>> = (0..bytes as u64 / 5000).map(|seed| text(5000, seed)).collect();
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation: Arc<Generation> = tokens.train(&samples).unwrap();
+    unpack_refused(&tokens, TOKENS, Some(&generation));
+}
+
+#[test]
+fn the_cache_misses_and_the_block_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        cache::Settings { admission: Admission::All, ..cache::Settings::new(folder.path(), 256 << 20) };
+    let cache = Cache::open(&settings).unwrap();
+    let put_small = || cache.put(b"small", Kind::default(), b"block");
+    assert!(!refused(put_small), "in a buffer of a MiB");
+    assert!(put_small());
+    let packs = text(3 << 19, 1);
+    let mut random = fastrand::Rng::with_seed(2);
+    let is_raw: Vec<u8> = (0..3 << 19).map(|_| random.u8(..)).collect();
+    for (key, block) in [(b"0123456789abcdef", &packs), (b"fedcba9876543210", &is_raw)] {
+        let put = || cache.put(key, Kind::default(), block);
+        let get = || cache.get(key, |_, found| assert!(found == block)).is_some();
+        assert!(!refused(put) && !get() && put());
+        assert!(!refused(get), "from memory");
+        cache.flush();
+        assert!(!refused(get), "from a file");
+        assert!(get());
+    }
+    assert_eq!(cache.counters().damaged.get(), 0);
+}

@@ -202,7 +202,7 @@ impl Core {
                 let returns = ghosts.take(key_hash(record.key));
                 record.mark = Mark::new(returns, if returns { main } else { probation });
                 came_to_main += u64::from(returns);
-                came_bytes += if returns { 0 } else { record.logical_bytes() };
+                came_bytes += if returns { 0 } else { record.entry().logical_bytes(None) };
             }
         }
 

@@ -1,6 +1,9 @@
 //! Building a body from sorted entries.
 
+use ziptier_codec::token::Dictionary;
+
 use super::{Blocks, Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
+use crate::large::LargeHandle;
 use crate::record::{Fields, Kind, Tag, write_varint};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
@@ -55,6 +58,39 @@ pub(crate) struct Entry<'a> {
     pub(crate) kind: Kind,
     pub(crate) fields: Fields,
     pub(crate) payload: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// A record that says that the key does not exist.
+    pub(crate) fn tombstone(self) -> Self {
+        Self { kind: Kind::Tombstone, fields: Fields::default(), payload: &[], ..self }
+    }
+
+    /// Bytes of key and value as the user sees them; of a packed value, whose bytes lie in a block, those of the key.
+    /// `tokens` is the dictionary of a coded value.
+    pub(crate) fn logical_bytes(&self, tokens: Option<&Dictionary>) -> u64 {
+        let value_bytes = match (self.kind, tokens) {
+            (Kind::Coded, Some(tokens)) => tokens.raw_len(self.payload).map_or(0, |len| len as u64),
+            // SAFETY: the record of a readable state owns its reference, and is released after that.
+            (Kind::Large, _) => unsafe { LargeHandle::borrow(self.payload) }.len(),
+            _ => self.payload.len() as u64,
+        };
+        self.key.len() as u64 + value_bytes
+    }
+}
+
+impl Body {
+    /// Record `index` as it lies here, on its way into another body.
+    pub(crate) fn entry(&self, index: usize) -> Entry<'_> {
+        let record = self.record(index);
+        Entry {
+            key: EntryKey { head: self.prefix(), tail: record.suffix },
+            fingerprint: self.fingerprint(index),
+            kind: record.tag.kind(),
+            fields: record.fields,
+            payload: record.payload,
+        }
+    }
 }
 
 /// Writes bodies; keeps its scratch from one to the next.

@@ -21,7 +21,7 @@ use super::Cold;
 use super::below::{Below, Part};
 use super::image::encode;
 use super::tier::Tier;
-use crate::body::{Body, Builder, Entry, EntryKey};
+use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
@@ -308,7 +308,7 @@ impl Core {
         let body = &state.body;
         let large: Vec<Entry<'_>> = (0..body.len())
             .filter(|index| body.record(*index).tag.kind() == Kind::Large)
-            .map(|index| entry(body, index))
+            .map(|index| body.entry(index))
             .collect();
         let low = leaf.low().to_vec();
         if large.is_empty() {
@@ -378,18 +378,6 @@ pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
     let mut state = LeafState::new(body.clone(), None, RightSibling::none());
     state.coding = coding.cloned();
     state
-}
-
-/// Record `index` of `body` as it lies there.
-pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
-    let record = body.record(index);
-    Entry {
-        key: EntryKey { head: body.prefix(), tail: record.suffix },
-        fingerprint: body.fingerprint(index),
-        kind: record.tag.kind(),
-        fields: record.fields,
-        payload: record.payload,
-    }
 }
 
 /// How an image is merged: with its own coding, unless another one is in use by now.

@@ -3,8 +3,8 @@
 use ziptier_codec::token::Effort;
 
 use super::revise_blocks::revise_blocks;
-use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
-use crate::body::{Edit, Entry, EntryKey};
+use super::{Goal, Pieces, Scratch, has_dictionary};
+use crate::body::Edit;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -70,14 +70,8 @@ impl Core {
                 }
             }
             if replaces {
-                let old = body.record(place);
                 // A value in a block is counted when its block is unpacked.
-                let old_bytes = raw_len(old.tag.kind(), old.payload, dictionary.map(|own| &**own));
-                pieces.records -= 1;
-                pieces.logical_bytes -= (record.key.len() as u64 + old_bytes) as i64;
-                if old.tag.kind() == Kind::Large {
-                    pieces.released.push(array(old.payload));
-                }
+                pieces.count_removed(&body.entry(place), dictionary.map(|own| &**own), 0);
             }
             if record.kind == Kind::Tombstone {
                 if replaces {
@@ -85,16 +79,8 @@ impl Core {
                 }
                 continue;
             }
-            let mut entry = Entry {
-                key: EntryKey::whole(record.key),
-                fingerprint: record.fingerprint,
-                kind: record.kind,
-                fields: record.fields,
-                payload: record.value,
-            };
-            pieces.records += 1;
-            pieces.logical_bytes +=
-                (record.key.len() as u64 + raw_len(record.kind, record.value, None)) as i64;
+            let mut entry = record.entry();
+            pieces.count_added(&entry);
             if record.kind == Kind::Raw
                 && let Some(coded) = coded.as_mut().and_then(Iterator::next)
             {

@@ -223,9 +223,9 @@ fn take_decoded<'a>(
         let spans = &decoded[origin.leaf];
         if let Some((start, end)) = origin.place.and_then(|place| *spans.get(place)?) {
             (entry.kind, entry.payload) = (Kind::Raw, &raw[start..end]);
-        } else if entry.kind == Kind::Packed {
-            // A value that could not be unpacked has no place in a body without blocks.
-            entry.kind = Kind::Lost;
+        } else if entry.kind == Kind::Packed || entry.kind == Kind::Coded && !spans.is_empty() {
+            // A value that could not be decoded has no place in a body of another coding.
+            (entry.kind, entry.payload) = (Kind::Lost, &[]);
         }
         if entry.kind == Kind::Raw && (origin.place.is_none() || !spans.is_empty()) {
             uncoded.push(index);
@@ -300,4 +300,48 @@ pub(super) fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
     let mut separator = first.to_vec();
     separator.truncate(below.shared(&first) + 1);
     separator
+}
+
+// A dictionary is trained, which takes Miri long.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::body::{Body, Builder, EntryKey, fingerprint};
+    use crate::leaf::RightSibling;
+    use crate::merge::Newest;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::{Fields, key_hash};
+
+    fn state(key: &[u8], kind: Kind, payload: &[u8], coding: Option<Coding>) -> LeafState {
+        let fingerprint = fingerprint(key_hash(key));
+        let entry =
+            Entry { key: EntryKey::whole(key), fingerprint, kind, fields: Fields::default(), payload };
+        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        LeafState { coding, ..state }
+    }
+
+    /// Its bytes say nothing to another dictionary, and a body without one cannot have them at all.
+    #[test]
+    fn a_damaged_value_is_lost_when_its_leaf_is_joined_with_one_of_another_coding() {
+        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let coding = |generation| {
+            let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, generation).expect("the sample is sound");
+            Some(Coding::Tokens(Arc::new(tokens)))
+        };
+        for left_coding in [None, coding(1)] {
+            let left =
+                LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
+            let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
+            let leaves = [(&left, Newest::default()), (&right, Newest::default())];
+            let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
+            let found = |key: &[u8]| {
+                let mut bodies = pieces.bodies.iter().map(|(_, body)| body);
+                let place = |body: &Body| Some((body.find(key, key_hash(key))?, body.clone()));
+                let (place, body) = bodies.find_map(place).expect("both keys are there");
+                matches!(body.found(place, pieces.coding.as_ref()).payload, Payload::Lost)
+            };
+            assert_eq!((found(b"a"), found(b"b")), (false, true));
+        }
+    }
 }

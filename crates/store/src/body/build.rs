@@ -192,6 +192,11 @@ impl Builder {
 
     /// Writes a body of `entries`, which are in key order without duplicates.
     pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
+        if entries.is_empty() { Body::empty() } else { self.build_anew(entries) }
+    }
+
+    /// As [`Builder::build`], also if there are no entries.
+    pub(super) fn build_anew(&mut self, entries: &[Entry<'_>]) -> Body {
         self.write(entries, false);
         Body(BodyBytes::from(self.bytes.as_slice()))
     }
@@ -270,20 +275,5 @@ impl Builder {
         }
         write_offset(out, count);
         assert_eq!(out.len(), shape.bytes, "a body is as long as its shape says");
-    }
-
-    /// The most leading entries whose body has at most `bytes`, at least one.
-    pub(crate) fn fitting(entries: &[Entry<'_>], bytes: usize) -> usize {
-        let mut low = 1;
-        let mut high = entries.len().max(1);
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if Self::size(&entries[..middle]) <= bytes {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low
     }
 }

@@ -129,7 +129,7 @@ impl Core {
         let cut = closed.body.seek_from(0, &low).0;
         let half = |parts: &[Part], logical_bytes, from, to| {
             let entries: Vec<_> = (from..to).map(|index| closed.body.entry(index)).collect();
-            let body = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+            let body = Builder::default().build(&entries);
             let coding = closed.coding.clone().filter(|_| !body.is_empty());
             let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
             LeafState { below: Some(below), coding, ..image_state(&body, None) }

@@ -11,7 +11,7 @@ use super::Below;
 use super::below::Part;
 use super::demote::{Written, image_state, merge_goal};
 use super::image::Image;
-use crate::body::{Body, Builder, Entry};
+use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::leaf::{Leaf, LeafState};
@@ -191,7 +191,7 @@ impl Core {
             Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
         });
         let entries: Vec<_> = sunk.staying.iter().map(|index| state.body.entry(*index)).collect();
-        let upper = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+        let upper = Builder::default().build(&entries);
         let (before, before_bytes) = upper_records(state);
         let coding = state.coding.clone().filter(|_| !upper.is_empty());
         let staying = LeafState { coding, ..image_state(&upper, None) };

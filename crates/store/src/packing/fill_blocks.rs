@@ -3,7 +3,7 @@
 //! A body is cut between blocks, and a block of 4 KiB is a quarter of a body. Bodies that end with a whole block are
 //! spread over many of the allocator's classes. Each class has rounding of its own, and gaps once bodies were moved.
 
-use super::plan_blocks::fitting;
+use super::cut::Uncut;
 use super::revise_blocks::{finish_blocks, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
 use crate::blocks::{ReadAhead, spans};
@@ -22,11 +22,13 @@ pub(super) fn fill_first_body(
     if entries.is_empty() {
         return;
     }
-    let (count, to) = fitting(entries, blocks, 0, limits);
+    let uncut = Uncut { entries, blocks: Some(blocks), limits };
+    let first = uncut.fitting(0, 0);
+    let used = uncut.size(&first);
+    let (count, to) = (first.records.end, first.units.end);
     if to == blocks.len() {
         return;
     }
-    let used = Builder::size_packed(&entries[..count], blocks, 0, to);
     let room = limits.bytes_full.saturating_sub(used);
     let each = used / count + 1;
     let records = limits.records_full.saturating_sub(count).min(blocks.count(to) - 1);

@@ -15,10 +15,12 @@
 //! | `gather` | the records of leaves, merged with their landings and counted |
 //! | `plan` | the general case: gather, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
+//! | `cut` | cutting records into bodies |
 //! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
 
 mod amend;
+mod cut;
 mod fill_blocks;
 mod gather;
 mod plan;

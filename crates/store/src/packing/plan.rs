@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
+use super::cut::Uncut;
 use super::gather::{Gathered, Leaves, Origin, Spans};
 use super::{
     CodedValues, Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens,
 };
 use crate::blocks::Unpacked;
-use crate::body::{Body, BodyLimits, Builder, Entry, EntryKey};
+use crate::body::Entry;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
@@ -70,7 +71,7 @@ impl Core {
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(&mut entries, &uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
         }
-        let body = if entries.is_empty() { Body::empty() } else { scratch.builder.build(&entries) };
+        let body = scratch.builder.build(&entries);
         pieces.coding = coding.filter(|_| !body.is_empty());
         pieces.bodies = vec![(Vec::new(), body)];
         pieces
@@ -109,7 +110,8 @@ impl Core {
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(&mut entries, &uncoded, dictionary, effort, encoder, coded, &mut pieces);
         }
-        pieces.bodies = cut(&entries, fill, self.limits, &mut scratch.builder);
+        let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
+        pieces.bodies = uncut.cut(fill, &mut scratch.builder);
         (pieces.coding, pieces.heated) = (target, heated);
         pieces
     }
@@ -269,37 +271,6 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     // One that was coded before must change, so that its dictionary can go.
     let changes = old.generation().is_some() || new.stored_bytes() < old.stored_bytes();
     old.note_recoded(generation, changes.then(|| Arc::new(new)))
-}
-
-/// Cuts sorted entries into bodies, at least one, each with the lowest key that its leaf is to own. With `fill` the
-/// bodies are full ones and a rest. Otherwise they are of like size, if one body is not enough.
-fn cut(entries: &[Entry<'_>], fill: bool, limits: BodyLimits, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
-    if entries.is_empty() {
-        return vec![(Vec::new(), Body::empty())];
-    }
-    if !fill && entries.len() <= limits.records_max && Builder::size(entries) <= limits.bytes_max {
-        return vec![(Vec::new(), builder.build(entries))];
-    }
-    let mut bodies = Vec::new();
-    let mut start = 0;
-    while start < entries.len() {
-        let rest = &entries[start..];
-        let mut count = Builder::fitting(&rest[..rest.len().min(limits.records_full)], limits.bytes_full);
-        if !fill {
-            count = count.min(rest.len().div_ceil(rest.len().div_ceil(count)));
-        }
-        let low = if start == 0 { Vec::new() } else { separator(entries[start - 1].key, rest[0].key) };
-        bodies.push((low, builder.build(&rest[..count])));
-        start += count;
-    }
-    bodies
-}
-
-/// The shortest key that is above `below` and not above `first`.
-pub(super) fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
-    let mut separator = first.to_vec();
-    separator.truncate(below.shared(&first) + 1);
-    separator
 }
 
 // A dictionary is trained, which takes Miri long.

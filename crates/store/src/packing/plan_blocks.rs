@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use super::cut::Uncut;
 use super::fill_blocks::fill_first_body;
 use super::gather::{Gathered, Origin, Spans};
-use super::plan::separator;
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, ReadAhead, spans};
-use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry};
+use crate::body::{Blocks, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -75,7 +75,8 @@ impl Core {
             let packer = Packer { coding, effort: Effort::Dense };
             fill_first_body(&entries, packer, self.limits, &mut pieces, packed_scratch);
         }
-        pieces.bodies = cut(&entries, &packed_scratch.blocks, fill, self.limits, builder);
+        let uncut = Uncut { entries: &entries, blocks: Some(&packed_scratch.blocks), limits: self.limits };
+        pieces.bodies = uncut.cut(fill, builder);
         pieces.coding = Some(target);
         pieces
     }
@@ -187,70 +188,6 @@ fn pack_run(
         rest = behind;
     }
     run.clear();
-}
-
-/// Cuts sorted entries between their blocks into bodies, at least one, each with the lowest key that its leaf is to
-/// own. With `fill` the bodies are full ones and a rest. Otherwise they are of like size, if one body is not enough.
-fn cut(
-    entries: &[Entry<'_>],
-    blocks: &Blocks,
-    fill: bool,
-    limits: BodyLimits,
-    builder: &mut Builder,
-) -> Vec<(Vec<u8>, Body)> {
-    if entries.is_empty() {
-        return vec![(Vec::new(), Body::empty())];
-    }
-    let all = blocks.len();
-    if !fill
-        && entries.len() <= limits.records_max
-        && all <= BLOCKS_MAX
-        && Builder::size_packed(entries, blocks, 0, all) <= limits.bytes_max
-    {
-        return vec![(Vec::new(), builder.build_packed(entries, blocks, 0, all))];
-    }
-    let mut bodies = Vec::new();
-    let (mut start, mut from) = (0, 0);
-    while from < all {
-        let rest = &entries[start..];
-        let (mut count, mut to) = fitting(rest, blocks, from, limits);
-        if !fill {
-            let alike = rest.len().div_ceil(rest.len().div_ceil(count));
-            while to > from + 1 && count - blocks.count(to - 1) >= alike {
-                to -= 1;
-                count -= blocks.count(to);
-            }
-        }
-        let low = if start == 0 { Vec::new() } else { separator(entries[start - 1].key, rest[0].key) };
-        bodies.push((low, builder.build_packed(&rest[..count], blocks, from, to)));
-        start += count;
-        from = to;
-    }
-    bodies
-}
-
-/// The most leading blocks from `from` on, at least one, that fit a full body: their entries, and where they end.
-pub(super) fn fitting(
-    entries: &[Entry<'_>],
-    blocks: &Blocks,
-    from: usize,
-    limits: BodyLimits,
-) -> (usize, usize) {
-    let mut best = (blocks.count(from), from + 1);
-    let (mut low, mut high) = (from + 1, blocks.len().min(from + BLOCKS_MAX));
-    while low <= high {
-        let middle = (low + high) / 2;
-        let count = (from..middle).map(|index| blocks.count(index)).sum::<usize>();
-        let fits = count <= limits.records_full
-            && Builder::size_packed(&entries[..count], blocks, from, middle) <= limits.bytes_full;
-        if fits {
-            best = (count, middle);
-            low = middle + 1;
-        } else {
-            high = middle - 1;
-        }
-    }
-    best
 }
 
 // The C libraries do not run under Miri.

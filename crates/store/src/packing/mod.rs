@@ -412,17 +412,6 @@ impl Core {
         }
     }
 
-    /// Takes the coded form of a raw entry, if that pays.
-    pub(crate) fn code_entry<'a>(&self, entry: &mut Entry<'a>, coded: &'a [u8], pieces: &mut Pieces) {
-        let raw_bytes = entry.payload.len();
-        pieces.coded_raw_bytes += raw_bytes as u64;
-        pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
-        if self.pays(raw_bytes, coded.len()) {
-            entry.kind = Kind::Coded;
-            entry.payload = coded;
-        }
-    }
-
     /// Counts the changes of a pack, before the pack is published. A thread that then sees no landing left also sees
     /// its records counted.
     pub(crate) fn account(&self, pieces: &Pieces) {

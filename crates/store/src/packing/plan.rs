@@ -69,7 +69,7 @@ impl Core {
         if let Some(Coding::Tokens(dictionary)) = &coding {
             let uncoded = take_decoded(&mut entries, &origins, &decoded, &[]);
             let Scratch { encoder, coded, .. } = scratch;
-            self.code_values(&mut entries, &uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
+            self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
         }
         let body = scratch.builder.build(&entries);
         pieces.coding = coding.filter(|_| !body.is_empty());
@@ -108,7 +108,7 @@ impl Core {
                 pieces.loose = loose + uncoded.len();
             }
             let Scratch { encoder, coded, .. } = scratch;
-            self.code_values(&mut entries, &uncoded, dictionary, effort, encoder, coded, &mut pieces);
+            self.code_values(uncoded, dictionary, effort, encoder, coded, &mut pieces);
         }
         let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
         pieces.bodies = uncut.cut(fill, &mut scratch.builder);
@@ -162,22 +162,25 @@ impl Core {
             .collect()
     }
 
-    /// Codes the raw values of the entries at `uncoded` in one group, those for which that pays.
-    #[expect(clippy::too_many_arguments, reason = "the scratch is taken apart, as other parts are borrowed")]
-    pub(crate) fn code_values<'a>(
+    /// Codes the raw values of these entries in one group, those for which that pays.
+    pub(super) fn code_values<'a>(
         &self,
-        entries: &mut [Entry<'a>],
-        uncoded: &[usize],
+        uncoded: Vec<&mut Entry<'a>>,
         dictionary: &Dictionary,
         effort: Effort,
         encoder: &mut Encoder,
         coded: &'a mut CodedValues,
         pieces: &mut Pieces,
     ) {
-        let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
+        let values: Vec<&[u8]> = uncoded.iter().map(|entry| entry.payload).collect();
         coded.encode(dictionary, encoder, effort, &values);
-        for (index, coded) in uncoded.iter().zip(coded.values()) {
-            self.code_entry(&mut entries[*index], coded, pieces);
+        for (entry, coded) in uncoded.into_iter().zip(coded.values()) {
+            let raw_bytes = entry.payload.len();
+            pieces.coded_raw_bytes += raw_bytes as u64;
+            pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
+            if self.pays(raw_bytes, coded.len()) {
+                (entry.kind, entry.payload) = (Kind::Coded, coded);
+            }
         }
     }
 }
@@ -214,14 +217,14 @@ fn decode_all(
 }
 
 /// Puts `decoded` values, which lie in `raw`, in place of coded ones. Returns the entries with raw values to be coded.
-fn take_decoded<'a>(
-    entries: &mut [Entry<'a>],
+fn take_decoded<'e, 'a>(
+    entries: &'e mut [Entry<'a>],
     origins: &[Origin],
     decoded: &[Spans],
     raw: &'a [u8],
-) -> Vec<usize> {
+) -> Vec<&'e mut Entry<'a>> {
     let mut uncoded = Vec::new();
-    for (index, (entry, origin)) in entries.iter_mut().zip(origins).enumerate() {
+    for (entry, origin) in entries.iter_mut().zip(origins) {
         let spans = &decoded[origin.leaf];
         if let Some((start, end)) = origin.place.and_then(|place| *spans.get(place)?) {
             (entry.kind, entry.payload) = (Kind::Raw, &raw[start..end]);
@@ -230,7 +233,7 @@ fn take_decoded<'a>(
             (entry.kind, entry.payload) = (Kind::Lost, &[]);
         }
         if entry.kind == Kind::Raw && (origin.place.is_none() || !spans.is_empty()) {
-            uncoded.push(index);
+            uncoded.push(entry);
         }
     }
     uncoded

@@ -61,6 +61,24 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Entry<'_> {
+    /// Appends the record in a body of this layout, whose keys share a prefix.
+    #[inline]
+    pub(super) fn write(&self, layout: u8, prefix_len: usize, out: &mut Vec<u8>) {
+        if layout & SAME_TAG == 0 {
+            out.push(self.tag().0);
+        }
+        if layout & SAME_SUFFIX == 0 {
+            write_varint((self.key.len() - prefix_len) as u32, out);
+        }
+        self.fields.write(out);
+        self.key.write_from(prefix_len, out);
+        out.extend_from_slice(self.payload);
+    }
+
+    pub(super) fn tag(&self) -> Tag {
+        Tag::new(self.kind, &self.fields)
+    }
+
     /// A record that says that the key does not exist.
     pub(crate) fn tombstone(self) -> Self {
         Self { kind: Kind::Tombstone, fields: Fields::default(), payload: &[], ..self }
@@ -110,20 +128,23 @@ struct Shape {
 }
 
 impl Shape {
+    /// Of a body without records.
+    const EMPTY: Self = Self {
+        layout: SAME_TAG | SAME_SUFFIX,
+        tag: 0,
+        prefix_len: 0,
+        suffix_len: 0,
+        earliest_expiry_ms: 0,
+        bytes: HEADER_BYTES + 2,
+    };
+
     fn of(entries: &[Entry<'_>]) -> Self {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-            return Self {
-                layout: SAME_TAG | SAME_SUFFIX,
-                tag: 0,
-                prefix_len: 0,
-                suffix_len: 0,
-                earliest_expiry_ms: 0,
-                bytes: HEADER_BYTES + 2,
-            };
+            return Self::EMPTY;
         };
         let prefix_len = first.key.shared(&last.key).min(usize::from(u16::MAX));
         let suffix_len = first.key.len() - prefix_len;
-        let tag = Tag::new(first.kind, &first.fields).0;
+        let tag = first.tag().0;
         let mut layout = SAME_TAG;
         if suffix_len <= usize::from(u16::MAX) {
             layout |= SAME_SUFFIX;
@@ -133,7 +154,7 @@ impl Shape {
         let mut suffix_lengths = 0;
         let mut lengths = [usize::MAX, 0];
         for entry in entries {
-            let entry_tag = Tag::new(entry.kind, &entry.fields);
+            let entry_tag = entry.tag();
             let entry_suffix_len = entry.key.len() - prefix_len;
             if entry_tag.0 != tag {
                 layout &= !SAME_TAG;
@@ -226,7 +247,6 @@ impl Builder {
         let count = entries.len();
         let wide = shape.layout & WIDE != 0;
         let even = shape.layout & EVEN != 0;
-        let same_tag = shape.layout & SAME_TAG != 0;
         let same_suffix = shape.layout & SAME_SUFFIX != 0;
         let out = &mut self.bytes;
         out.clear();
@@ -263,15 +283,7 @@ impl Builder {
         };
         for (index, entry) in entries.iter().enumerate() {
             write_offset(out, index);
-            if !same_tag {
-                out.push(Tag::new(entry.kind, &entry.fields).0);
-            }
-            if !same_suffix {
-                write_varint((entry.key.len() - shape.prefix_len) as u32, out);
-            }
-            entry.fields.write(out);
-            entry.key.write_from(shape.prefix_len, out);
-            out.extend_from_slice(entry.payload);
+            entry.write(shape.layout, shape.prefix_len, out);
         }
         write_offset(out, count);
         assert_eq!(out.len(), shape.bytes, "a body is as long as its shape says");

@@ -30,7 +30,7 @@ use std::sync::{Arc, LazyLock};
 pub(crate) use build::{Builder, Entry, EntryKey};
 use bytes::BodyBytes;
 pub(crate) use check::Referents;
-pub(crate) use packed::{BLOCKS_MAX, Blocks};
+pub(crate) use packed::{BLOCKS_MAX, Block, Blocks};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;

@@ -7,15 +7,37 @@ use std::sync::Arc;
 
 use super::cut::Uncut;
 use super::fill_blocks::fill_first_body;
-use super::gather::{Gathered, Origin, Spans};
+use super::gather::{Gathered, Leaves, Origin, Spans};
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, ReadAhead, spans};
-use crate::body::{Blocks, Entry};
+use crate::body::{Block, Blocks, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
 use crate::record::Kind;
+
+/// The blocks of leaves that are planned together, some of them unpacked.
+struct OldBlocks<'a> {
+    leaves: Leaves<'a>,
+    /// By leaf and block: whether it is unpacked.
+    opened: Vec<Vec<bool>>,
+    values: Vec<Spans>,
+}
+
+impl<'a> OldBlocks<'a> {
+    /// The block of a record, if it is copied as it lies.
+    fn copied(&self, origin: &Origin) -> Option<Block<'a>> {
+        let body = &self.leaves[origin.leaf].0.body;
+        let block = body.block_of(origin.place.filter(|_| body.is_packed())?);
+        (!self.opened[origin.leaf][block]).then(|| body.block(block))
+    }
+
+    /// Where the value of a record lies, if it was unpacked.
+    fn span(&self, origin: &Origin) -> Option<(usize, usize)> {
+        *self.values[origin.leaf].get(origin.place?)?
+    }
+}
 
 impl Core {
     /// As [`Core::plan_gathered`], for bodies whose values are packed with `coding`.
@@ -38,6 +60,7 @@ impl Core {
         };
         let values: Vec<Spans> = leaves.iter().zip(&opened).map(&mut unpack).collect();
         gathered.count_replaced(&values);
+        let old = OldBlocks { leaves, opened, values };
         let (fill, loose) = (gathered.fills(), gathered.loose());
         let Gathered { mut entries, origins, mut pieces, .. } = gathered;
         let target = Coding::Blocks(coding.clone());
@@ -49,22 +72,15 @@ impl Core {
         }
 
         blocks.clear();
-        // A block that is copied as it lies, if its first record is one of this origin.
-        let copied = |origin: &Origin| {
-            let body = &leaves[origin.leaf].0.body;
-            let block = body.block_of(origin.place.filter(|_| body.is_packed())?);
-            (!opened[origin.leaf][block]).then(|| body.block(block))
-        };
         let mut run: Vec<&[u8]> = Vec::with_capacity(self.limits.records_max);
         let mut index = 0;
         while let Some(origin) = origins.get(index) {
-            if let Some(block) = copied(origin) {
+            if let Some(block) = old.copied(origin) {
                 pack_run(&mut run, packer, blocks, contents, &mut pieces);
                 blocks.copy(block);
                 index += block.count;
             } else {
-                let span = origin.place.and_then(|place| *values[origin.leaf].get(place)?);
-                run.push(take_value(&mut entries[index], span, raw));
+                run.push(take_value(&mut entries[index], old.span(origin), raw));
                 index += 1;
             }
         }

@@ -23,6 +23,12 @@ pub(crate) struct Pending<'a> {
 }
 
 impl<'a> Pending<'a> {
+    /// A record that says that the key does not exist.
+    pub(crate) fn tombstone(key: &'a [u8], fingerprint: u8) -> Self {
+        let (kind, fields, mark) = (Kind::Tombstone, Fields::default(), Mark::default());
+        Self { key, fingerprint, kind, fields, value: &[], mark }
+    }
+
     /// The record on its way into a body.
     pub(crate) fn entry(&self) -> Entry<'a> {
         Entry {
@@ -68,9 +74,8 @@ pub(crate) struct Newest<'a> {
 impl Newest<'_> {
     /// Whether any of these, or a record of `body`, expires by `now_ms`.
     pub(crate) fn expires(&self, body: &Body, now_ms: u64) -> bool {
-        let mut expiries = self.pending.iter().map(|record| record.fields.expires_at_ms);
-        let is_over = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
-        is_over(body.earliest_expiry_ms()) || expiries.any(is_over)
+        body.earliest_expiry_ms().is_some_and(|at| at <= now_ms)
+            || self.pending.iter().any(|record| record.fields.has_expired(now_ms))
     }
 
     /// The mark of the body's record at `place`.

@@ -28,11 +28,10 @@ use crate::durable::Plain;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
-use crate::record::{Fields, Kind};
+use crate::record::Kind;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
 pub(super) struct Written<'t> {
@@ -319,14 +318,7 @@ impl Core {
         let upper = Builder::default().build(&large);
         let (above, above_bytes) = settled(&image_state(&upper, None));
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
-        let gone = keys.iter().zip(&large).map(|(key, entry)| Pending {
-            key,
-            fingerprint: entry.fingerprint,
-            kind: Kind::Tombstone,
-            fields: Fields::default(),
-            value: &[],
-            mark: Mark::default(),
-        });
+        let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces =
             Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));

@@ -77,9 +77,7 @@ impl Upper {
     fn pending_below(&self, index: usize) -> Pending<'_> {
         let pending = self.pending(index);
         match pending.kind {
-            Kind::Large => {
-                Pending { kind: Kind::Tombstone, fields: Fields::default(), value: &[], ..pending }
-            }
+            Kind::Large => Pending::tombstone(pending.key, pending.fingerprint),
             _ => pending,
         }
     }

@@ -33,7 +33,7 @@ use crate::leaf::{Leaf, LeafState};
 use crate::marks::{Mark, STAMPS};
 use crate::merge::{Newest, Pending};
 use crate::packing::Goal;
-use crate::record::{Fields, Kind, Payload, key_hash};
+use crate::record::{Kind, Payload, key_hash};
 use crate::sync::Mutex;
 
 /// Per cent of the limit above which probation ends.
@@ -202,7 +202,7 @@ impl Core {
                 let returns = ghosts.take(key_hash(record.key));
                 record.mark = Mark::new(returns, if returns { main } else { probation });
                 came_to_main += u64::from(returns);
-                came_bytes += if returns { 0 } else { record.logical_bytes() };
+                came_bytes += if returns { 0 } else { record.entry().logical_bytes(None) };
             }
         }
 
@@ -234,14 +234,7 @@ impl Core {
         for place in &going {
             let (key, behind) = rest.split_at(body.prefix().len() + body.record(*place).suffix.len());
             rest = behind;
-            newest.pending.push(Pending {
-                key,
-                fingerprint: fingerprint(key_hash(key)),
-                kind: Kind::Tombstone,
-                fields: Fields::default(),
-                value: &[],
-                mark: Mark::default(),
-            });
+            newest.pending.push(Pending::tombstone(key, fingerprint(key_hash(key))));
         }
         if !going.is_empty() {
             newest.pending.sort_unstable_by(|a, b| a.key.cmp(b.key));

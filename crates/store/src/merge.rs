@@ -22,19 +22,24 @@ pub(crate) struct Pending<'a> {
     pub(crate) mark: Mark,
 }
 
-impl Pending<'_> {
-    /// Bytes of key and value as the user sees them.
-    pub(crate) fn logical_bytes(&self) -> u64 {
-        let value_bytes = match self.kind {
-            // SAFETY: the record of a readable landing owns its reference.
-            Kind::Large => unsafe { LargeHandle::borrow(self.value) }.len(),
-            _ => self.value.len() as u64,
-        };
-        self.key.len() as u64 + value_bytes
-    }
-}
-
 impl<'a> Pending<'a> {
+    /// A record that says that the key does not exist.
+    pub(crate) fn tombstone(key: &'a [u8], fingerprint: u8) -> Self {
+        let (kind, fields, mark) = (Kind::Tombstone, Fields::default(), Mark::default());
+        Self { key, fingerprint, kind, fields, value: &[], mark }
+    }
+
+    /// The record on its way into a body.
+    pub(crate) fn entry(&self) -> Entry<'a> {
+        Entry {
+            key: EntryKey::whole(self.key),
+            fingerprint: self.fingerprint,
+            kind: self.kind,
+            fields: self.fields,
+            payload: self.value,
+        }
+    }
+
     /// The value, where it lies.
     pub(crate) fn payload(&self) -> Payload<'a> {
         match self.kind {
@@ -69,9 +74,8 @@ pub(crate) struct Newest<'a> {
 impl Newest<'_> {
     /// Whether any of these, or a record of `body`, expires by `now_ms`.
     pub(crate) fn expires(&self, body: &Body, now_ms: u64) -> bool {
-        let mut expiries = self.pending.iter().map(|record| record.fields.expires_at_ms);
-        let is_over = |at: Option<u64>| at.is_some_and(|at| at <= now_ms);
-        is_over(body.earliest_expiry_ms()) || expiries.any(is_over)
+        body.earliest_expiry_ms().is_some_and(|at| at <= now_ms)
+            || self.pending.iter().any(|record| record.fields.has_expired(now_ms))
     }
 
     /// The mark of the body's record at `place`.
@@ -131,79 +135,80 @@ pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &
     Newest { pending, shadowed, ..Newest::default() }
 }
 
-/// One record of the merged leaf, or one that the merge drops.
-pub(crate) enum Merged<'a> {
-    /// Taken from the body, its expiry perhaps changed.
-    Kept(usize, Entry<'a>),
-    /// Taken from a landing.
-    Fresh(Entry<'a>, Mark),
-    /// A record of the body that a landing replaces or deletes, or that has expired.
-    Dropped(usize),
-    /// A record of a landing that has expired.
-    Expired(&'a Pending<'a>),
+/// Where the record of a merged leaf comes from.
+#[derive(Clone, Copy)]
+pub(crate) enum Source {
+    /// The body has the record at this place. A landing may have changed its expiry.
+    Body(usize),
+    /// A landing has the record, which has this mark for eviction.
+    Landing(Mark),
 }
 
-/// Walks `body` and `pending` together in key order.
+/// What a merge makes of one key: the record that the key has from now on, and what goes for it.
+pub(crate) struct Merged<'a> {
+    /// The record; a tombstone if the key was deleted or has expired.
+    pub(crate) entry: Entry<'a>,
+    pub(crate) source: Source,
+    /// The place of the body's record that goes, because it is replaced, deleted or expired.
+    pub(crate) replaced: Option<usize>,
+    /// The reference of a large value in a landing whose record has expired.
+    pub(crate) released: Option<&'a [u8]>,
+}
+
+impl<'a> Merged<'a> {
+    /// The record of `body` at `place` stays, unless it has expired.
+    fn kept(body: &'a Body, place: usize, expiry: Option<&Pending<'_>>, now_ms: u64) -> Self {
+        let mut entry = body.entry(place);
+        if let Some(touch) = expiry.filter(|_| entry.kind != Kind::Tombstone) {
+            entry.fields.expires_at_ms = touch.fields.expires_at_ms;
+        }
+        let expires = entry.fields.has_expired(now_ms);
+        Self {
+            entry: if expires { entry.tombstone() } else { entry },
+            source: Source::Body(place),
+            replaced: expires.then_some(place),
+            released: None,
+        }
+    }
+
+    /// A record of a landing comes, unless it has expired.
+    fn fresh(pending: &Pending<'a>, replaced: Option<usize>, now_ms: u64) -> Self {
+        let entry = pending.entry();
+        let expires = entry.fields.has_expired(now_ms);
+        let ends = expires || entry.kind == Kind::Tombstone;
+        Self {
+            entry: if ends { entry.tombstone() } else { entry },
+            source: Source::Landing(pending.mark),
+            replaced,
+            released: (expires && entry.kind == Kind::Large).then_some(entry.payload),
+        }
+    }
+
+    /// Whether the key has a record.
+    pub(crate) fn exists(&self) -> bool {
+        self.entry.kind != Kind::Tombstone
+    }
+}
+
+/// Walks `body` and `pending` together in key order. A change of the expiry of a record that is not there is skipped.
 pub(crate) fn merge<'a>(
     body: &'a Body,
     pending: &'a [Pending<'a>],
     now_ms: u64,
     mut visit: impl FnMut(Merged<'a>),
 ) {
-    let expired = |fields: &Fields| fields.expires_at_ms.is_some_and(|at| at <= now_ms);
-    let prefix = body.prefix();
-    let keep = |index: usize, visit: &mut dyn FnMut(Merged<'a>), expires_at_ms: Option<Option<u64>>| {
-        let record = body.record(index);
-        let mut fields = record.fields;
-        if let Some(changed) = expires_at_ms {
-            fields.expires_at_ms = changed;
-        }
-        visit(if expired(&fields) {
-            Merged::Dropped(index)
-        } else {
-            Merged::Kept(
-                index,
-                Entry {
-                    key: EntryKey { head: prefix, tail: record.suffix },
-                    fingerprint: body.fingerprint(index),
-                    kind: record.tag.kind(),
-                    fields,
-                    payload: record.payload,
-                },
-            )
-        });
-    };
     let mut at = 0;
     for newest in pending {
-        let (place, present) = body.seek_from(at, newest.key);
-        (at..place).for_each(|index| keep(index, &mut visit, None));
-        at = place + usize::from(present);
-        match (newest.kind, present) {
-            (Kind::Touch, true) => keep(place, &mut visit, Some(newest.fields.expires_at_ms)),
-            (Kind::Touch, false) | (Kind::Tombstone, false) => {}
-            (Kind::Tombstone, true) => visit(Merged::Dropped(place)),
-            _ => {
-                if present {
-                    visit(Merged::Dropped(place));
-                }
-                if expired(&newest.fields) {
-                    visit(Merged::Expired(newest));
-                } else {
-                    visit(Merged::Fresh(
-                        Entry {
-                            key: EntryKey::whole(newest.key),
-                            fingerprint: newest.fingerprint,
-                            kind: newest.kind,
-                            fields: newest.fields,
-                            payload: newest.value,
-                        },
-                        newest.mark,
-                    ));
-                }
-            }
+        let (place, is_there) = body.seek_from(at, newest.key);
+        (at..place).for_each(|place| visit(Merged::kept(body, place, None, now_ms)));
+        at = place + usize::from(is_there);
+        match (newest.kind, is_there) {
+            (Kind::Touch, true) => visit(Merged::kept(body, place, Some(newest), now_ms)),
+            (Kind::Touch, false) => {}
+            _ => visit(Merged::fresh(newest, is_there.then_some(place), now_ms)),
         }
     }
-    (at..body.len()).for_each(|index| keep(index, &mut visit, None));
+    (at..body.len()).for_each(|place| visit(Merged::kept(body, place, None, now_ms)));
 }
 
 /// Order of a two-part key against a whole one.

@@ -20,7 +20,7 @@ use crate::cold::{ColdPart, known};
 use crate::core::{Copied, Core, copy_found};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
-use crate::merge::{Merged, compare, merge, newest};
+use crate::merge::{Source, compare, merge, newest};
 use crate::open_value::OpenValue;
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
@@ -202,14 +202,16 @@ impl Core {
             let newest = newest(state.landings(), &self.commits);
             let now = self.clock.now_ms();
             let mut keys = 0u64;
-            merge(&state.body, &newest.pending, now, |merged| keys += u64::from(key_of(&merged).is_some()));
+            merge(&state.body, &newest.pending, now, |merged| keys += u64::from(merged.exists()));
             if keys > 0 {
                 let mut left = random() % keys;
                 let mut chosen = None;
                 merge(&state.body, &newest.pending, now, |merged| {
-                    let Some(key) = key_of(&merged) else { return };
+                    if !merged.exists() {
+                        return;
+                    }
                     if left == 0 && chosen.is_none() {
-                        chosen = Some(key.to_vec());
+                        chosen = Some(merged.entry.key.to_vec());
                     }
                     left = left.saturating_sub(1);
                 });
@@ -271,7 +273,7 @@ impl Core {
             } else if state.is_unsettled() {
                 let newest = newest(state.landings(), &self.commits);
                 merge(&state.body, &newest.pending, self.clock.now_ms(), |merged| {
-                    count += u64::from(matches!(merged, Merged::Kept(..) | Merged::Fresh(..)));
+                    count += u64::from(merged.exists());
                 });
             } else {
                 count += state.body.len() as u64;
@@ -413,12 +415,12 @@ impl Core {
         let mut copies = Vec::new();
         let mut unpacked = Unpacked::with(read_ahead(state, from, to));
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
-            let (Merged::Kept(_, entry) | Merged::Fresh(entry, _)) = &merged else { return };
-            if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
+            let entry = &merged.entry;
+            if !merged.exists() || !within(entry.key, from, to) {
                 return;
             }
-            let payload = match &merged {
-                Merged::Kept(index, _) => state.body.found(*index, state.coding.as_ref()).payload,
+            let payload = match merged.source {
+                Source::Body(place) => state.body.found(place, state.coding.as_ref()).payload,
                 _ if entry.kind == Kind::Large => {
                     // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
                     Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
@@ -456,14 +458,6 @@ fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> 
         return ReadAhead::default();
     }
     ReadAhead::of(coding, body.frames_of(body.block_of(first)..body.block_of(end - 1) + 1))
-}
-
-/// The key of a record that exists.
-fn key_of<'a>(merged: &Merged<'a>) -> Option<EntryKey<'a>> {
-    match merged {
-        Merged::Kept(_, entry) | Merged::Fresh(entry, _) => Some(entry.key),
-        _ => None,
-    }
 }
 
 /// Copies a record; a block is unpacked once for all its values.

@@ -144,6 +144,12 @@ impl Fields {
         }
     }
 
+    /// Whether the record has ceased to exist by `now_ms`.
+    #[inline]
+    pub(crate) fn has_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms.is_some_and(|at| at <= now_ms)
+    }
+
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         if let Some(at) = self.expires_at_ms {
             out.extend_from_slice(&at.to_le_bytes()[..EXPIRY_BYTES]);

@@ -1,6 +1,9 @@
 //! Building a body from sorted entries.
 
+use ziptier_codec::token::Dictionary;
+
 use super::{Blocks, Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
+use crate::large::LargeHandle;
 use crate::record::{Fields, Kind, Tag, write_varint};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
@@ -57,6 +60,57 @@ pub(crate) struct Entry<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+impl Entry<'_> {
+    /// Appends the record in a body of this layout, whose keys share a prefix.
+    #[inline]
+    pub(super) fn write(&self, layout: u8, prefix_len: usize, out: &mut Vec<u8>) {
+        if layout & SAME_TAG == 0 {
+            out.push(self.tag().0);
+        }
+        if layout & SAME_SUFFIX == 0 {
+            write_varint((self.key.len() - prefix_len) as u32, out);
+        }
+        self.fields.write(out);
+        self.key.write_from(prefix_len, out);
+        out.extend_from_slice(self.payload);
+    }
+
+    pub(super) fn tag(&self) -> Tag {
+        Tag::new(self.kind, &self.fields)
+    }
+
+    /// A record that says that the key does not exist.
+    pub(crate) fn tombstone(self) -> Self {
+        Self { kind: Kind::Tombstone, fields: Fields::default(), payload: &[], ..self }
+    }
+
+    /// Bytes of key and value as the user sees them; of a packed value, whose bytes lie in a block, those of the key.
+    /// `tokens` is the dictionary of a coded value.
+    pub(crate) fn logical_bytes(&self, tokens: Option<&Dictionary>) -> u64 {
+        let value_bytes = match (self.kind, tokens) {
+            (Kind::Coded, Some(tokens)) => tokens.raw_len(self.payload).map_or(0, |len| len as u64),
+            // SAFETY: the record of a readable state owns its reference, and is released after that.
+            (Kind::Large, _) => unsafe { LargeHandle::borrow(self.payload) }.len(),
+            _ => self.payload.len() as u64,
+        };
+        self.key.len() as u64 + value_bytes
+    }
+}
+
+impl Body {
+    /// Record `index` as it lies here, on its way into another body.
+    pub(crate) fn entry(&self, index: usize) -> Entry<'_> {
+        let record = self.record(index);
+        Entry {
+            key: EntryKey { head: self.prefix(), tail: record.suffix },
+            fingerprint: self.fingerprint(index),
+            kind: record.tag.kind(),
+            fields: record.fields,
+            payload: record.payload,
+        }
+    }
+}
+
 /// Writes bodies; keeps its scratch from one to the next.
 #[derive(Default)]
 pub(crate) struct Builder {
@@ -74,20 +128,23 @@ struct Shape {
 }
 
 impl Shape {
+    /// Of a body without records.
+    const EMPTY: Self = Self {
+        layout: SAME_TAG | SAME_SUFFIX,
+        tag: 0,
+        prefix_len: 0,
+        suffix_len: 0,
+        earliest_expiry_ms: 0,
+        bytes: HEADER_BYTES + 2,
+    };
+
     fn of(entries: &[Entry<'_>]) -> Self {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
-            return Self {
-                layout: SAME_TAG | SAME_SUFFIX,
-                tag: 0,
-                prefix_len: 0,
-                suffix_len: 0,
-                earliest_expiry_ms: 0,
-                bytes: HEADER_BYTES + 2,
-            };
+            return Self::EMPTY;
         };
         let prefix_len = first.key.shared(&last.key).min(usize::from(u16::MAX));
         let suffix_len = first.key.len() - prefix_len;
-        let tag = Tag::new(first.kind, &first.fields).0;
+        let tag = first.tag().0;
         let mut layout = SAME_TAG;
         if suffix_len <= usize::from(u16::MAX) {
             layout |= SAME_SUFFIX;
@@ -97,7 +154,7 @@ impl Shape {
         let mut suffix_lengths = 0;
         let mut lengths = [usize::MAX, 0];
         for entry in entries {
-            let entry_tag = Tag::new(entry.kind, &entry.fields);
+            let entry_tag = entry.tag();
             let entry_suffix_len = entry.key.len() - prefix_len;
             if entry_tag.0 != tag {
                 layout &= !SAME_TAG;
@@ -156,6 +213,11 @@ impl Builder {
 
     /// Writes a body of `entries`, which are in key order without duplicates.
     pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
+        if entries.is_empty() { Body::empty() } else { self.build_anew(entries) }
+    }
+
+    /// As [`Builder::build`], also if there are no entries.
+    pub(super) fn build_anew(&mut self, entries: &[Entry<'_>]) -> Body {
         self.write(entries, false);
         Body(BodyBytes::from(self.bytes.as_slice()))
     }
@@ -185,7 +247,6 @@ impl Builder {
         let count = entries.len();
         let wide = shape.layout & WIDE != 0;
         let even = shape.layout & EVEN != 0;
-        let same_tag = shape.layout & SAME_TAG != 0;
         let same_suffix = shape.layout & SAME_SUFFIX != 0;
         let out = &mut self.bytes;
         out.clear();
@@ -222,32 +283,9 @@ impl Builder {
         };
         for (index, entry) in entries.iter().enumerate() {
             write_offset(out, index);
-            if !same_tag {
-                out.push(Tag::new(entry.kind, &entry.fields).0);
-            }
-            if !same_suffix {
-                write_varint((entry.key.len() - shape.prefix_len) as u32, out);
-            }
-            entry.fields.write(out);
-            entry.key.write_from(shape.prefix_len, out);
-            out.extend_from_slice(entry.payload);
+            entry.write(shape.layout, shape.prefix_len, out);
         }
         write_offset(out, count);
         assert_eq!(out.len(), shape.bytes, "a body is as long as its shape says");
-    }
-
-    /// The most leading entries whose body has at most `bytes`, at least one.
-    pub(crate) fn fitting(entries: &[Entry<'_>], bytes: usize) -> usize {
-        let mut low = 1;
-        let mut high = entries.len().max(1);
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            if Self::size(&entries[..middle]) <= bytes {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        low
     }
 }

@@ -30,7 +30,7 @@ use std::sync::{Arc, LazyLock};
 pub(crate) use build::{Builder, Entry, EntryKey};
 use bytes::BodyBytes;
 pub(crate) use check::Referents;
-pub(crate) use packed::{BLOCKS_MAX, Blocks};
+pub(crate) use packed::{BLOCKS_MAX, Block, Blocks};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
@@ -109,7 +109,7 @@ pub(crate) struct BodyRecord<'a> {
 impl Body {
     /// The body without records, shared by all leaves that have none.
     pub(crate) fn empty() -> Self {
-        static EMPTY: LazyLock<Body> = LazyLock::new(|| Builder::default().build(&[]));
+        static EMPTY: LazyLock<Body> = LazyLock::new(|| Builder::default().build_anew(&[]));
         EMPTY.clone()
     }
 
@@ -498,15 +498,5 @@ mod tests {
         }
         assert!(Body::empty().is_empty());
         assert_eq!(Body::empty().find(b"key", key_hash(b"key")), None);
-    }
-
-    #[test]
-    fn fitting_gives_the_most_entries_that_stay_within_the_bytes() {
-        let keys: Vec<_> = (0..100).map(|n| format!("key:{n:012}").into_bytes()).collect();
-        let entries: Vec<_> = keys.iter().map(|key| entry(key, &[0; 50], None)).collect();
-        let most = Builder::fitting(&entries, 2048);
-        assert!(Builder::size(&entries[..most]) <= 2048);
-        assert!(Builder::size(&entries[..=most]) > 2048);
-        assert_eq!(Builder::fitting(&entries, 10), 1);
     }
 }

@@ -4,7 +4,7 @@ use super::{
     BLOCKS_MAX, Blocks, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG,
     WIDE,
 };
-use crate::record::{Kind, Tag, write_varint};
+use crate::record::Kind;
 
 /// One change to a body.
 #[derive(Clone, Copy)]
@@ -28,90 +28,88 @@ impl Body {
         out: &mut Vec<u8>,
     ) -> Option<Self> {
         debug_assert_eq!(blocks.is_some(), self.is_packed());
-        let layout = self.layout();
-        if layout & WIDE != 0 || self.earliest_expiry_ms().is_some() {
+        if !self.keeps_layout(edits) {
             return None;
         }
-        let count = self.len();
-        let prefix = self.prefix();
-        let same_suffix = layout & SAME_SUFFIX != 0;
-        let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));
-        let even = layout & EVEN != 0;
-        // Only bodies with records are revised.
-        let record_len = self.record_start(1) - self.record_start(0);
-        let mut new_count = count;
-        let mut is_coded = false;
-        for edit in edits {
-            new_count = new_count + usize::from(edit.entry.is_some()) - usize::from(edit.replaces);
-            let Some(entry) = &edit.entry else { continue };
-            let own_suffix = entry.key.len().checked_sub(prefix.len())?;
-            let fits = entry.fields.expires_at_ms.is_none()
-                && (layout & SAME_TAG == 0 || Tag::new(entry.kind, &entry.fields).0 == self.0[3])
-                && (!same_suffix || own_suffix == suffix_len)
-                && (!even || record_bytes(entry, layout, own_suffix) == record_len)
-                && (edit.replaces || entry.key.begins_with(prefix));
-            if !fits {
-                return None;
-            }
-            is_coded |= entry.kind == Kind::Coded;
-        }
+        let came = edits.iter().filter(|edit| edit.entry.is_some()).count();
+        let count = self.len() + came - edits.iter().filter(|edit| edit.replaces).count();
         let too_many = blocks.is_some_and(|blocks| blocks.len() > BLOCKS_MAX);
-        if new_count == 0 || new_count > limits.records_max || too_many {
+        if count == 0 || count > limits.records_max || too_many {
             return None;
         }
+        self.write_revised(edits, count, out);
+        let section_bytes = blocks.map_or(0, |blocks| blocks.section_bytes(0, blocks.len()));
+        if out.len() + section_bytes > limits.bytes_max.min(usize::from(u16::MAX)) {
+            return None;
+        }
+        if let Some(blocks) = blocks {
+            blocks.write(0, blocks.len(), out);
+        }
+        Some(Self(BodyBytes::from(out.as_slice())))
+    }
 
+    /// Whether the entries of `edits` have what the records here share.
+    fn keeps_layout(&self, edits: &[Edit<'_>]) -> bool {
+        let layout = self.layout();
+        let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));
+        let fits = |edit: &Edit<'_>| {
+            let Some(entry) = &edit.entry else { return true };
+            let Some(own_suffix) = entry.key.len().checked_sub(self.prefix().len()) else { return false };
+            entry.fields.expires_at_ms.is_none()
+                && (layout & SAME_TAG == 0 || entry.tag().0 == self.0[3])
+                && (layout & SAME_SUFFIX == 0 || own_suffix == suffix_len)
+                && (layout & EVEN == 0 || record_bytes(entry, layout, own_suffix) == self.even_bytes())
+                && (edit.replaces || entry.key.begins_with(self.prefix()))
+        };
+        layout & WIDE == 0 && self.earliest_expiry_ms().is_none() && edits.iter().all(fits)
+    }
+
+    /// Writes this body with `edits`, without blocks; it has `count` records then. If it is above 64 KiB, its offsets
+    /// are wrong, and the caller drops it.
+    fn write_revised(&self, edits: &[Edit<'_>], count: usize, out: &mut Vec<u8>) {
+        let (layout, prefix) = (self.layout(), self.prefix());
+        let is_even = layout & EVEN != 0;
         out.clear();
         out.extend_from_slice(&self.0[..HEADER_BYTES]);
-        out[..2].copy_from_slice(&(new_count as u16).to_le_bytes());
-        out[2] = layout & !CODED | if is_coded || self.stays_coded(edits) { CODED } else { 0 };
+        out[..2].copy_from_slice(&(count as u16).to_le_bytes());
+        out[2] = layout & !CODED | if self.is_coded_with(edits) { CODED } else { 0 };
         let mut from = 0;
         for edit in edits {
             out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + edit.place]);
             out.extend(edit.entry.map(|entry| entry.fingerprint));
             from = edit.place + usize::from(edit.replaces);
         }
-        out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + count]);
-        let offsets = out.len();
-        let offset_bytes = if even { 2 } else { (new_count + 1) * 2 };
-        out.resize(offsets + offset_bytes, 0);
+        out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + self.len()]);
+        let mut slot = out.len();
+        let slots_end = slot + if is_even { 2 } else { (count + 1) * 2 };
+        out.resize(slots_end, 0);
         out.extend_from_slice(prefix);
 
-        let mut slot = offsets;
         let mut from = 0;
         for edit in edits {
             self.copy_run(from, edit.place, &mut slot, out);
             from = edit.place + usize::from(edit.replaces);
             if let Some(entry) = &edit.entry {
-                if !even {
-                    put_offset(out, &mut slot);
+                if !is_even {
+                    put_u16(out.len(), &mut slot, out);
                 }
-                if layout & SAME_TAG == 0 {
-                    out.push(Tag::new(entry.kind, &entry.fields).0);
-                }
-                if !same_suffix {
-                    write_varint((entry.key.len() - prefix.len()) as u32, out);
-                }
-                entry.fields.write(out);
-                entry.key.write_from(prefix.len(), out);
-                out.extend_from_slice(entry.payload);
+                entry.write(layout, prefix.len(), out);
             }
         }
-        self.copy_run(from, count, &mut slot, out);
-        let section_bytes = blocks.map_or(0, |blocks| blocks.section_bytes(0, blocks.len()));
-        if out.len() + section_bytes > limits.bytes_max.min(usize::from(u16::MAX)) {
-            return None;
-        }
-        if even {
-            out[offsets..offsets + 2].copy_from_slice(&(record_len as u16).to_le_bytes());
-            slot = offsets + 2;
-        } else {
-            put_offset(out, &mut slot);
-        }
-        assert_eq!(slot, offsets + offset_bytes, "every record has its offset");
-        if let Some(blocks) = blocks {
-            blocks.write(0, blocks.len(), out);
-        }
-        Some(Self(BodyBytes::from(out.as_slice())))
+        self.copy_run(from, self.len(), &mut slot, out);
+        put_u16(if is_even { self.even_bytes() } else { out.len() }, &mut slot, out);
+        assert_eq!(slot, slots_end, "every record has its offset");
+    }
+
+    /// Bytes of each record, if all are of one length.
+    fn even_bytes(&self) -> usize {
+        self.record_start(1) - self.record_start(0)
+    }
+
+    /// Whether a record is coded that `edits` bring or leave as it is.
+    fn is_coded_with(&self, edits: &[Edit<'_>]) -> bool {
+        let comes = |edit: &Edit<'_>| edit.entry.is_some_and(|entry| entry.kind == Kind::Coded);
+        edits.iter().any(comes) || self.stays_coded(edits)
     }
 
     /// Whether a record is coded that `edits` leave as it is.
@@ -144,14 +142,12 @@ impl Body {
 
 /// Bytes of the record that an entry becomes in a body of this layout, whose suffixes are alike.
 fn record_bytes(entry: &Entry<'_>, layout: u8, suffix_len: usize) -> usize {
-    let tag = Tag::new(entry.kind, &entry.fields);
-    usize::from(layout & SAME_TAG == 0) + tag.field_bytes() + suffix_len + entry.payload.len()
+    usize::from(layout & SAME_TAG == 0) + entry.tag().field_bytes() + suffix_len + entry.payload.len()
 }
 
-/// Writes where the next record begins.
-fn put_offset(out: &mut [u8], slot: &mut usize) {
-    let at = out.len() as u16;
-    out[*slot..*slot + 2].copy_from_slice(&at.to_le_bytes());
+/// Writes an offset or a length to `slot`, and moves on to the next one.
+fn put_u16(number: usize, slot: &mut usize, out: &mut [u8]) {
+    out[*slot..*slot + 2].copy_from_slice(&(number as u16).to_le_bytes());
     *slot += 2;
 }
 

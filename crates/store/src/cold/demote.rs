@@ -21,18 +21,17 @@ use super::Cold;
 use super::below::{Below, Part};
 use super::image::encode;
 use super::tier::Tier;
-use crate::body::{Body, Builder, Entry, EntryKey};
+use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
-use crate::record::{Fields, Kind};
+use crate::record::Kind;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
 pub(super) struct Written<'t> {
@@ -308,7 +307,7 @@ impl Core {
         let body = &state.body;
         let large: Vec<Entry<'_>> = (0..body.len())
             .filter(|index| body.record(*index).tag.kind() == Kind::Large)
-            .map(|index| entry(body, index))
+            .map(|index| body.entry(index))
             .collect();
         let low = leaf.low().to_vec();
         if large.is_empty() {
@@ -319,14 +318,7 @@ impl Core {
         let upper = Builder::default().build(&large);
         let (above, above_bytes) = settled(&image_state(&upper, None));
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
-        let gone = keys.iter().zip(&large).map(|(key, entry)| Pending {
-            key,
-            fingerprint: entry.fingerprint,
-            kind: Kind::Tombstone,
-            fields: Fields::default(),
-            value: &[],
-            mark: Mark::default(),
-        });
+        let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces =
             Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));
@@ -378,18 +370,6 @@ pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
     let mut state = LeafState::new(body.clone(), None, RightSibling::none());
     state.coding = coding.cloned();
     state
-}
-
-/// Record `index` of `body` as it lies there.
-pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
-    let record = body.record(index);
-    Entry {
-        key: EntryKey { head: body.prefix(), tail: record.suffix },
-        fingerprint: body.fingerprint(index),
-        kind: record.tag.kind(),
-        fields: record.fields,
-        payload: record.payload,
-    }
 }
 
 /// How an image is merged: with its own coding, unless another one is in use by now.

@@ -7,7 +7,7 @@ use crossbeam_epoch::Guard;
 
 use super::Below;
 use super::below::Part;
-use super::demote::{entry, image_state};
+use super::demote::image_state;
 use super::sink::add_coding;
 use super::upper::are_sparse;
 use crate::body::{Body, Builder};
@@ -128,8 +128,8 @@ impl Core {
         let low: Arc<[u8]> = Arc::from(right[0].low.as_slice());
         let cut = closed.body.seek_from(0, &low).0;
         let half = |parts: &[Part], logical_bytes, from, to| {
-            let entries: Vec<_> = (from..to).map(|index| entry(&closed.body, index)).collect();
-            let body = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+            let entries: Vec<_> = (from..to).map(|index| closed.body.entry(index)).collect();
+            let body = Builder::default().build(&entries);
             let coding = closed.coding.clone().filter(|_| !body.is_empty());
             let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
             LeafState { below: Some(below), coding, ..image_state(&body, None) }
@@ -169,7 +169,7 @@ fn joined(left: &Body, right: &Body) -> Body {
         (true, _) => right.clone(),
         (_, true) => left.clone(),
         _ => {
-            let entries_of = |body| (0..Body::len(body)).map(move |index| entry(body, index));
+            let entries_of = |body| (0..Body::len(body)).map(move |index| body.entry(index));
             let entries: Vec<_> = entries_of(left).chain(entries_of(right)).collect();
             Builder::default().build(&entries)
         }

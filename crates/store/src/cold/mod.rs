@@ -56,6 +56,7 @@ use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
 
 use crate::Error;
+use crate::body::{Body, Entry};
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
@@ -63,7 +64,7 @@ use crate::moving::Pick;
 use crate::sync::{Mutex, back_off};
 
 pub(crate) use below::{Below, Part};
-pub(crate) use demote::{Went, entry};
+pub(crate) use demote::Went;
 pub(crate) use join::JOINED_BYTES_MAX;
 pub(crate) use read::Looked;
 use recent::Recent;
@@ -121,6 +122,11 @@ impl Cold {
     fn note_grown(&self, leaf: &Leaf, guard: &Guard) {
         self.grown.lock().push_back(leaf.share(guard));
     }
+}
+
+/// Record `index` of `body` as it lies there.
+pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
+    body.entry(index)
 }
 
 /// Walks that hold nothing between two leaves.

@@ -9,9 +9,9 @@ use ziptier_media::segments::{Place, SegmentError};
 
 use super::Below;
 use super::below::Part;
-use super::demote::{Written, entry, image_state, merge_goal};
+use super::demote::{Written, image_state, merge_goal};
 use super::image::Image;
-use crate::body::{Body, Builder, Entry};
+use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::leaf::{Leaf, LeafState};
@@ -33,7 +33,7 @@ impl Upper {
         let body = &state.body;
         let mut upper = Self { keys: Vec::new(), values: Vec::new(), kinds: Vec::new() };
         for index in 0..body.len() {
-            let Entry { key, fingerprint, kind, fields, payload } = entry(body, index);
+            let Entry { key, fingerprint, kind, fields, payload } = body.entry(index);
             let mut value = Vec::new();
             let kind = match kind {
                 Kind::Coded => match copy_found(body.found(index, state.coding.as_ref()), &mut value) {
@@ -77,9 +77,7 @@ impl Upper {
     fn pending_below(&self, index: usize) -> Pending<'_> {
         let pending = self.pending(index);
         match pending.kind {
-            Kind::Large => {
-                Pending { kind: Kind::Tombstone, fields: Fields::default(), value: &[], ..pending }
-            }
+            Kind::Large => Pending::tombstone(pending.key, pending.fingerprint),
             _ => pending,
         }
     }
@@ -195,8 +193,8 @@ impl Core {
             let Sunk { written, codings, .. } = &sunk;
             Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
         });
-        let entries: Vec<_> = sunk.staying.iter().map(|index| entry(&state.body, *index)).collect();
-        let upper = if entries.is_empty() { Body::empty() } else { Builder::default().build(&entries) };
+        let entries: Vec<_> = sunk.staying.iter().map(|index| state.body.entry(*index)).collect();
+        let upper = Builder::default().build(&entries);
         let (before, before_bytes) = upper_records(state);
         let coding = state.coding.clone().filter(|_| !upper.is_empty());
         let staying = LeafState { coding, ..image_state(&upper, None) };
@@ -242,7 +240,7 @@ pub(crate) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
 pub(crate) fn upper_records(state: &LeafState) -> (i64, i64) {
     let (records, bytes) = settled(state);
     let tombstones = (0..state.body.len())
-        .map(|index| entry(&state.body, index))
+        .map(|index| state.body.entry(index))
         .filter(|entry| entry.kind == Kind::Tombstone);
     tombstones.fold((records, bytes), |(records, bytes), entry| (records - 1, bytes - entry.key.len() as i64))
 }

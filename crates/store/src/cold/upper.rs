@@ -6,16 +6,12 @@
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use ziptier_codec::token::Effort;
 
 use super::Below;
-use crate::body::{Body, Entry, EntryKey};
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::{Newest, Pending, newest};
-use crate::packing::{Pieces, Scratch, raw_len};
-use crate::record::{Fields, Kind, array};
+use crate::merge::newest;
+use crate::packing::Scratch;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
 /// merge then writes about so many times the bytes that it frees.
@@ -56,21 +52,13 @@ fn merging_bytes(state: &LeafState) -> u64 {
     (state.body.asked_bytes() * (records - larges) / records.max(1)) as u64
 }
 
-/// The overlay merged with landings: no key twice, in key order.
-struct Merging<'a> {
-    entries: Vec<Entry<'a>>,
-    /// Indices of entries whose value is not coded yet.
-    fresh: Vec<usize>,
-    pieces: Pieces,
-}
-
 impl Core {
     /// Packs the sealed landing of a cold leaf, which the caller owns.
     pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
         let state = leaf.state(guard);
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut pieces = self.plan_upper(state, &newest, scratch);
+        let mut pieces = self.plan_upper(&[(state, newest)], scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
         let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
@@ -85,125 +73,4 @@ impl Core {
             Self::with_scratch(|scratch| self.pack_upper(leaf, guard, scratch));
         }
     }
-
-    fn plan_upper(&self, state: &LeafState, newest: &Newest<'_>, scratch: &mut Scratch) -> Pieces {
-        let coding = match &state.coding {
-            Some(own) => Some(own.clone()),
-            None => self.dictionaries.current().filter(|current| current.tokens().is_some()),
-        };
-        let mut merging = Merging { entries: Vec::new(), fresh: Vec::new(), pieces: Pieces::default() };
-        merging.walk(&state.body, state.coding.as_ref(), newest);
-        let Merging { mut entries, fresh, mut pieces } = merging;
-        if let Some(Coding::Tokens(dictionary)) = &coding {
-            let values: Vec<&[u8]> = fresh.iter().map(|index| entries[*index].payload).collect();
-            scratch.coded.encode(dictionary, &mut scratch.encoder, Effort::Fast, &values);
-            for (index, coded) in fresh.iter().zip(scratch.coded.values()) {
-                self.code_entry(&mut entries[*index], coded, &mut pieces);
-            }
-        }
-        let body = if entries.is_empty() { Body::empty() } else { scratch.builder.build(&entries) };
-        pieces.coding = coding.filter(|_| !body.is_empty());
-        pieces.bodies = vec![(Vec::new(), body)];
-        pieces
-    }
-}
-
-impl<'a> Merging<'a> {
-    fn walk(&mut self, body: &'a Body, coding: Option<&'a Coding>, newest: &'a Newest<'a>) {
-        let now_ms = newest.expired_by_ms;
-        let mut at = 0;
-        for record in &newest.pending {
-            let (place, is_there) = body.seek_from(at, record.key);
-            (at..place).for_each(|index| self.keep(body, coding, index, None, now_ms));
-            at = place + usize::from(is_there);
-            match record.kind {
-                Kind::Touch if is_there => {
-                    self.keep(body, coding, place, Some(record.fields.expires_at_ms), now_ms);
-                }
-                // Only a large value is touched in a cold leaf, and that is above.
-                Kind::Touch => debug_assert!(false, "a touch lies above what it touches"),
-                _ => {
-                    if is_there {
-                        self.drop_record(body, coding, place);
-                    }
-                    self.add(record, now_ms);
-                }
-            }
-        }
-        (at..body.len()).for_each(|index| self.keep(body, coding, index, None, now_ms));
-        self.pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
-    }
-
-    /// A record of the body stays, with another expiry if one is given.
-    fn keep(
-        &mut self,
-        body: &'a Body,
-        coding: Option<&'a Coding>,
-        index: usize,
-        expires_at_ms: Option<Option<u64>>,
-        now_ms: u64,
-    ) {
-        let record = body.record(index);
-        let mut fields = record.fields;
-        if let Some(changed) = expires_at_ms.filter(|_| record.tag.kind() != Kind::Tombstone) {
-            fields.expires_at_ms = changed;
-        }
-        let mut entry = Entry {
-            key: EntryKey { head: body.prefix(), tail: record.suffix },
-            fingerprint: body.fingerprint(index),
-            kind: record.tag.kind(),
-            fields,
-            payload: record.payload,
-        };
-        if is_expired(&fields, now_ms) {
-            self.drop_record(body, coding, index);
-            entry = tombstone(entry.key, entry.fingerprint);
-        }
-        self.entries.push(entry);
-    }
-
-    /// A record of the body goes.
-    fn drop_record(&mut self, body: &'a Body, coding: Option<&'a Coding>, index: usize) {
-        let record = body.record(index);
-        let kind = record.tag.kind();
-        if kind == Kind::Tombstone {
-            return;
-        }
-        let dictionary = coding.and_then(Coding::tokens).map(|tokens| &**tokens);
-        let key_bytes = body.prefix().len() + record.suffix.len();
-        self.pieces.records -= 1;
-        self.pieces.logical_bytes -= (key_bytes as u64 + raw_len(kind, record.payload, dictionary)) as i64;
-        if kind == Kind::Large {
-            self.pieces.released.push(array(record.payload));
-        }
-    }
-
-    /// A record of a landing comes.
-    fn add(&mut self, record: &'a Pending<'a>, now_ms: u64) {
-        let key = EntryKey::whole(record.key);
-        let expired = is_expired(&record.fields, now_ms);
-        if record.kind == Kind::Tombstone || expired {
-            if record.kind == Kind::Large {
-                self.pieces.released.push(array(record.value));
-            }
-            self.entries.push(tombstone(key, record.fingerprint));
-            return;
-        }
-        self.pieces.records += 1;
-        self.pieces.logical_bytes +=
-            (record.key.len() as u64 + raw_len(record.kind, record.value, None)) as i64;
-        if record.kind == Kind::Raw {
-            self.fresh.push(self.entries.len());
-        }
-        let Pending { fingerprint, kind, fields, value: payload, .. } = *record;
-        self.entries.push(Entry { key, fingerprint, kind, fields, payload });
-    }
-}
-
-fn is_expired(fields: &Fields, now_ms: u64) -> bool {
-    fields.expires_at_ms.is_some_and(|at| at <= now_ms)
-}
-
-fn tombstone<'a>(key: EntryKey<'a>, fingerprint: u8) -> Entry<'a> {
-    Entry { key, fingerprint, kind: Kind::Tombstone, fields: Fields::default(), payload: &[] }
 }

@@ -1,14 +1,14 @@
 //! The common pack: a few records of a body are replaced, added or removed, and the rest is copied as it lies.
 
-use ziptier_codec::token::Effort;
+use ziptier_codec::token::{Dictionary, Effort};
 
 use super::revise_blocks::revise_blocks;
-use super::{Goal, Pieces, Scratch, has_dictionary, raw_len};
-use crate::body::{Edit, Entry, EntryKey};
+use super::{Goal, Pieces, Scratch, has_dictionary, tokens};
+use crate::body::{Body, Edit};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
-use crate::merge::Newest;
+use crate::merge::{Newest, Pending};
 use crate::record::{Kind, array};
 
 impl Core {
@@ -20,96 +20,85 @@ impl Core {
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> Option<Pieces> {
-        let body = &state.body;
-        let simple = newest.pending.iter().all(|record| {
-            record.fields.expires_at_ms.is_none()
-                && matches!(record.kind, Kind::Raw | Kind::Large | Kind::Tombstone)
-        });
-        // A leaf without a dictionary is coded whole as soon as there is one.
-        let codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
-        if body.is_empty() || !simple || !codable || newest.pending.len() > self.limits.records_max {
+        if !self.is_amendable(state, newest) {
             return None;
         }
         let mut pieces = Pieces {
             coding: state.coding.clone(),
+            loose: usize::from(state.loose),
             heated: state.heated,
             evicted: newest.evicted,
             ..Pieces::default()
         };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);
-        let dictionary = state.coding.as_ref().and_then(Coding::tokens);
         let packer = blocks.map(|coding| scratch.packer(Goal::Keep, coding));
         let Scratch { builder, encoder, coded, packed, .. } = scratch;
-        let values: Vec<&[u8]> = newest
-            .pending
-            .iter()
-            .filter(|record| record.kind == Kind::Raw)
-            .map(|record| record.value)
-            .collect();
-        if let Some(dictionary) = dictionary {
-            coded.encode(dictionary, encoder, Effort::Fast, &values);
+        let mut edits = edits(&state.body, newest, tokens(state), &mut pieces);
+        if let Some(Coding::Tokens(dictionary)) = &state.coding {
+            let entries = edits.iter_mut().filter_map(|edit| edit.entry.as_mut());
+            let uncoded: Vec<_> = entries.filter(|entry| entry.kind == Kind::Raw).collect();
+            pieces.loose += uncoded.len();
+            self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
         }
-        pieces.loose = usize::from(state.loose) + dictionary.map_or(0, |_| values.len());
-        let mut coded = dictionary.map(|_| coded.values());
-        let mut edits = Vec::with_capacity(newest.pending.len());
-        let mut from = 0;
-        // The first mark that was not taken over yet.
-        let mut marked = 0;
-        for record in &newest.pending {
-            // Most writes replace: the fingerprints find that record without a search through the body.
-            let (place, replaces) = match body.find_by(record.fingerprint, record.key) {
-                Some(place) => (place, true),
-                None => body.seek_from(from, record.key),
-            };
-            from = place + usize::from(replaces);
-            if newest.is_weighed {
-                pieces.marks.extend_from_slice(&newest.marks[marked..place]);
-                marked = from;
-                if record.kind != Kind::Tombstone {
-                    pieces.marks.push(record.mark);
-                }
-            }
-            if replaces {
-                let old = body.record(place);
-                // A value in a block is counted when its block is unpacked.
-                let old_bytes = raw_len(old.tag.kind(), old.payload, dictionary.map(|own| &**own));
-                pieces.records -= 1;
-                pieces.logical_bytes -= (record.key.len() as u64 + old_bytes) as i64;
-                if old.tag.kind() == Kind::Large {
-                    pieces.released.push(array(old.payload));
-                }
-            }
-            if record.kind == Kind::Tombstone {
-                if replaces {
-                    edits.push(Edit { place, replaces, entry: None });
-                }
-                continue;
-            }
-            let mut entry = Entry {
-                key: EntryKey::whole(record.key),
-                fingerprint: record.fingerprint,
-                kind: record.kind,
-                fields: record.fields,
-                payload: record.value,
-            };
-            pieces.records += 1;
-            pieces.logical_bytes +=
-                (record.key.len() as u64 + raw_len(record.kind, record.value, None)) as i64;
-            if record.kind == Kind::Raw
-                && let Some(coded) = coded.as_mut().and_then(Iterator::next)
-            {
-                self.code_entry(&mut entry, coded, &mut pieces);
-            }
-            edits.push(Edit { place, replaces, entry: Some(entry) });
-        }
-        pieces.marks.extend_from_slice(newest.marks.get(marked..).unwrap_or_default());
         let blocks = match packer {
-            Some(packer) => Some(revise_blocks(body, packer, &mut edits, &mut pieces, packed, meanwhile)?),
+            Some(packer) => {
+                Some(revise_blocks(&state.body, packer, &mut edits, &mut pieces, packed, meanwhile)?)
+            }
             None => None,
         };
-        let amended = body.revised(&edits, blocks, self.limits, &mut builder.bytes)?;
+        let amended = state.body.revised(&edits, blocks, self.limits, &mut builder.bytes)?;
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)
     }
+
+    /// Whether the body may keep its layout: it has records, few new ones come, and no expiry changes.
+    fn is_amendable(&self, state: &LeafState, newest: &Newest<'_>) -> bool {
+        let is_simple = |record: &Pending<'_>| {
+            record.fields.expires_at_ms.is_none()
+                && matches!(record.kind, Kind::Raw | Kind::Large | Kind::Tombstone)
+        };
+        // A leaf without a dictionary is coded whole as soon as there is one.
+        let is_codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
+        is_codable
+            && !state.body.is_empty()
+            && newest.pending.len() <= self.limits.records_max
+            && newest.pending.iter().all(is_simple)
+    }
+}
+
+/// The changes that `newest` makes to `body`, and what they change of the figures. A value in a block is counted when
+/// its block is unpacked.
+fn edits<'a>(
+    body: &Body,
+    newest: &'a Newest<'_>,
+    tokens: Option<&Dictionary>,
+    pieces: &mut Pieces,
+) -> Vec<Edit<'a>> {
+    let mut edits = Vec::with_capacity(newest.pending.len());
+    let mut from = 0;
+    for record in &newest.pending {
+        // Most writes replace: the fingerprints find that record without a search through the body.
+        let (place, replaces) = match body.find_by(record.fingerprint, record.key) {
+            Some(place) => (place, true),
+            None => body.seek_from(from, record.key),
+        };
+        let entry = (record.kind != Kind::Tombstone).then(|| record.entry());
+        if newest.is_weighed {
+            pieces.marks.extend_from_slice(&newest.marks[from..place]);
+            pieces.marks.extend(entry.map(|_| record.mark));
+        }
+        from = place + usize::from(replaces);
+        if replaces {
+            pieces.count_removed(&body.entry(place), tokens, 0);
+        }
+        if let Some(entry) = &entry {
+            pieces.count_added(entry);
+        }
+        if replaces || entry.is_some() {
+            edits.push(Edit { place, replaces, entry });
+        }
+    }
+    pieces.marks.extend_from_slice(newest.marks.get(from..).unwrap_or_default());
+    edits
 }

@@ -3,11 +3,13 @@
 //! A body is cut between blocks, and a block of 4 KiB is a quarter of a body. Bodies that end with a whole block are
 //! spread over many of the allocator's classes. Each class has rounding of its own, and gaps once bodies were moved.
 
-use super::plan_blocks::fitting;
+use std::ops::Range;
+
+use super::cut::Uncut;
 use super::revise_blocks::{finish_blocks, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
 use crate::blocks::{ReadAhead, spans};
-use crate::body::{BodyLimits, Builder, Entry};
+use crate::body::{Blocks, BodyLimits, Builder, Entry};
 
 /// Cuts the first packed block that does not fit a full body beside the blocks before it. As many of its records as fit
 /// stay in the body. The rest joins the block behind it.
@@ -22,11 +24,13 @@ pub(super) fn fill_first_body(
     if entries.is_empty() {
         return;
     }
-    let (count, to) = fitting(entries, blocks, 0, limits);
+    let uncut = Uncut { entries, blocks: Some(blocks), limits };
+    let first = uncut.fitting(0, 0);
+    let used = uncut.size(&first);
+    let (count, to) = (first.records.end, first.units.end);
     if to == blocks.len() {
         return;
     }
-    let used = Builder::size_packed(&entries[..count], blocks, 0, to);
     let room = limits.bytes_full.saturating_sub(used);
     let each = used / count + 1;
     let records = limits.records_full.saturating_sub(count).min(blocks.count(to) - 1);
@@ -34,23 +38,8 @@ pub(super) fn fill_first_body(
     if taken == 0 {
         return;
     }
-    raw.clear();
-    found.clear();
-    let mut end = to;
-    let behind = to..blocks.len().min(to + 2);
-    let ahead = ReadAhead::of(packer.coding, behind.clone().map(|index| blocks.frame(index)));
-    for index in behind {
-        let (base, before, frame) = (raw.len(), found.len(), blocks.frame(index));
-        let is_read = !frame.is_empty()
-            && ahead.append(packer.coding, frame, raw).is_ok()
-            && spans(&raw[base..], blocks.count(index), base, found);
-        if !is_read {
-            found.truncate(before);
-            break;
-        }
-        pieces.blocks_unpacked += 1;
-        end = index + 1;
-    }
+    let end = unpack(blocks, to..blocks.len().min(to + 2), packer, raw, found);
+    pieces.blocks_unpacked += (end - to) as u64;
     if end == to {
         return;
     }
@@ -74,6 +63,31 @@ pub(super) fn fill_first_body(
     finish_blocks(packer, filled, pieces, &mut || ());
     filled.copy_blocks(blocks, end, blocks.len());
     std::mem::swap(blocks, filled);
+}
+
+/// Unpacks the blocks of a range up to the first one that cannot be: the end of those that were unpacked. `found` has
+/// the ranges of their values in `raw`.
+fn unpack(
+    blocks: &Blocks,
+    range: Range<usize>,
+    packer: Packer<'_>,
+    raw: &mut Vec<u8>,
+    found: &mut Vec<(usize, usize)>,
+) -> usize {
+    raw.clear();
+    found.clear();
+    let ahead = ReadAhead::of(packer.coding, range.clone().map(|index| blocks.frame(index)));
+    let mut is_unpacked = |index: usize| {
+        let (base, before, frame) = (raw.len(), found.len(), blocks.frame(index));
+        let is_read = !frame.is_empty()
+            && ahead.append(packer.coding, frame, raw).is_ok()
+            && spans(&raw[base..], blocks.count(index), base, found);
+        if !is_read {
+            found.truncate(before);
+        }
+        is_read
+    };
+    range.clone().find(|index| !is_unpacked(*index)).unwrap_or(range.end)
 }
 
 // The C libraries do not run under Miri.

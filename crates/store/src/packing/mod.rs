@@ -12,13 +12,17 @@
 //! | module | claim |
 //! |---|---|
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
-//! | `plan` | the general case: merge, decode, encode, cut |
+//! | `gather` | the records of leaves, merged with their landings and counted |
+//! | `plan` | the general case: gather, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
+//! | `cut` | cutting records into bodies |
 //! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
 
 mod amend;
+mod cut;
 mod fill_blocks;
+mod gather;
 mod plan;
 mod plan_blocks;
 mod restructure;
@@ -29,6 +33,7 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
+use self::gather::Gathered;
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder, Entry};
 use crate::coding::Coding;
@@ -41,7 +46,7 @@ use crate::memory::allocated_bytes;
 use crate::merge::{Newest, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
-use crate::record::{Kind, Payload};
+use crate::record::{Kind, Payload, array};
 
 /// The scratch of a thread that packs.
 #[derive(Default)]
@@ -190,6 +195,27 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
+    /// Counts a record of a landing that comes, unless it is a tombstone.
+    fn count_added(&mut self, entry: &Entry<'_>) {
+        if entry.kind != Kind::Tombstone {
+            self.records += 1;
+            self.logical_bytes += entry.logical_bytes(None) as i64;
+        }
+    }
+
+    /// Counts a record of a body that goes, unless it is a tombstone, and releases its large value. `tokens` is the
+    /// dictionary of the body. A value in a block has `packed_bytes`, others 0.
+    fn count_removed(&mut self, entry: &Entry<'_>, tokens: Option<&Dictionary>, packed_bytes: usize) {
+        if entry.kind == Kind::Tombstone {
+            return;
+        }
+        self.records -= 1;
+        self.logical_bytes -= (entry.logical_bytes(tokens) + packed_bytes as u64) as i64;
+        if entry.kind == Kind::Large {
+            self.released.push(array(entry.payload));
+        }
+    }
+
     /// The marks of one of the bodies, whose first record is `first` of all.
     fn marks_of(&self, first: usize, body: &Body) -> &[Mark] {
         self.marks.get(first..first + body.len()).unwrap_or_default()
@@ -271,10 +297,12 @@ impl Core {
         {
             return self.publish_packed(leaf, state, amended, growth, guard);
         }
-        if !self.fits_one_body(state, &newest, goal) {
+        let leaves = [(state, newest)];
+        let gathered = Gathered::of(&leaves);
+        if !self.fits_one_body(&gathered, goal) {
             return self.split(leaf, goal, growth, guard, scratch);
         }
-        let pieces = self.plan(&[(state, newest)], goal, scratch, meanwhile);
+        let pieces = self.plan_gathered(gathered, goal, scratch, meanwhile);
         match pieces.bodies.len() {
             1 => self.publish_packed(leaf, state, pieces, growth, guard),
             _ => self.split(leaf, goal, growth, guard, scratch),
@@ -384,17 +412,6 @@ impl Core {
         }
     }
 
-    /// Takes the coded form of a raw entry, if that pays.
-    pub(crate) fn code_entry<'a>(&self, entry: &mut Entry<'a>, coded: &'a [u8], pieces: &mut Pieces) {
-        let raw_bytes = entry.payload.len();
-        pieces.coded_raw_bytes += raw_bytes as u64;
-        pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
-        if self.pays(raw_bytes, coded.len()) {
-            entry.kind = Kind::Coded;
-            entry.payload = coded;
-        }
-    }
-
     /// Counts the changes of a pack, before the pack is published. A thread that then sees no landing left also sees
     /// its records counted.
     pub(crate) fn account(&self, pieces: &Pieces) {
@@ -436,13 +453,11 @@ pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
     let tokens = tokens(state);
     let mut unpacked = Unpacked::with(read_ahead(state));
     let bytes = (0..state.body.len()).map(|index| {
-        let record = state.body.record(index);
-        let key_bytes = state.body.prefix().len() + record.suffix.len();
-        let value_bytes = match state.body.found(index, state.coding.as_ref()).payload {
-            Payload::Packed(packed) => unpacked.value(&packed).map_or(0, |value| value.len() as u64),
-            _ => raw_len(record.tag.kind(), record.payload, tokens),
+        let packed_bytes = match state.body.found(index, state.coding.as_ref()).payload {
+            Payload::Packed(packed) => unpacked.value(&packed).map_or(0, <[u8]>::len),
+            _ => 0,
         };
-        key_bytes as i64 + value_bytes as i64
+        state.body.entry(index).logical_bytes(tokens) as i64 + packed_bytes as i64
     });
     (state.body.len() as i64, bytes.sum())
 }
@@ -471,16 +486,6 @@ fn has_dictionary(state: &LeafState) -> bool {
 /// The token dictionary of a leaf.
 fn tokens(state: &LeafState) -> Option<&Dictionary> {
     state.coding.as_ref().and_then(Coding::tokens).map(|tokens| &**tokens)
-}
-
-/// Bytes of a value as the user sees it.
-pub(crate) fn raw_len(kind: Kind, payload: &[u8], dictionary: Option<&Dictionary>) -> u64 {
-    match (kind, dictionary) {
-        (Kind::Coded, Some(dictionary)) => dictionary.raw_len(payload).map_or(0, |len| len as u64),
-        // SAFETY: a record of this kind owns its reference, and its release comes after this.
-        (Kind::Large, _) => unsafe { crate::large::LargeHandle::borrow(payload) }.len(),
-        _ => payload.len() as u64,
-    }
 }
 
 // Hundreds of packs, which Miri sees elsewhere.

@@ -2,62 +2,122 @@
 
 use std::sync::Arc;
 
-use ziptier_codec::token::Effort;
+use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, raw_len, read_ahead, tokens};
+use super::cut::Uncut;
+use super::gather::{Gathered, Leaves, Origin, Spans};
+use super::{
+    CodedValues, Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens,
+};
 use crate::blocks::Unpacked;
-use crate::body::{Body, BodyLimits, Builder, Entry, EntryKey};
+use crate::body::Entry;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
-use crate::merge::{Merged, Newest, merge};
 use crate::record::{Kind, Payload, array};
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
 
 impl Core {
-    /// Whether the merged records of a leaf stay within one body, counting updates once. Sizes are taken before
-    /// coding, so a leaf close to the limit may be closed for nothing.
-    pub(super) fn fits_one_body(&self, state: &LeafState, newest: &Newest<'_>, goal: Goal) -> bool {
-        let mut records = 0;
+    /// Whether merged records of one leaf stay within one body, counting updates once. Sizes are taken before coding,
+    /// so a leaf close to the limit may be closed for nothing.
+    pub(super) fn fits_one_body(&self, gathered: &Gathered<'_>, goal: Goal) -> bool {
+        let state = gathered.leaves[0].0;
+        let is_packed = state.body.is_packed();
         // Of a packed body, all that is there now.
-        let mut bytes = match (state.body.is_packed(), goal) {
+        let mut bytes = match (is_packed, goal) {
             (false, _) => 0,
             (true, Goal::Heat) => state.body.raw_bytes(),
             (true, _) => state.body.asked_bytes(),
         };
-        merge(&state.body, &newest.pending, newest.expired_by_ms, |merged| match merged {
-            Merged::Kept(_, entry) => {
-                records += 1;
-                bytes += match (goal, tokens(state), entry.kind) {
-                    _ if state.body.is_packed() => return,
-                    (Goal::Heat, Some(dictionary), Kind::Coded) => {
-                        dictionary.raw_len(entry.payload).unwrap_or(entry.payload.len())
-                    }
-                    _ => entry.payload.len(),
-                } + 8
-            }
-            Merged::Fresh(entry, _) => {
-                records += 1;
-                bytes += entry.payload.len() + entry.key.len() + 8;
-            }
-            Merged::Dropped(_) | Merged::Expired(_) => {}
-        });
-        records <= self.limits.records_max && bytes <= self.limits.bytes_max
+        for (entry, origin) in gathered.entries.iter().zip(&gathered.origins) {
+            bytes += match (origin.place, goal, tokens(state), entry.kind) {
+                (None, ..) => entry.payload.len() + entry.key.len() + 8,
+                (Some(_), ..) if is_packed => 0,
+                (Some(_), Goal::Heat, Some(dictionary), Kind::Coded) => {
+                    dictionary.raw_len(entry.payload).unwrap_or(entry.payload.len()) + 8
+                }
+                (Some(_), ..) => entry.payload.len() + 8,
+            };
+        }
+        gathered.entries.len() <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
     /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a
     /// device packs their blocks.
-    pub(crate) fn plan<'a>(
+    pub(crate) fn plan(
         &self,
-        leaves: &'a [(&'a LeafState, Newest<'a>)],
+        leaves: Leaves<'_>,
         goal: Goal,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
-        let current = self.dictionaries.current();
+        self.plan_gathered(Gathered::of(leaves), goal, scratch, meanwhile)
+    }
+
+    /// Merges the landing of one cold leaf with its overlay, which stays one body, and codes the new values.
+    pub(crate) fn plan_upper(&self, leaves: Leaves<'_>, scratch: &mut Scratch) -> Pieces {
+        let current = || self.dictionaries.current().filter(|current| current.tokens().is_some());
+        let coding = leaves[0].0.coding.clone().or_else(current);
+        let mut gathered = Gathered::of(leaves);
+        // An overlay keeps its coding, so nothing is decoded.
+        let decoded = [Spans::new()];
+        gathered.count_replaced(&decoded);
+        let Gathered { mut entries, origins, mut pieces, .. } = gathered;
+        if let Some(Coding::Tokens(dictionary)) = &coding {
+            let uncoded = take_decoded(&mut entries, &origins, &decoded, &[]);
+            let Scratch { encoder, coded, .. } = scratch;
+            self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
+        }
+        let body = scratch.builder.build(&entries);
+        pieces.coding = coding.filter(|_| !body.is_empty());
+        pieces.bodies = vec![(Vec::new(), body)];
+        pieces
+    }
+
+    /// As [`Core::plan`], of records that are merged already.
+    pub(super) fn plan_gathered(
+        &self,
+        mut gathered: Gathered<'_>,
+        goal: Goal,
+        scratch: &mut Scratch,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Pieces {
+        let (target, heated) = self.target(gathered.leaves, goal);
+        if let Some(Coding::Blocks(coding)) = &target {
+            return self.plan_packed(gathered, coding, goal, scratch, meanwhile);
+        }
+        let Some(decoded) = decode_all(gathered.leaves, target.as_ref(), goal, heated, &mut scratch.raw)
+        else {
+            self.stats.damaged.raise();
+            return self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
+        };
+        gathered.count_replaced(&decoded);
+        let fill = gathered.fills();
+        let loose = gathered.loose();
+        let Gathered { mut entries, origins, mut pieces, .. } = gathered;
+        let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
+        let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
+        references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
+        let uncoded = take_decoded(&mut entries, &origins, &decoded, &scratch.raw);
+        if let Some(Coding::Tokens(dictionary)) = &target {
+            let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
+            if effort == Effort::Fast {
+                pieces.loose = loose + uncoded.len();
+            }
+            let Scratch { encoder, coded, .. } = scratch;
+            self.code_values(uncoded, dictionary, effort, encoder, coded, &mut pieces);
+        }
+        let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
+        pieces.bodies = uncut.cut(fill, &mut scratch.builder);
+        (pieces.coding, pieces.heated) = (target, heated);
+        pieces
+    }
+
+    /// The coding that a plan gives the bodies, and whether they are kept raw for heat.
+    fn target(&self, leaves: Leaves<'_>, goal: Goal) -> (Option<Coding>, bool) {
         let first = leaves[0].0;
         let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
         let heated = goal == Goal::Heat || (goal == Goal::Keep && first.heated);
@@ -68,153 +128,115 @@ impl Core {
             {
                 Some(own.clone())
             }
-            _ => current,
+            _ => self.dictionaries.current(),
         };
-        if let Some(Coding::Blocks(coding)) = &target {
-            return self.plan_packed(leaves, coding, goal, scratch, meanwhile);
-        }
-        let target_generation = target.as_ref().map(Coding::generation);
-        let mut pieces = Pieces { coding: target.clone(), heated, ..Pieces::default() };
-
-        // Values that must change their coding are decoded first. A damaged value keeps the whole leaf as it is. Its
-        // bytes are never lost, and a get of it names the damage.
-        scratch.raw.clear();
-        let mut decoded: Vec<Vec<Option<(usize, usize)>>> = Vec::with_capacity(leaves.len());
-        for (state, _) in leaves {
-            let mut spans = Vec::new();
-            if heated || goal == Goal::Recode || generation(state) != target_generation {
-                let mut unpacked = Unpacked::with(read_ahead(state));
-                for index in 0..state.body.len() {
-                    let payload = state.body.found(index, state.coding.as_ref()).payload;
-                    spans.push(match payload {
-                        Payload::Coded(..) | Payload::Packed(_) => {
-                            match decode(&payload, &mut unpacked, &mut scratch.raw) {
-                                None if leaves.len() == 1 && goal != Goal::Keep => {
-                                    self.stats.damaged.raise();
-                                    return self.plan(leaves, Goal::Keep, scratch, meanwhile);
-                                }
-                                span => span,
-                            }
-                        }
-                        _ => None,
-                    });
-                }
-            }
-            decoded.push(spans);
-        }
-
-        let mut entries: Vec<Entry<'_>> = Vec::with_capacity(self.limits.records_max + 16);
-        let mut uncoded: Vec<usize> = Vec::new();
-        // Entries of large values that change their coding, if the merge keeps them.
-        let mut larges: Vec<usize> = Vec::new();
-        let mut fresh = 0;
-        let mut fresh_at_end = 0;
-        let evicts = leaves.iter().all(|(_, newest)| newest.is_weighed);
-        for ((state, newest), spans) in leaves.iter().zip(&decoded) {
-            let dictionary = tokens(state);
-            pieces.evicted += newest.evicted;
-            merge(&state.body, &newest.pending, newest.expired_by_ms, |merged| match merged {
-                Merged::Kept(index, mut entry) => {
-                    if evicts {
-                        pieces.marks.push(newest.mark(index));
-                    }
-                    if entry.kind == Kind::Packed {
-                        // A value that could not be unpacked has no place in a body without blocks.
-                        entry.kind = Kind::Lost;
-                    }
-                    if let Some((start, end)) = spans.get(index).copied().flatten() {
-                        entry.kind = Kind::Raw;
-                        entry.payload = &scratch.raw[start..end];
-                    }
-                    if entry.kind == Kind::Large && !spans.is_empty() {
-                        larges.push(entries.len());
-                    }
-                    if entry.kind == Kind::Raw && !spans.is_empty() {
-                        uncoded.push(entries.len());
-                    }
-                    entries.push(entry);
-                    fresh_at_end = 0;
-                }
-                Merged::Fresh(entry, mark) => {
-                    if evicts {
-                        pieces.marks.push(mark);
-                    }
-                    if entry.kind == Kind::Raw {
-                        uncoded.push(entries.len());
-                    }
-                    pieces.records += 1;
-                    pieces.logical_bytes +=
-                        (entry.key.len() as u64 + raw_len(entry.kind, entry.payload, None)) as i64;
-                    entries.push(entry);
-                    fresh += 1;
-                    fresh_at_end += 1;
-                }
-                Merged::Dropped(index) => {
-                    let record = state.body.record(index);
-                    let key_bytes = state.body.prefix().len() + record.suffix.len();
-                    let value_bytes = match (record.tag.kind(), spans.get(index).copied().flatten()) {
-                        (Kind::Packed, Some((start, end))) => (end - start) as u64,
-                        (kind, _) => raw_len(kind, record.payload, dictionary),
-                    };
-                    pieces.records -= 1;
-                    pieces.logical_bytes -= (key_bytes as u64 + value_bytes) as i64;
-                    if record.tag.kind() == Kind::Large {
-                        pieces.released.push(array(record.payload));
-                    }
-                }
-                Merged::Expired(pending) => {
-                    if pending.kind == Kind::Large {
-                        pieces.released.push(array(pending.value));
-                    }
-                }
-            });
-            pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
-        }
-
-        let references: Vec<Option<[u8; 8]>> = larges
-            .iter()
-            .map(|index| self.recode_reference(entries[*index].payload, target.as_ref(), &mut pieces))
-            .collect();
-        for (index, reference) in larges.iter().zip(&references) {
-            if let Some(reference) = reference {
-                entries[*index].payload = reference;
-            }
-        }
-
-        if let Some(Coding::Tokens(dictionary)) = &target {
-            let values: Vec<&[u8]> = uncoded.iter().map(|index| entries[*index].payload).collect();
-            let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
-            if effort == Effort::Fast {
-                pieces.loose =
-                    leaves.iter().map(|(state, _)| usize::from(state.loose)).sum::<usize>() + values.len();
-            }
-            scratch.coded.encode(dictionary, &mut scratch.encoder, effort, &values);
-            for (index, coded) in uncoded.iter().zip(scratch.coded.values()) {
-                self.code_entry(&mut entries[*index], coded, &mut pieces);
-            }
-        }
-        // Neighbours are taken together to fill the left one, and a load in key order leaves full bodies behind.
-        let fill = leaves.len() > 1 || 2 * fresh_at_end > fresh;
-        pieces.bodies = cut(&entries, fill, self.limits, &mut scratch.builder);
-        pieces
+        (target, heated)
     }
 
-    /// Codes the large value of a record that stays with another dictionary: its new reference, or `None` when it stays
-    /// as it is. The old one goes with the pack.
-    pub(super) fn recode_reference(
+    /// Codes the large values of those bodies' records that `picks` picks with another dictionary. Returns the new
+    /// references of the entries that change.
+    pub(super) fn recode_larges(
         &self,
-        reference: &[u8],
+        entries: &[Entry<'_>],
+        origins: &[Origin],
+        picks: impl Fn(&Origin) -> bool,
         target: Option<&Coding>,
         pieces: &mut Pieces,
-    ) -> Option<[u8; 8]> {
-        // SAFETY: the record of a readable state owns its reference.
-        let old = unsafe { LargeHandle::borrow(reference) };
-        let new = recode_large(old, target, self)?;
-        let recoded = LargeHandle::to(&new).reference();
-        pieces.recoded.push(new);
-        pieces.released.push(array(reference));
-        Some(recoded)
+    ) -> Vec<(usize, [u8; 8])> {
+        let mut recode = |reference: &[u8]| {
+            // SAFETY: the record of a readable state owns its reference.
+            let old = unsafe { LargeHandle::borrow(reference) };
+            let new = recode_large(old, target, self)?;
+            let recoded = LargeHandle::to(&new).reference();
+            pieces.recoded.push(new);
+            // The old one goes with the pack.
+            pieces.released.push(array(reference));
+            Some(recoded)
+        };
+        let records = entries.iter().zip(origins).enumerate();
+        records
+            .filter(|(_, (entry, origin))| {
+                entry.kind == Kind::Large && origin.place.is_some() && picks(origin)
+            })
+            .filter_map(|(index, (entry, _))| Some((index, recode(entry.payload)?)))
+            .collect()
     }
+
+    /// Codes the raw values of these entries in one group, those for which that pays.
+    pub(super) fn code_values<'a>(
+        &self,
+        uncoded: Vec<&mut Entry<'a>>,
+        dictionary: &Dictionary,
+        effort: Effort,
+        encoder: &mut Encoder,
+        coded: &'a mut CodedValues,
+        pieces: &mut Pieces,
+    ) {
+        let values: Vec<&[u8]> = uncoded.iter().map(|entry| entry.payload).collect();
+        coded.encode(dictionary, encoder, effort, &values);
+        for (entry, coded) in uncoded.into_iter().zip(coded.values()) {
+            let raw_bytes = entry.payload.len();
+            pieces.coded_raw_bytes += raw_bytes as u64;
+            pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
+            if self.pays(raw_bytes, coded.len()) {
+                (entry.kind, entry.payload) = (Kind::Coded, coded);
+            }
+        }
+    }
+}
+
+/// Decodes the values of those leaves that change their coding. `None` if a value is damaged and the leaf can stay as
+/// it is: its bytes are never lost then, and a get of it names the damage.
+fn decode_all(
+    leaves: Leaves<'_>,
+    target: Option<&Coding>,
+    goal: Goal,
+    heated: bool,
+    raw: &mut Vec<u8>,
+) -> Option<Vec<Spans>> {
+    raw.clear();
+    let may_stay = leaves.len() == 1 && goal != Goal::Keep;
+    let changes =
+        |state| heated || goal == Goal::Recode || generation(state) != target.map(Coding::generation);
+    let mut decode_leaf = |state: &LeafState| {
+        let mut unpacked = Unpacked::with(read_ahead(state));
+        let mut decode_record = |place: usize| {
+            let payload = state.body.found(place, state.coding.as_ref()).payload;
+            if !matches!(payload, Payload::Coded(..) | Payload::Packed(_)) {
+                return Some(None);
+            }
+            let span = decode(&payload, &mut unpacked, raw);
+            (span.is_some() || !may_stay).then_some(span)
+        };
+        (0..state.body.len()).map(&mut decode_record).collect()
+    };
+    leaves
+        .iter()
+        .map(|(state, _)| if changes(state) { decode_leaf(state) } else { Some(Spans::new()) })
+        .collect()
+}
+
+/// Puts `decoded` values, which lie in `raw`, in place of coded ones. Returns the entries with raw values to be coded.
+fn take_decoded<'e, 'a>(
+    entries: &'e mut [Entry<'a>],
+    origins: &[Origin],
+    decoded: &[Spans],
+    raw: &'a [u8],
+) -> Vec<&'e mut Entry<'a>> {
+    let mut uncoded = Vec::new();
+    for (entry, origin) in entries.iter_mut().zip(origins) {
+        let spans = &decoded[origin.leaf];
+        if let Some((start, end)) = origin.place.and_then(|place| *spans.get(place)?) {
+            (entry.kind, entry.payload) = (Kind::Raw, &raw[start..end]);
+        } else if entry.kind == Kind::Packed || entry.kind == Kind::Coded && !spans.is_empty() {
+            // A value that could not be decoded has no place in a body of another coding.
+            (entry.kind, entry.payload) = (Kind::Lost, &[]);
+        }
+        if entry.kind == Kind::Raw && (origin.place.is_none() || !spans.is_empty()) {
+            uncoded.push(entry);
+        }
+    }
+    uncoded
 }
 
 /// Appends a coded or packed value to `raw`, and says where it lies there; `None` if it is damaged.
@@ -254,33 +276,46 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     old.note_recoded(generation, changes.then(|| Arc::new(new)))
 }
 
-/// Cuts sorted entries into bodies, at least one, each with the lowest key that its leaf is to own. With `fill` the
-/// bodies are full ones and a rest. Otherwise they are of like size, if one body is not enough.
-fn cut(entries: &[Entry<'_>], fill: bool, limits: BodyLimits, builder: &mut Builder) -> Vec<(Vec<u8>, Body)> {
-    if entries.is_empty() {
-        return vec![(Vec::new(), Body::empty())];
-    }
-    if !fill && entries.len() <= limits.records_max && Builder::size(entries) <= limits.bytes_max {
-        return vec![(Vec::new(), builder.build(entries))];
-    }
-    let mut bodies = Vec::new();
-    let mut start = 0;
-    while start < entries.len() {
-        let rest = &entries[start..];
-        let mut count = Builder::fitting(&rest[..rest.len().min(limits.records_full)], limits.bytes_full);
-        if !fill {
-            count = count.min(rest.len().div_ceil(rest.len().div_ceil(count)));
-        }
-        let low = if start == 0 { Vec::new() } else { separator(entries[start - 1].key, rest[0].key) };
-        bodies.push((low, builder.build(&rest[..count])));
-        start += count;
-    }
-    bodies
-}
+// A dictionary is trained, which takes Miri long.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::body::{Body, Builder, EntryKey, fingerprint};
+    use crate::leaf::RightSibling;
+    use crate::merge::Newest;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::{Fields, key_hash};
 
-/// The shortest key that is above `below` and not above `first`.
-pub(super) fn separator(below: EntryKey<'_>, first: EntryKey<'_>) -> Vec<u8> {
-    let mut separator = first.to_vec();
-    separator.truncate(below.shared(&first) + 1);
-    separator
+    fn state(key: &[u8], kind: Kind, payload: &[u8], coding: Option<Coding>) -> LeafState {
+        let fingerprint = fingerprint(key_hash(key));
+        let entry =
+            Entry { key: EntryKey::whole(key), fingerprint, kind, fields: Fields::default(), payload };
+        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        LeafState { coding, ..state }
+    }
+
+    /// Its bytes say nothing to another dictionary, and a body without one cannot have them at all.
+    #[test]
+    fn a_damaged_value_is_lost_when_its_leaf_is_joined_with_one_of_another_coding() {
+        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let coding = |generation| {
+            let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, generation).expect("the sample is sound");
+            Some(Coding::Tokens(Arc::new(tokens)))
+        };
+        for left_coding in [None, coding(1)] {
+            let left =
+                LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
+            let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
+            let leaves = [(&left, Newest::default()), (&right, Newest::default())];
+            let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
+            let found = |key: &[u8]| {
+                let mut bodies = pieces.bodies.iter().map(|(_, body)| body);
+                let place = |body: &Body| Some((body.find(key, key_hash(key))?, body.clone()));
+                let (place, body) = bodies.find_map(place).expect("both keys are there");
+                matches!(body.found(place, pieces.coding.as_ref()).payload, Payload::Lost)
+            };
+            assert_eq!((found(b"a"), found(b"b")), (false, true));
+        }
+    }
 }

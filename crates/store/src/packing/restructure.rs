@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::cold::all_settled;
 use crate::core::Core;
 use crate::durable::Operation;
-use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{large_references, newest};
 
 /// Which leaves a pack may cut or join.
@@ -60,70 +60,90 @@ impl Core {
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> bool {
-        let right = match span {
-            Span::One => None,
-            Span::QuietPair | Span::Pair => {
-                let Some(right) = leaf.state(guard).right(guard) else { return false };
-                let Some(ownership) = right.try_own() else { return false };
-                if right.state(guard).closed {
-                    return false;
-                }
-                Some((right, ownership))
-            }
-        };
-        let is_cold = |leaf: &Leaf| leaf.state(guard).below.is_some();
-        if is_cold(leaf) || right.as_ref().is_some_and(|(right, _)| is_cold(right)) {
+        let Some(right) = self.free_right(leaf, span, guard) else { return false };
+        let leaves = std::iter::once(leaf).chain(right.as_ref().map(|(right, _)| *right));
+        let closed: Vec<_> = leaves.map(|leaf| (leaf, self.close(leaf, guard))).collect();
+        let Some(pieces) = self.plan_closed(&closed, span, goal, growth, guard, scratch) else {
+            closed.iter().for_each(|(leaf, state)| self.reopen(leaf, state, guard));
             return false;
-        }
-        if let Some((right, _)) = &right
-            && !self.has_place_for(&[leaf.state(guard), right.state(guard)])
-        {
-            return false;
-        }
-        let left_state = self.close(leaf, guard);
-        let right_state = right.as_ref().map(|(right, _)| self.close(right, guard));
-        let closed = [Some((leaf, left_state)), right.as_ref().map(|(right, _)| *right).zip(right_state)];
-        let reopen_all = || {
-            closed.iter().flatten().for_each(|(leaf, state)| self.reopen(leaf, state, guard));
-            false
         };
-        if span == Span::QuietPair && closed.iter().flatten().any(|(_, state)| state.is_unsettled()) {
+        self.publish_cut(&closed, span, pieces, guard);
+        // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
+        if let Some((_, ownership)) = right {
+            std::mem::forget(ownership);
+        }
+        true
+    }
+
+    /// The right neighbour that `span` takes besides `leaf`, if it takes one. `None` if a leaf is cold, or the
+    /// neighbour is not free, or one leaf has no place for both.
+    #[expect(clippy::option_option, reason = "a span of one leaf takes no neighbour, and that is no failure")]
+    fn free_right<'g>(
+        &self,
+        leaf: &Leaf,
+        span: Span,
+        guard: &'g Guard,
+    ) -> Option<Option<(&'g Leaf, Ownership<'g>)>> {
+        let is_warm = |leaf: &Leaf| leaf.state(guard).below.is_none();
+        if span == Span::One {
+            return is_warm(leaf).then_some(None);
+        }
+        let right = leaf.state(guard).right(guard)?;
+        let ownership = right.try_own()?;
+        let is_free = !right.state(guard).closed
+            && is_warm(leaf)
+            && is_warm(right)
+            && self.has_place_for(&[leaf.state(guard), right.state(guard)]);
+        is_free.then_some(Some((right, ownership)))
+    }
+
+    /// Plans the leaves that replace `closed` ones. `None` if these are better left as they are.
+    fn plan_closed(
+        &self,
+        closed: &[(&Leaf, &LeafState)],
+        span: Span,
+        goal: Goal,
+        growth: Growth,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> Option<Pieces> {
+        if span == Span::QuietPair && closed.iter().any(|(_, state)| state.is_unsettled()) {
             // A thread writes here after all, and only quiet leaves are worth filling.
-            return reopen_all();
+            return None;
         }
         let mut evicted_keys = [Vec::new(), Vec::new()];
-        let states: Vec<_> = closed
-            .into_iter()
-            .flatten()
-            .zip(&mut evicted_keys)
-            .map(|((leaf, state), keys)| {
-                let mut newest = newest(state.landings(), &self.commits);
-                newest.expired_by_ms = self.expiry_now_ms();
-                self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
-                (state, newest)
-            })
-            .collect();
-        let mut pieces = self.plan(&states, goal, scratch, &mut || ());
+        let weighed = closed.iter().zip(&mut evicted_keys).map(|((leaf, state), keys)| {
+            let mut newest = newest(state.landings(), &self.commits);
+            newest.expired_by_ms = self.expiry_now_ms();
+            self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
+            (*state, newest)
+        });
+        let leaves: Vec<_> = weighed.collect();
+        let mut pieces = self.plan(&leaves, goal, scratch, &mut || ());
+        let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
             && pieces.bodies.len() > 1
-            && pieces.bodies[0].1.len() == left_state.body.len()
+            && pieces.bodies[0].1.len() == states[0].body.len()
             && pieces.recoded.is_empty()
         {
             // The neighbour's first record does not fit.
-            return reopen_all();
+            return None;
         }
-        let planned: Vec<&LeafState> = states.iter().map(|(state, _)| *state).collect();
-        self.keep_place(&planned, &mut pieces);
-        let landing_bytes = planned.iter().map(|state| state.landing_bytes()).sum();
-        if growth == Growth::Limited && !self.may_grow(&planned, landing_bytes, &pieces) {
-            return reopen_all();
-        }
+        self.keep_place(&states, &mut pieces);
+        let landing_bytes = states.iter().map(|state| state.landing_bytes()).sum();
+        let has_room = growth == Growth::Accepted || self.may_grow(&states, landing_bytes, &pieces);
+        has_room.then_some(pieces)
+    }
+
+    /// Publishes `pieces` in place of `closed` leaves, and hands on what is known of their records.
+    fn publish_cut(&self, closed: &[(&Leaf, &LeafState)], span: Span, pieces: Pieces, guard: &Guard) {
         self.account(&pieces);
-        let removed = right.as_ref().map(|(right, _)| *right).zip(right_state);
-        let added = self.replace(leaf, left_state, removed, &pieces, guard, |new, first_record| {
+        let (leaf, state) = closed[0];
+        let removed = closed.get(1).copied();
+        let before = state.body.len();
+        let added = self.replace(leaf, state, removed, &pieces, guard, |new, first_record| {
             new.clock.inherit(&leaf.clock, first_record, 0);
-            if let Some((right, _)) = &right {
-                let before = left_state.body.len();
+            if let Some((right, _)) = removed {
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
                 new.clock.inherit(&right.clock, from, to);
             }
@@ -132,20 +152,15 @@ impl Core {
                 new.is_quiet();
             }
         });
-        if let Some((right, _)) = &right {
-            leaf.clock.inherit(&right.clock, 0, left_state.body.len());
-        }
-        match &right {
-            Some(_) => self.stats.merges.raise(),
+        match removed {
+            Some((right, _)) => {
+                leaf.clock.inherit(&right.clock, 0, before);
+                self.stats.merges.raise();
+            }
             None if added > 0 => self.stats.splits.raise(),
             None => {}
         }
-        // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
-        if let Some((_, ownership)) = right {
-            std::mem::forget(ownership);
-        }
         self.settle_large(pieces.recoded, pieces.released, guard);
-        true
     }
 
     /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and brings the index up to date.

@@ -49,20 +49,9 @@ pub(super) fn revise_blocks<'s>(
             return None;
         }
         let mut values = emptied(std::mem::take(kept_values));
-        let mut from = block.first;
-        for (edit, value) in edits[own.clone()].iter().zip(&fresh[own]) {
-            let kept = &old[from - block.first..edit.place - block.first];
-            values.extend(kept.iter().map(|(start, end)| &raw[*start..*end]));
-            if edit.replaces {
-                let (start, end) = old[edit.place - block.first];
-                pieces.logical_bytes -= (end - start) as i64;
-            }
-            if edit.entry.is_some() {
-                values.push(value);
-            }
-            from = edit.place + usize::from(edit.replaces);
-        }
-        values.extend(old[from - block.first..].iter().map(|(start, end)| &raw[*start..*end]));
+        let old = old.iter().map(|(start, end)| &raw[*start..*end]);
+        let gone_bytes = revise_values(block.first, old, &edits[own.clone()], &fresh[own], &mut values);
+        pieces.logical_bytes -= gone_bytes as i64;
         pieces.loose += packer.loose(values.len());
         pack_evenly(&values, packer, blocks, contents, pieces);
         *kept_values = emptied(values);
@@ -71,6 +60,29 @@ pub(super) fn revise_blocks<'s>(
     finish_blocks(packer, blocks, pieces, meanwhile);
     *kept_fresh = emptied(fresh);
     Some(blocks)
+}
+
+/// Appends the values of a block after `edits`, which bring the `fresh` ones. Returns the bytes of those that go. The
+/// `old` ones are the block's, whose first record is `first`.
+fn revise_values<'v>(
+    first: usize,
+    mut old: impl Iterator<Item = &'v [u8]>,
+    edits: &[Edit<'_>],
+    fresh: &[&'v [u8]],
+    values: &mut Vec<&'v [u8]>,
+) -> usize {
+    let mut gone_bytes = 0;
+    let mut from = first;
+    for (edit, value) in edits.iter().zip(fresh) {
+        values.extend(old.by_ref().take(edit.place - from));
+        if edit.replaces {
+            gone_bytes += old.next().map_or(0, <[u8]>::len);
+        }
+        values.extend(edit.entry.map(|_| value));
+        from = edit.place + usize::from(edit.replaces);
+    }
+    values.extend(old);
+    gone_bytes
 }
 
 /// The blocks with changes, and which of the edits are theirs.

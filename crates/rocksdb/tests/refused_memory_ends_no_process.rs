@@ -1,6 +1,8 @@
 //! The allocator refuses the memory for a block. RocksDB's process goes on: the read of a block is an error that does
 //! not condemn the block, a new block is stored raw, and the block cache misses. Rust would end the process.
 
+#![allow(clippy::unwrap_used)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -56,7 +56,6 @@ use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
 
 use crate::Error;
-use crate::body::{Body, Entry};
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
@@ -122,11 +121,6 @@ impl Cold {
     fn note_grown(&self, leaf: &Leaf, guard: &Guard) {
         self.grown.lock().push_back(leaf.share(guard));
     }
-}
-
-/// Record `index` of `body` as it lies there.
-pub(crate) fn entry(body: &Body, index: usize) -> Entry<'_> {
-    body.entry(index)
 }
 
 /// Walks that hold nothing between two leaves.

@@ -16,7 +16,7 @@ use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
 use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
 use crate::coding::Coding;
-use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, entry, upper_records};
+use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
 use crate::core::{Copied, Core, copy_found};
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
@@ -257,7 +257,7 @@ pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
         });
     }
     let entries = values.iter().enumerate().map(|(index, (kind, value))| {
-        let entry = entry(body, index);
+        let entry = body.entry(index);
         let payload = value.clone().map_or(entry.payload, |value| &raw[value]);
         BodyEntry { kind: *kind, payload, ..entry }
     });
@@ -266,7 +266,7 @@ pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
 
 /// The same without large values of these numbers; those of records are lost, and say so.
 fn without_values(body: &Body, lost: &BTreeMap<usize, Error>) -> Body {
-    let mut entries: Vec<_> = (0..body.len()).map(|index| entry(body, index)).collect();
+    let mut entries: Vec<_> = (0..body.len()).map(|index| body.entry(index)).collect();
     for entry in entries.iter_mut().filter(|entry| is_lost(entry.kind, entry.payload, lost)) {
         (entry.kind, entry.payload) = (Kind::Lost, &[]);
     }
@@ -350,7 +350,7 @@ impl Source<'_> {
                 ));
                 image.larges[number].len as i64
             };
-            for record in (0..body.len()).map(|index| entry(&body, index)) {
+            for record in (0..body.len()).map(|index| body.entry(index)) {
                 if is_lost(record.kind, record.payload, &failed) {
                     lost_bytes += lose(&record.key.to_vec(), record.payload);
                 }

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
 
 use ziptier::{
-    Batch, CodecChoice, Condition, Durability, Error, ErrorKind, OldValue, OpenValue, Options, PutMeta,
+    Batch, CodecChoice, Condition, Durability, Error, ErrorKind, Keys, OldValue, OpenValue, Options, PutMeta,
     Recovery, Store, Values,
 };
 
@@ -253,7 +253,7 @@ impl Backend for StoreBackend {
         limit: usize,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
-        let (keys, next) = self.store.keys_from(from, limit)?;
+        let Keys { keys, next } = self.store.keys_from(from, limit)?;
         keys.iter().for_each(|key| each(key));
         Ok(next)
     }

@@ -23,7 +23,7 @@
 //! | [`DurableOptions`], [`Durability`] | a store in a folder |
 //! | [`FarOptions`], [`FarPlace`], [`FarRatio`], [`SsdOptions`] | data that DRAM has no room for |
 //! | [`Batch`], [`Condition`], [`Update`] | several keys at once; a value that depends on the old one |
-//! | [`Range`], [`Values`], [`OpenValue`] | iteration; several keys; a long value in pieces |
+//! | [`Range`], [`Keys`], [`Values`], [`OpenValue`] | iteration; keys alone; several keys; a long value in pieces |
 //! | [`Meta`], [`PutMeta`], [`Clock`] | expiry and flags |
 //! | [`Error`], [`ErrorKind`], [`LogError`], [`SegmentError`] | refusals and failures, by groups |
 //! | [`MemoryUse`], [`Stats`], [`FarStatus`], [`SsdStatus`], [`DurableStats`], [`CheckpointStats`] | figures |
@@ -146,7 +146,7 @@ pub use open_value::OpenValue;
 pub use options::{
     BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
 };
-pub use range::Range;
+pub use range::{Keys, Range};
 pub use record::{Meta, PutMeta};
 pub use stats::Stats;
 pub use store::{OldValue, Store};

@@ -47,6 +47,15 @@ pub(crate) enum CopiedValue {
     Large(Arc<Large>),
 }
 
+/// Keys in their order. See [`Store::keys_from`](crate::Store::keys_from).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keys {
+    /// The keys.
+    pub keys: Vec<Vec<u8>>,
+    /// The place to go on from; `None` at the end.
+    pub next: Option<Vec<u8>>,
+}
+
 /// Iterator over keys and values in key order. See [`Store::range`](crate::Store::range).
 pub struct Range<'s> {
     core: &'s Core,
@@ -150,28 +159,27 @@ impl DoubleEndedIterator for Range<'_> {
 
 impl Core {
     /// See [`Store::keys_from`](crate::Store::keys_from).
-    pub(crate) fn keys_from(
-        &self,
-        from: &[u8],
-        limit: usize,
-    ) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), Error> {
+    pub(crate) fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
         for _ in 0..LEAVES_AT_A_TIME {
             let (records, next) = self.copy_leaf_from(&from, &Bound::Unbounded, false);
             for copy in records {
                 match copy.value {
-                    _ if keys.len() == limit => return Ok((keys, Some(copy.key))),
+                    _ if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
                     Ok(_) => keys.push(copy.key),
                     Err(reason) => return Err(self.damaged(&copy.key, reason)),
                 }
             }
             match next {
                 Some(next) => from = next,
-                None => return Ok((keys, None)),
+                None => return Ok(Keys { keys, next: None }),
             }
         }
-        let (Bound::Included(next) | Bound::Excluded(next)) = from else { return Ok((keys, None)) };
-        Ok((keys, Some(next)))
+        let next = match from {
+            Bound::Included(next) | Bound::Excluded(next) => Some(next),
+            Bound::Unbounded => None,
+        };
+        Ok(Keys { keys, next })
     }
 
     /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.

@@ -24,6 +24,7 @@ use crate::cold::{SsdOptions, segment_options};
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::options::Options;
+use crate::range::Keys;
 use crate::record::{Kind, PutMeta};
 use crate::update::{Update, Wanted};
 
@@ -364,7 +365,7 @@ impl Core {
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         let mut from = Some(low.to_vec());
         while let Some(low) = from.filter(|low| high.is_none_or(|high| low.as_slice() < high)) {
-            let (keys, next) = self.keys_from(&low, KEYS_PER_STEP)?;
+            let Keys { keys, next } = self.keys_from(&low, KEYS_PER_STEP)?;
             for key in keys.iter().filter(|key| high.is_none_or(|high| key.as_slice() < high)) {
                 self.append_bare(key, Kind::Tombstone, None)?;
             }

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::batch::{Batch, Transferred};
 use crate::core::{check_key, found_len};
 use crate::multi_get::Values;
-use crate::range::{Range, prefix_end};
+use crate::range::{Keys, Range, prefix_end};
 use crate::record::{Meta, PutMeta};
 use crate::update::{Update, Wanted};
 
@@ -195,13 +195,12 @@ impl Store {
         self.written(self.core.transfer(source, target, true, replace))
     }
 
-    /// Up to `limit` keys from `from` on, in key order, and the place to go on from; `None` at the end. A key whose
-    /// value is damaged is among them. A call looks at a bounded part of the store, so that there may be fewer keys, or
-    /// none, before the end.
+    /// Up to `limit` keys from `from` on, in key order. A key whose value is damaged is among them. A call looks at a
+    /// bounded part of the store, so that there may be fewer keys, or none, before the end.
     ///
     /// # Errors
     /// Leaves on SSD that cannot be read.
-    pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<(Vec<Vec<u8>>, Option<Vec<u8>>), Error> {
+    pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
         self.seen(self.core.keys_from(from, limit))
     }
 

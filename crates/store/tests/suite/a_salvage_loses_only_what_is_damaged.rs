@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ziptier::{CodecChoice, Error, Options, SsdOptions, Store};
+use ziptier::{CodecChoice, Error, Keys, Options, SsdOptions, Store};
 use ziptier_media::testing::RecordingDisk;
 
 use crate::durable::{options, value};
@@ -152,7 +152,7 @@ fn a_damaged_piece_of_a_large_value_is_one_lost_value() {
         check(&store);
         // The lost value hides neither its key nor others, and can be deleted.
         let keys: Vec<_> = (0..100).map(key).collect();
-        assert_eq!(store.keys_from(b"", usize::MAX).unwrap(), (keys, None));
+        assert_eq!(store.keys_from(b"", usize::MAX).unwrap(), Keys { keys, next: None });
         assert!(store.set_expiry(&key(13), Some(1 << 44)).unwrap() && store.delete(&key(13)).unwrap());
         assert!(store.get(&key(13)).unwrap().is_none() && !store.delete(&key(13)).unwrap());
         store.put(&key(13), b"written again").unwrap();

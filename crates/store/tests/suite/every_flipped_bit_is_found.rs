@@ -110,7 +110,7 @@ impl Case {
                         assert!(before[&record.0].0 == record.1, "byte {at} of {}", path.display());
                     }
                     let keys = store.keys_from(b"", usize::MAX);
-                    assert!(keys.map_or(true, |(keys, _)| keys.len() == before.len()));
+                    assert!(keys.map_or(true, |found| found.keys.len() == before.len()));
                 }
             } else {
                 assert!(contents(&opened.unwrap()) == before, "byte {at} of {}", path.display());

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ziptier::{Batch, Clock, CodecChoice, Condition, Options, PutMeta, SsdOptions, Store, Update, Values};
+use ziptier::{
+    Batch, Clock, CodecChoice, Condition, Keys, Options, PutMeta, SsdOptions, Store, Update, Values,
+};
 use ziptier_testing::until;
 
 const NOW_MS: u64 = 1_700_000_000_000;
@@ -162,7 +164,7 @@ fn a_walk_over_expired_keys_takes_several_calls() {
     let walk = |limit| {
         let (mut calls, mut found, mut from) = (0, Vec::new(), Some(Vec::new()));
         while let Some(place) = from {
-            let (keys, next) = store.keys_from(&place, limit).unwrap();
+            let Keys { keys, next } = store.keys_from(&place, limit).unwrap();
             found.extend(keys);
             (calls, from) = (calls + 1, next);
         }

@@ -88,7 +88,7 @@ fn an_update_whose_key_is_written_is_decided_again() {
     };
     assert_eq!(once(&|| drop(core.modify(b"key", Wanted::Presence, |_| Update::Delete))), 2);
     assert_eq!(get(&core, b"key").as_deref(), Some(&b"+"[..]));
-    assert_eq!(once(&|| drop(core.modify(b"key", Wanted::Presence, |_| Update::Expire(Some(1 << 44))))), 2);
+    assert_eq!(once(&|| drop(core.modify(b"key", Wanted::Meta, |_| Update::Expire(Some(1 << 44))))), 2);
     core.modify(b"key", Wanted::Presence, |_| Update::Delete).expect("no limit is set");
     assert_eq!(once(&|| put(&core, b"key", b"there")), 2);
     assert_eq!(get(&core, b"key").as_deref(), Some(&b"there+"[..]));

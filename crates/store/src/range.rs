@@ -158,21 +158,27 @@ impl DoubleEndedIterator for Range<'_> {
 }
 
 impl Core {
-    /// See [`Store::keys_from`](crate::Store::keys_from).
-    pub(crate) fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
+    /// As [`Store::keys_from`](crate::Store::keys_from), of the keys below `high`. No leaf behind these is read.
+    pub(crate) fn keys_from(&self, from: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
+        let to = high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec()));
         for _ in 0..LEAVES_AT_A_TIME {
-            let (records, next) = self.copy_leaf_from(&from, &Bound::Unbounded, false);
+            // Where a leaf cannot be read, only its lower bound is known, and that was the way to it.
+            if keys.len() >= limit {
+                break;
+            }
+            let (records, next) = self.copy_leaf_from(&from, &to, false);
             for copy in records {
                 match copy.value {
-                    _ if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
+                    Ok(_) if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
                     Ok(_) => keys.push(copy.key),
                     Err(reason) => return Err(self.damaged(&copy.key, reason)),
                 }
             }
+            let is_below = |next: &[u8]| high.is_none_or(|high| next < high);
             match next {
-                Some(next) => from = next,
-                None => return Ok(Keys { keys, next: None }),
+                Some(Bound::Included(next)) if is_below(&next) => from = Bound::Included(next),
+                _ => return Ok(Keys { keys, next: None }),
             }
         }
         let next = match from {
@@ -421,7 +427,8 @@ impl Core {
     ) -> Vec<Copy> {
         let newest = newest(state.landings(), &self.commits);
         let mut copies = Vec::new();
-        let mut unpacked = Unpacked::with(read_ahead(state, from, to));
+        let ahead = if with_values { read_ahead(state, from, to) } else { ReadAhead::default() };
+        let mut unpacked = Unpacked::with(ahead);
         merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
             let entry = &merged.entry;
             if !merged.exists() || !within(entry.key, from, to) {

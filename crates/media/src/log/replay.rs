@@ -328,7 +328,8 @@ impl Replay {
         self.is_sealed = true;
         let segment = &mut self.segments[self.at];
         if segment.is_uncut() {
-            segment.cut_at = Some(end);
+            // Another seal takes the place of this one.
+            segment.cut_at = Some(self.offset);
         } else if segment.file_bytes != end {
             let (path, rest) = (segment.path.clone(), segment.file_bytes - end);
             self.fault(path, end, rest, format!("{rest} bytes follow the seal"))?;

@@ -52,6 +52,12 @@ pub(super) struct Live {
     pub(super) is_unread: bool,
 }
 
+/// A segment that is no part of the log yet.
+pub(super) struct Begun {
+    file: SegmentFile,
+    live: Live,
+}
+
 struct Pool {
     live: VecDeque<Live>,
     spares: Vec<Spare>,
@@ -145,8 +151,8 @@ impl Segments {
         Ok(is_needed)
     }
 
-    /// Makes a spare file the newest segment, durably and under its name. After a refusal the caller may try again.
-    pub(super) fn begin(&self, spare: &Spare, header: &SegmentHeader) -> Result<SegmentFile, DiskError> {
+    /// Gives a spare file the header and the name of a segment, durably. After a refusal the caller may try again.
+    pub(super) fn begin(&self, spare: &Spare, header: &SegmentHeader) -> Result<Begun, DiskError> {
         write_all_at(&*spare.file, 0, &header.encode())?;
         spare.file.sync_data()?;
         let path = self.dir.join(format::segment_name(header.number));
@@ -154,8 +160,13 @@ impl Segments {
         self.names.sync_names()?;
         let SegmentHeader { number, first_lsn, .. } = *header;
         let live = Live { number, first_lsn, segment_bytes: spare.bytes, is_unread: false };
-        self.pool.lock().live.push_back(live);
-        Ok(SegmentFile::new(spare.file.clone(), path))
+        Ok(Begun { file: SegmentFile::new(spare.file.clone(), path), live })
+    }
+
+    /// Makes a segment the newest one. The one before it may be dropped from here on.
+    pub(super) fn enter(&self, begun: Begun) -> SegmentFile {
+        self.pool.lock().live.push_back(begun.live);
+        begun.file
     }
 
     /// Drops the segments that have only records before `lsn`, the oldest first; the newest segment stays.

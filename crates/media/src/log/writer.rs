@@ -2,7 +2,7 @@
 
 use super::buffer::Chunk;
 use super::format::HEADER_BYTES;
-use super::segment::Segments;
+use super::segment::{Begun, Segments};
 use super::{LogError, Lsn};
 use crate::disk::{DiskError, DiskFile, write_all_at};
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ pub(super) struct Writer {
     file: Option<Arc<SegmentFile>>,
     offset: u64,
     /// The segment that was begun behind the file. It waits until the file is cut.
-    next: Option<SegmentFile>,
+    next: Option<Begun>,
     pub(super) written_bytes: u64,
 }
 
@@ -76,7 +76,8 @@ impl Writer {
                 }
                 // A full disk may refuse the cut. A later write goes on here.
                 self.cut()?;
-                (self.file, self.offset) = (self.next.take().map(Arc::new), HEADER_BYTES);
+                let next = self.next.take().map(|begun| Arc::new(segments.enter(begun)));
+                (self.file, self.offset) = (next, HEADER_BYTES);
                 self.written_bytes += HEADER_BYTES;
                 durable_lsn = header.first_lsn - 1;
                 chunk.next = None;

@@ -166,6 +166,69 @@ fn a_stop_on_a_full_disk_seals_the_log_where_it_ends() {
     assert!(refused > 2, "{refused}");
 }
 
+/// A disk refuses to cut the sealed segment, the process ends, and the next one seals the log again without room for a
+/// new segment.
+#[test]
+fn a_log_that_was_sealed_and_not_cut_is_sealed_again() {
+    let recording = RecordingDisk::new();
+    let log = Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
+    log.write(6).unwrap();
+    let mut refused = 0;
+    for nth in 0.. {
+        let copy = recording.copy();
+        let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
+        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
+            continue;
+        };
+        refused += u64::from(log.seal().is_err());
+        drop(log);
+        for path in copy.paths().iter().filter(|path| path.to_string_lossy().contains("spare-")) {
+            copy.remove(path).unwrap();
+        }
+        let full = FailingDisk::that_fills(Arc::new(copy.clone()));
+        full.set_full(true);
+        let log = check(Arc::new(full), OPTIONS).unwrap().0.into_log().unwrap();
+        log.seal().unwrap();
+        drop(log);
+        let (replay, _) = check(Arc::new(copy), OPTIONS).unwrap();
+        assert!(replay.is_sealed() && replay.next_lsn() == 7, "full at operation {nth}");
+        if !disk.has_failed() {
+            break;
+        }
+    }
+    assert!(refused > 0);
+}
+
+/// A disk refuses to cut the last segment, and a checkpoint needs none of its records.
+#[test]
+fn a_segment_that_waits_to_be_cut_is_not_used_again() {
+    let recording = RecordingDisk::new();
+    let log = Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
+    log.write(6).unwrap();
+    let mut refused = 0;
+    for nth in 0.. {
+        let copy = recording.copy();
+        let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
+        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
+            continue;
+        };
+        if !disk.has_failed() {
+            break;
+        }
+        refused += 1;
+        log.drop_before(7).unwrap();
+        for lsn in 7..=60 {
+            assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn));
+            log.sync(lsn).unwrap();
+            let (replay, _) = check(Arc::new(copy.killed()), OPTIONS).unwrap();
+            assert_eq!(replay.next_lsn(), lsn + 1, "full at operation {nth}");
+        }
+    }
+    assert!(refused > 2, "{refused}");
+}
+
 /// The next segment's file is made ahead, and has no record.
 #[test]
 fn a_spare_file_that_cannot_be_made_costs_no_record() {

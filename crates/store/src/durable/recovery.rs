@@ -331,7 +331,7 @@ impl Core {
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
             // Above what lies on SSD a value is written again with its expiry, so it must be there.
             Operation::Expire { key, expires_at_ms } => {
-                self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)).map(|_| ())
+                self.modify(key, Wanted::Meta, |_| Update::Expire(expires_at_ms)).map(|_| ())
             }
             Operation::DeleteRange { low, high } => self.delete_range(low, high),
         }
@@ -364,11 +364,9 @@ impl Core {
 
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         let mut from = Some(low.to_vec());
-        while let Some(low) = from.filter(|low| high.is_none_or(|high| low.as_slice() < high)) {
-            let Keys { keys, next } = self.keys_from(&low, KEYS_PER_STEP)?;
-            for key in keys.iter().filter(|key| high.is_none_or(|high| key.as_slice() < high)) {
-                self.append_bare(key, Kind::Tombstone, None)?;
-            }
+        while let Some(low) = from {
+            let Keys { keys, next } = self.keys_from(&low, high, KEYS_PER_STEP)?;
+            keys.iter().try_for_each(|key| self.append_bare(key, Kind::Tombstone, None))?;
             from = next;
         }
         Ok(())

@@ -257,7 +257,7 @@ fn another_expiry_beside_a_pack_that_drops_what_expired_is_kept_or_refused() {
                     core.settle();
                 })
             };
-            let updated = core.modify(b"k", Wanted::Presence, |_| Update::Expire(None));
+            let updated = core.modify(b"k", Wanted::Meta, |_| Update::Expire(None));
             packing.join().expect("it ends");
             core.settle();
             let expected = (updated == Ok(Update::Expire(None))).then(|| b"value".to_vec());

@@ -161,8 +161,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, Error> {
-        let done =
-            self.modified(self.core.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)))?;
+        let done = self.modified(self.core.modify(key, Wanted::Meta, |_| Update::Expire(expires_at_ms)))?;
         Ok(done != Update::Keep)
     }
 
@@ -195,13 +194,13 @@ impl Store {
         self.written(self.core.transfer(source, target, true, replace))
     }
 
-    /// Up to `limit` keys from `from` on, in key order. A key whose value is damaged is among them. A call looks at a
-    /// bounded part of the store, so that there may be fewer keys, or none, before the end.
+    /// Up to `limit` keys, at least one, from `from` on, in key order. A key whose value is damaged is among them. A
+    /// call looks at a bounded part of the store, so that there may be fewer keys, or none, before the end.
     ///
     /// # Errors
     /// Leaves on SSD that cannot be read.
     pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
-        self.seen(self.core.keys_from(from, limit))
+        self.seen(self.core.keys_from(from, None, limit))
     }
 
     /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,

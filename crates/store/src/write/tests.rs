@@ -36,7 +36,7 @@ fn what_is_given_more_time_in_the_open_landing_stays() {
             }
             core.settle();
             let key = 7u32.to_be_bytes();
-            let update = core.modify(&key, Wanted::Presence, |_| Update::Expire(later)).expect("it is there");
+            let update = core.modify(&key, Wanted::Meta, |_| Update::Expire(later)).expect("it is there");
             assert_eq!(update, Update::Expire(later));
             clock.advance(std::time::Duration::from_millis(40));
             let guard = core.pin();

@@ -153,7 +153,7 @@ fn a_damaged_piece_of_a_large_value_is_one_lost_value() {
         // The lost value hides neither its key nor others, and can be deleted.
         let keys: Vec<_> = (0..100).map(key).collect();
         assert_eq!(store.keys_from(b"", usize::MAX).unwrap(), Keys { keys, next: None });
-        assert!(store.set_expiry(&key(13), Some(1 << 44)).unwrap() && store.delete(&key(13)).unwrap());
+        assert!(store.set_expiry(&key(13), Some(1 << 44)).is_err() && store.delete(&key(13)).unwrap());
         assert!(store.get(&key(13)).unwrap().is_none() && !store.delete(&key(13)).unwrap());
         store.put(&key(13), b"written again").unwrap();
         assert_eq!(store.get(&key(13)).unwrap().as_deref(), Some(&b"written again"[..]));
@@ -161,5 +161,35 @@ fn a_damaged_piece_of_a_large_value_is_one_lost_value() {
         store.settle().unwrap();
         assert_eq!((store.len(), store.memory().large_bytes), (0, 0));
         assert_eq!(store.memory().logical_bytes, 0);
+    }
+}
+
+/// Of a leaf on SSD that cannot be read only the bounds are known. Whoever asks for its keys learns that, whatever the
+/// number of keys before it, and is not led back to the beginning.
+#[test]
+fn a_walk_over_keys_ends_at_a_leaf_that_cannot_be_read() {
+    let _alone = alone();
+    let disk = RecordingDisk::new();
+    let store = Store::open(cold(&disk)).unwrap();
+    (0..5_000).for_each(|n| store.put(&key(n), &value(n, 100)).unwrap());
+    store.settle().unwrap();
+    while store.send_to_ssd(|| true).unwrap() > 0 {}
+    damage_value(&disk, 2_500);
+    for limit in [1, 2, 3, 5, 7, 100, 256] {
+        let (mut place, mut found) = (Vec::new(), Vec::new());
+        let refusal = loop {
+            match store.keys_from(&place, limit) {
+                Ok(Keys { keys, next }) => {
+                    found.extend(keys);
+                    let next = next.expect("the walk does not come to the end");
+                    assert!(next > place, "{limit} at a time: from {place:?} to {next:?}");
+                    place = next;
+                }
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, Error::Damaged { .. }), "{refusal}");
+        assert!(!found.is_empty() && found.len() <= 2_500);
+        assert!(found.iter().enumerate().all(|(n, found)| *found == key(n as u64)));
     }
 }

@@ -66,10 +66,6 @@ impl Budget {
         self.held_bytes() > self.limit_bytes() / 2
     }
 
-    pub(crate) fn left_bytes(&self) -> usize {
-        self.limit_bytes().saturating_sub(self.held_bytes())
-    }
-
     /// Takes `bytes`, if there are so many.
     pub(crate) fn take(&self, bytes: usize) -> bool {
         self.take_within(bytes, self.limit_bytes())

@@ -117,9 +117,10 @@ impl Session<'_> {
         Ok(meta)
     }
 
-    /// Refuses a reply for which `value` would hold more memory than clients have left, before the reply begins.
+    /// Refuses a reply for which `value` would hold more memory than all clients may, before the reply begins. Clients
+    /// that hold the rest go for a smaller one.
     fn check_room_for(&self, value: &dyn ValueReader) -> Result<(), Refusal> {
-        match value.own_bytes() <= self.shared.budget.left_bytes() {
+        match value.own_bytes() <= self.shared.budget.limit_bytes() {
             true => Ok(()),
             false => Err(Refusal::OUT_OF_MEMORY),
         }

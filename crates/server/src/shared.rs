@@ -250,7 +250,7 @@ impl Shared {
         let clients = self.clients();
         let (mut going, mut staying) = (0, Vec::new());
         for info in clients.values() {
-            let held = info.held_bytes.load(Relaxed);
+            let held = info.held_bytes.load(Relaxed).saturating_sub(info.job_bytes.load(Relaxed));
             match info.killed.load(Relaxed) {
                 true => going += held,
                 false if held > 0 => staying.push((held, info)),
@@ -413,6 +413,8 @@ pub(crate) struct ClientInfo {
     pub(crate) id: u64,
     /// Bytes that it has taken from the budget.
     pub(crate) held_bytes: AtomicUsize,
+    /// Those among them that stay until a request on another thread is done, even if the client goes.
+    pub(crate) job_bytes: AtomicUsize,
     names_bytes: AtomicUsize,
     pub(crate) peer: SocketAddr,
     pub(crate) address: SocketAddr,
@@ -438,6 +440,7 @@ impl ClientInfo {
         Self {
             id,
             held_bytes: AtomicUsize::new(0),
+            job_bytes: AtomicUsize::new(0),
             names_bytes: AtomicUsize::new(0),
             peer,
             address,

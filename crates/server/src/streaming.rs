@@ -159,6 +159,11 @@ impl Streaming {
         rows + self.owned_bytes() + walk + retired
     }
 
+    /// Whether a part of the reply was written. A walk writes nothing before its end.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.walk.is_none()
+    }
+
     /// Bytes of what the reply is made of: keys, or a list of clients.
     pub(crate) fn owned_bytes(&self) -> usize {
         self.owned_bytes + self.walk.as_ref().map_or(0, |(_, found)| found.capacity())

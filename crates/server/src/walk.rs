@@ -11,8 +11,9 @@ const GROUP: usize = 512;
 const GROUP_BYTES: usize = 1 << 20;
 /// Bytes of keys times words of the pattern that one call processes, about: some milliseconds.
 const WORK_MAX: usize = 4 << 20;
-/// What a call of the store counts as, whatever it finds: it may pass many leaves of expired keys.
+/// What a call of the store counts as, and one that finds nothing: it has passed many leaves of expired keys.
 const CALL_WORK: usize = WORK_MAX / 64;
+const VAIN_CALL_WORK: usize = WORK_MAX / 8;
 
 /// The state of a walk over the keys that match a pattern.
 #[derive(Debug)]
@@ -94,7 +95,7 @@ impl Walk {
             }
             self.from = stopped_at.or_else(|| next.map(Vec::into_boxed_slice));
             seen += keys;
-            work += CALL_WORK;
+            work += if keys > 0 { CALL_WORK } else { VAIN_CALL_WORK };
             if keys > 0 {
                 self.group = (GROUP_BYTES * keys / bytes.max(1)).clamp(GROUP / 32, GROUP);
             }

@@ -29,6 +29,8 @@ const SPARE_PART: usize = 8;
 pub(crate) struct Budget {
     limit_bytes: AtomicUsize,
     held_bytes: AtomicUsize,
+    /// Those among them that requests on other threads hold. They come back by themselves, and not before.
+    running_bytes: AtomicUsize,
     /// Since clients were disconnected last.
     refusals: AtomicUsize,
     /// The most bytes that one refused request lacked.
@@ -42,6 +44,7 @@ impl Budget {
         Self {
             limit_bytes: AtomicUsize::new(limit_bytes),
             held_bytes: AtomicUsize::new(0),
+            running_bytes: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             lacking_bytes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
@@ -90,6 +93,20 @@ impl Budget {
     /// Gives back `bytes` that were taken.
     pub(crate) fn give(&self, bytes: usize) {
         self.held_bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    pub(crate) fn running_bytes(&self) -> usize {
+        self.running_bytes.load(Relaxed)
+    }
+
+    /// A request that holds so many bytes goes to another thread.
+    pub(crate) fn note_running(&self, bytes: usize) {
+        self.running_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// A request that held so many bytes is done.
+    pub(crate) fn note_done(&self, bytes: usize) {
+        self.running_bytes.fetch_sub(bytes, Relaxed);
     }
 
     /// Takes memory for something that is being made.

@@ -22,6 +22,7 @@ mod set;
 mod transactions;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::{Access, Backend, Chosen, Meta, ValueReader};
 use crate::jobs::Length;
@@ -117,13 +118,15 @@ impl Session<'_> {
         Ok(meta)
     }
 
-    /// Refuses a reply for which `value` would hold more memory than all clients may, before the reply begins. Clients
-    /// that hold the rest go for a smaller one.
+    /// Refuses a reply for which `value` would hold more memory than other clients have left, before the reply begins.
     fn check_room_for(&self, value: &dyn ValueReader) -> Result<(), Refusal> {
-        match value.own_bytes() <= self.shared.budget.limit_bytes() {
-            true => Ok(()),
-            false => Err(Refusal::OUT_OF_MEMORY),
+        let budget = &self.shared.budget;
+        let others = budget.held_bytes().saturating_sub(self.client.info.held_bytes.load(Relaxed));
+        if value.own_bytes() <= budget.limit_bytes().saturating_sub(others) {
+            return Ok(());
         }
+        self.shared.note_refusal(value.own_bytes());
+        Err(Refusal::OUT_OF_MEMORY)
     }
 }
 

@@ -170,7 +170,6 @@ impl Connection {
     /// Takes the reply to a request that another thread has run. Another turn is due.
     pub(crate) fn resume(&mut self, done: Done) {
         self.job_bytes = None;
-        self.client.info.job_bytes.store(0, Relaxed);
         self.resp3 = done.resp3;
         self.client.take_over(done.client);
         self.choose();
@@ -436,6 +435,7 @@ impl Connection {
         let request_bytes = request.held_bytes();
         self.job_bytes = Some(request_bytes);
         self.client.info.job_bytes.store(request_bytes, Relaxed);
+        shared.budget.note_running(request_bytes);
         let Place { worker, key } = self.place;
         let (client, resp3, database) = (self.client.twin(), self.resp3, self.database.clone());
         shared.jobs.push(Job { worker, key, client, resp3, database, request, request_bytes, length });

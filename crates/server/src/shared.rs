@@ -248,7 +248,7 @@ impl Shared {
     /// Marks the clients that hold most for disconnection, until the budget has room again.
     pub(crate) fn evict_clients(&self) {
         let clients = self.clients();
-        let (mut going, mut staying) = (0, Vec::new());
+        let (mut going, mut staying) = (self.budget.running_bytes(), Vec::new());
         for info in clients.values() {
             let held = info.held_bytes.load(Relaxed).saturating_sub(info.job_bytes.load(Relaxed));
             match info.killed.load(Relaxed) {

@@ -138,6 +138,7 @@ impl Worker {
                 Message::Connection(stream, is_tls) => self.adopt(stream, is_tls),
                 Message::Done(done) => {
                     let key = done.key;
+                    self.shared.budget.note_done(done.request_bytes);
                     // The client may have gone, and another client may have its slot.
                     match self.connections.get_mut(key).filter(|client| client.id() == done.id) {
                         None => self.shared.budget.give(done.request_bytes),

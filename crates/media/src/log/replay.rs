@@ -6,7 +6,7 @@ use super::reader::{Entry, SegmentReader};
 use super::segment::{Live, Segments};
 use super::writer::{SegmentFile, Writer};
 use super::{Log, LogError, LogOptions, Lsn};
-use crate::disk::{Caching, Disk, DiskFile, read_full_at, write_all_at};
+use crate::disk::{Caching, Disk, DiskFile, page_end, read_good_at, write_all_at};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -532,9 +532,15 @@ impl Replay {
         let mut piece = vec![0; end.saturating_sub(at).min(PIECE_BYTES) as usize];
         while at < end {
             let wanted = piece.len().min((end - at) as usize);
-            let count = read_full_at(file, at, &mut piece[..wanted])?;
-            write_all_at(file, at, &piece[..count])?;
-            at += count.max(1) as u64;
+            match read_good_at(file, at, &mut piece[..wanted]) {
+                Ok(count) => {
+                    write_all_at(file, at, &piece[..count])?;
+                    at += count.max(1) as u64;
+                }
+                // A salvage has skipped what lies there.
+                Err(error) if self.options.salvage && error.unreadable().is_some() => at = page_end(at),
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

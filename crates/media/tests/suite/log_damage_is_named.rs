@@ -285,6 +285,31 @@ fn what_cannot_be_read_is_damage_of_its_page_alone() {
     assert!(seen > RECORDS as usize, "{seen}");
 }
 
+/// A start writes the last records again, and must pass the page that cannot be read.
+#[test]
+fn a_bad_page_among_the_last_records_keeps_no_salvage_from_starting() {
+    let disk = RecordingDisk::new();
+    let options = LogOptions { segment_bytes: 64 << 10, ..OPTIONS };
+    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), options).unwrap().into_log().unwrap();
+    (1..=39).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
+    log.sync(39).unwrap();
+    let disk = disk.copy();
+    let path = log_files(&disk).remove(0);
+    for page in [4096, 8192] {
+        let failing = with_bad_bytes(&disk.copy(), &path, page..page + 512);
+        let salvage = LogOptions { salvage: true, ..options };
+        let mut replay = Log::open(failing, Path::new(DIR), salvage).unwrap();
+        let mut found = 0;
+        while let Some(record) = replay.next_record().unwrap() {
+            assert_eq!(record.payload, payload(record.lsn));
+            found += 1;
+        }
+        assert!((20..39).contains(&found), "{found} records");
+        let log = replay.into_log().unwrap();
+        assert_eq!(log.append(&[b"more"]), Ok(40));
+    }
+}
+
 #[test]
 fn nothing_is_cut_off_where_the_end_of_a_log_cannot_be_read() {
     let disk = RecordingDisk::new();

@@ -63,5 +63,6 @@ impl Connection {
     fn note_held(&mut self, bytes: usize) {
         self.held_bytes = bytes;
         self.client.info.held_bytes.store(bytes, Relaxed);
+        self.client.info.job_bytes.store(self.job_bytes.unwrap_or(0), Relaxed);
     }
 }

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ziptier_server::Backend;
 use ziptier_testing::until;
 
 use crate::support::gated_backend::GatedBackend;
@@ -167,6 +168,7 @@ fn names_count_and_so_does_their_list() {
 #[test]
 fn a_value_that_only_its_reader_would_hold_is_refused() {
     let backend = Arc::new(GatedBackend::default());
+    backend.put(b"long", &vec![b'l'; 32 << 20], None).unwrap();
     let gate = backend.gate();
     let server = TestServer::start_with(backend, |config| config.client_bytes_max = Some(BUDGET as usize));
     let mut client = server.connect();
@@ -181,7 +183,17 @@ fn a_value_that_only_its_reader_would_hold_is_refused() {
     for _ in 0..2 {
         assert_eq!(client.reply().len(), value.len() + 12);
     }
+    // Another client reads nothing of a value that the system's buffers do not take.
+    let mut reader = server.connect();
+    reader.send(&request(&[b"GET", b"long"]));
+    server.wait_for(&mut client, "the other one's value is held", |info| {
+        info.field("mem_clients_normal") >= BUDGET * 6 / 10
+    });
+    assert!(is_refused(&client.ask(&[b"GET", b"key"])));
     assert_eq!(server.info(&mut client).field("evicted_clients"), 0);
+    drop(reader);
+    server.wait_for(&mut client, "the other one has gone", |info| info.field("mem_clients_normal") == 0);
+    assert_eq!(client.ask(&[b"GET", b"key"]).len(), value.len() + 12);
 }
 
 #[test]

@@ -253,6 +253,29 @@ fn sum_of_parts(whole: &mut dyn BlockCodec, packed: &[u8]) -> usize {
     sum
 }
 
+/// A last, stored block that goes on behind a mark, for as many bytes as an ending has, takes an ending for its data.
+#[test]
+fn a_stored_block_that_swallows_an_ending_is_read_as_a_whole() {
+    let text = files_of(&[Kind::Text]).remove(0).bytes;
+    let mut behind = Vec::new();
+    // What lies behind the mark is a stream by itself, of 13 bytes.
+    let literals = [0xF0; 10];
+    let dictionary = Dictionary::new(b"");
+    let mut encoder = Encoder::new(&dictionary, Level::Fast);
+    encoder.compress(ziptier_deflate::Huffman::Fixed, &literals, &mut behind, 100).unwrap();
+    behind.resize(13, 0);
+    let raw = [&text[..1100], &PART_END, &behind].concat();
+    let length = raw.len() as u16;
+    let packed = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes(), &raw].concat();
+    let parts = engine(4, Counting::new(Injection::default()));
+    let mut codec = parts.open().unwrap();
+    for room in [raw.len(), 4096] {
+        let mut target = vec![std::mem::MaybeUninit::uninit(); room];
+        let found = codec.decompress_up_to(&packed, &mut target).unwrap();
+        assert!(found == Some(&mut raw.clone()[..]), "room of {room}");
+    }
+}
+
 /// A part that refers to bytes of the part before it, as zlib's sync flush leaves it.
 #[test]
 fn parts_with_a_history_are_read_as_a_whole() {

@@ -6,9 +6,10 @@
 //!
 //! 1. Each piece but the last gets an *ending*: a last, stored block of a few random bytes. The device decodes the
 //!    piece as a stream without history.
-//! 2. The output ends with the random bytes only if the device read the piece's last bit as the end of a block, and no
-//!    block in it as the last one. Then a decoder of the whole block is there at the same position, and has made the
-//!    same bytes.
+//! 2. The output ends with the random bytes, and not with the whole ending, only if the device read the piece's last
+//!    bit as the end of a block, and no block in it as the last one. A stored block that goes on behind the piece takes
+//!    the whole ending for its bytes. Otherwise a decoder of the whole block is there at the same position, and has made
+//!    the same bytes.
 //! 3. If every piece passes, their outputs are the block. Otherwise the mark was another's or mere data, and the caller
 //!    decompresses the block as a whole.
 //!
@@ -118,7 +119,7 @@ impl<'a> Split<'a> {
         out.resize(start + raw_bytes_max, 0);
         let mut lengths = vec![None; pieces.len()];
         let reaped = sessions.reap_parts(counters, |part, output| {
-            let raw = if part < last { output.strip_suffix(&self.nonce[..]) } else { Some(output) };
+            let raw = if part < last { self.without_ending(output) } else { Some(output) };
             let begin = start + part * part_bytes;
             lengths[part] = raw.map(|raw| {
                 out[begin..begin + raw.len()].copy_from_slice(raw);
@@ -139,6 +140,12 @@ impl<'a> Split<'a> {
         }
         out.truncate(end);
         Some(end - start)
+    }
+
+    /// The bytes of a piece; `None` if the device did not read the ending as a block.
+    fn without_ending<'o>(&self, output: &'o [u8]) -> Option<&'o [u8]> {
+        let head = &self.ending[..self.ending.len() - NONCE_BYTES];
+        output.strip_suffix(&self.nonce[..]).filter(|raw| !raw.ends_with(head))
     }
 
     /// The pieces of a block with marks, if they could all be parts of such a block.

@@ -156,14 +156,16 @@ unsafe impl Coder for DeflateCoder<'_> {
     fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
         let decoder = self.decoder.get_or_insert_with(|| deflate::Decoder::new(self.shared));
         self.made.clear();
-        match decoder.decompress(self.huffman, packed, &mut self.made, target.len()) {
+        let decompressed = match decoder.decompress(self.huffman, packed, &mut self.made, target.len()) {
             Ok(length) => {
                 target[..length].write_copy_of_slice(&self.made);
                 Ok(Some(length))
             }
             Err(deflate::DecodeError { fault: deflate::Fault::OutputTooLong, .. }) => Ok(None),
             Err(error) => Err(Damage { position: error.position, what: error.fault.what() }),
-        }
+        };
+        trim(&mut self.made);
+        decompressed
     }
 }
 
@@ -174,6 +176,21 @@ mod tests {
 
     use super::*;
     use crate::scratch::SCRATCH_BYTES_MAX;
+
+    #[test]
+    fn a_long_block_that_is_read_leaves_no_scratch() {
+        let shared = deflate::Dictionary::new(b"");
+        let huffman = deflate::Huffman::Fixed;
+        let (raw, mut packed) = (vec![7; 2 * SCRATCH_BYTES_MAX], Vec::new());
+        let mut encoder = deflate::Encoder::new(&shared, deflate::Level::Fast);
+        encoder.compress(huffman, &raw, &mut packed, raw.len()).unwrap();
+        let (level, made) = (deflate::Level::Fast, Vec::new());
+        let mut coder =
+            DeflateCoder { huffman, level, shared: &shared, split: 1, encoder: None, decoder: None, made };
+        let mut target = vec![MaybeUninit::uninit(); raw.len()];
+        assert_eq!(coder.decompress(&packed, &mut target).ok().flatten(), Some(raw.len()));
+        assert_eq!(coder.made.capacity(), 0);
+    }
 
     #[test]
     fn a_long_block_leaves_no_scratch() {

@@ -6,10 +6,10 @@
 //!
 //! 1. Each piece but the last gets an *ending*: a last, stored block of a few random bytes. The device decodes the
 //!    piece as a stream without history.
-//! 2. The output ends with the random bytes, and not with the whole ending, only if the device read the piece's last
-//!    bit as the end of a block, and no block in it as the last one. A stored block that goes on behind the piece takes
-//!    the whole ending for its bytes. Otherwise a decoder of the whole block is there at the same position, and has made
-//!    the same bytes.
+//! 2. The output ends with the random bytes, but not with the whole ending, only if the device read the piece's last
+//!    bit as the end of a block, and no block in it as the last one. Then a decoder of the whole block is there at the
+//!    same position, and has made the same bytes. A stored block that goes on behind the piece has the whole ending for
+//!    its data.
 //! 3. If every piece passes, their outputs are the block. Otherwise the mark was another's or mere data, and the caller
 //!    decompresses the block as a whole.
 //!

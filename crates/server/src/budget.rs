@@ -29,7 +29,7 @@ const SPARE_PART: usize = 8;
 pub(crate) struct Budget {
     limit_bytes: AtomicUsize,
     held_bytes: AtomicUsize,
-    /// Those among them that requests on other threads hold. They come back by themselves, and not before.
+    /// Bytes of requests that other threads run. A request holds them until it is done, even if its client goes.
     running_bytes: AtomicUsize,
     /// Since clients were disconnected last.
     refusals: AtomicUsize,

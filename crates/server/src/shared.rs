@@ -413,7 +413,7 @@ pub(crate) struct ClientInfo {
     pub(crate) id: u64,
     /// Bytes that it has taken from the budget.
     pub(crate) held_bytes: AtomicUsize,
-    /// Those among them that stay until a request on another thread is done, even if the client goes.
+    /// Bytes of the client's request that another thread runs. The request holds them even if the client goes.
     pub(crate) job_bytes: AtomicUsize,
     names_bytes: AtomicUsize,
     pub(crate) peer: SocketAddr,

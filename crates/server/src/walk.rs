@@ -11,8 +11,9 @@ const GROUP: usize = 512;
 const GROUP_BYTES: usize = 1 << 20;
 /// Bytes of keys times words of the pattern that one call processes, about: some milliseconds.
 const WORK_MAX: usize = 4 << 20;
-/// What a call of the store counts as, and one that finds nothing: it has passed many leaves of expired keys.
+/// Work that each call of the store counts as.
 const CALL_WORK: usize = WORK_MAX / 64;
+/// The same for a call that finds no key: the store has passed many leaves of expired keys.
 const VAIN_CALL_WORK: usize = WORK_MAX / 8;
 
 /// The state of a walk over the keys that match a pattern.

@@ -27,7 +27,7 @@ use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
 
-/// Leaves that a call of [`Core::keys_from`] passes at most, whatever has expired in them.
+/// A call of [`Core::keys_from`] passes at most so many leaves. All records of a leaf may have expired.
 const LEAVES_AT_A_TIME: usize = 64;
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
@@ -163,7 +163,7 @@ impl Core {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
         let to = high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec()));
         for _ in 0..LEAVES_AT_A_TIME {
-            // Where a leaf cannot be read, only its lower bound is known, and that was the way to it.
+            // A leaf that cannot be read tells no key to go on from. So the call ends before it looks at one more leaf.
             if keys.len() >= limit {
                 break;
             }

@@ -59,7 +59,7 @@ impl Wanted {
         matches!(self, Self::Opened | Self::Bytes)
     }
 
-    /// What is wanted of a value whose bytes are not.
+    /// The meta of a value whose bytes are not wanted.
     fn meta_of(self, found: &Found<'_>) -> Result<Meta, String> {
         let len = if self == Self::Presence { 0 } else { found_len(found)? };
         Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })

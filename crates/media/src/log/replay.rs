@@ -537,7 +537,7 @@ impl Replay {
                     write_all_at(file, at, &piece[..count])?;
                     at += count.max(1) as u64;
                 }
-                // A salvage has skipped what lies there.
+                // A salvage has skipped this page.
                 Err(error) if self.options.salvage && error.unreadable().is_some() => at = page_end(at),
                 Err(error) => return Err(error.into()),
             }

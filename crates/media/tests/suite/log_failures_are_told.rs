@@ -138,20 +138,30 @@ fn too_many_open_files_refuse_a_record_and_poison_nothing() {
     assert!(refusals > 5, "{refusals} refusals");
 }
 
-/// The segment that a start begins has no room at some operation, and then the log is stopped.
-#[test]
-fn a_stop_on_a_full_disk_seals_the_log_where_it_ends() {
+/// A log of six records, of a process that was killed.
+fn unsealed() -> RecordingDisk {
     let recording = RecordingDisk::new();
     let log = Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
     (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
     log.write(6).unwrap();
+    recording
+}
+
+/// The log on `disk`; `None` if it cannot be opened.
+fn opened(disk: &FailingDisk) -> Option<Log> {
+    let (replay, _) = check(Arc::new(disk.clone()), OPTIONS).ok()?;
+    replay.into_log().ok()
+}
+
+/// The segment that a start begins has no room at some operation, and then the log is stopped.
+#[test]
+fn a_stop_on_a_full_disk_seals_the_log_where_it_ends() {
+    let recording = unsealed();
     let mut refused = 0;
     for nth in 0.. {
         let copy = recording.copy();
         let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
-        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
-            continue;
-        };
+        let Some(log) = opened(&disk) else { continue };
         refused += u64::from(log.refusal().is_some());
         if log.seal().is_err() {
             log.seal().unwrap();
@@ -170,17 +180,12 @@ fn a_stop_on_a_full_disk_seals_the_log_where_it_ends() {
 /// new segment.
 #[test]
 fn a_log_that_was_sealed_and_not_cut_is_sealed_again() {
-    let recording = RecordingDisk::new();
-    let log = Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
-    (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
-    log.write(6).unwrap();
+    let recording = unsealed();
     let mut refused = 0;
     for nth in 0.. {
         let copy = recording.copy();
         let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
-        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
-            continue;
-        };
+        let Some(log) = opened(&disk) else { continue };
         refused += u64::from(log.seal().is_err());
         drop(log);
         for path in copy.paths().iter().filter(|path| path.to_string_lossy().contains("spare-")) {
@@ -203,17 +208,12 @@ fn a_log_that_was_sealed_and_not_cut_is_sealed_again() {
 /// A disk refuses to cut the last segment, and a checkpoint needs none of its records.
 #[test]
 fn a_segment_that_waits_to_be_cut_is_not_used_again() {
-    let recording = RecordingDisk::new();
-    let log = Log::open(Arc::new(recording.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
-    (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
-    log.write(6).unwrap();
+    let recording = unsealed();
     let mut refused = 0;
     for nth in 0.. {
         let copy = recording.copy();
         let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
-        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
-            continue;
-        };
+        let Some(log) = opened(&disk) else { continue };
         if !disk.has_failed() {
             break;
         }
@@ -362,9 +362,7 @@ fn segments_that_cannot_be_dropped_for_too_many_open_files_are_dropped_later() {
         log.seal().unwrap();
         drop(log);
         let disk = FailingDisk::new(Arc::new(recording), Fault::TooManyFiles, nth);
-        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
-            continue;
-        };
+        let Some(log) = opened(&disk) else { continue };
         if disk.has_failed() {
             continue;
         }

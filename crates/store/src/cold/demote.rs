@@ -384,28 +384,13 @@ mod tests {
     use ziptier_media::testing::PausingDisk;
 
     use super::*;
-    use crate::cold::SsdOptions;
-    use crate::memory::Gauges;
-    use crate::options::{CodecChoice, Options};
+    use crate::cold::core_over;
     use crate::record::PutMeta;
-
-    fn core_over(disk: &PausingDisk) -> Core {
-        let options = Options {
-            codec: CodecChoice::None,
-            background_threads: 0,
-            landing_bytes: 256,
-            ..Options::default()
-        };
-        let gauges = Arc::new(Gauges::new(None));
-        let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-        let cold = Cold::open(Arc::new(disk.clone()), &ssd, &gauges).expect("the folder is empty");
-        Core::with_places(&options, gauges, None, Some(cold))
-    }
 
     /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.
     #[test]
     fn large_values_of_a_closed_leaf_are_left_alone() {
-        let core = core_over(&PausingDisk::new());
+        let core = core_over(PausingDisk::new());
         core.put(b"large", &[7; 10_000], PutMeta::default()).expect("no limit is set");
         let (leaf, _) = core.share_at(b"");
         core.settle_owned(&leaf).expect("nobody writes");
@@ -429,7 +414,7 @@ mod tests {
     #[test]
     fn writers_do_not_wait_for_large_values_that_go_to_ssd() {
         let disk = PausingDisk::new();
-        let core = core_over(&disk);
+        let core = core_over(disk.clone());
         let put = |key: &[u8], value: &[u8]| {
             core.put(key, value, PutMeta::default()).expect("no limit is set");
         };

@@ -36,8 +36,8 @@ pub(crate) fn encode(
     image.write(out);
 }
 
-/// Image `index` of `below`, which lies in `bytes`. Nothing here knows the bounds of its leaf: whoever merges all
-/// images of a leaf checks those.
+/// Image `index` of `below`, which lies in `bytes`. This function does not know the bounds of the leaf; a merge of its
+/// images checks them.
 ///
 /// # Errors
 /// The fault of the image.

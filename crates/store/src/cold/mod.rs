@@ -192,3 +192,15 @@ impl Core {
         }
     }
 }
+
+/// A store with an SSD on `disk`, small landings and no background thread.
+#[cfg(all(test, not(miri), not(shuttle)))]
+fn core_over(disk: impl Disk + 'static) -> Core {
+    use crate::options::{CodecChoice, Options};
+    let options =
+        Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
+    let gauges = Arc::new(Gauges::new(None));
+    let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+    let cold = Cold::open(Arc::new(disk), &ssd, &gauges).expect("the folder is empty");
+    Core::with_places(&options, gauges, None, Some(cold))
+}

@@ -118,17 +118,13 @@ fn ranges(pending: &[Pending<'_>], below: &Below) -> Vec<Range<usize>> {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use std::path::Path;
-
     use ziptier_media::placement::Side;
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
     use crate::Error;
-    use crate::cold::{Cold, SsdOptions};
-    use crate::memory::Gauges;
+    use crate::cold::core_over;
     use crate::moving::Pick;
-    use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
 
     /// Puts `forged` below `leaf`.
@@ -141,16 +137,7 @@ mod tests {
     /// A dump, or the folder of a stranger, may say of an image that it is another leaf's.
     #[test]
     fn images_of_others_are_neither_merged_nor_read() {
-        let options = Options {
-            codec: CodecChoice::None,
-            background_threads: 0,
-            landing_bytes: 256,
-            ..Options::default()
-        };
-        let gauges = Arc::new(Gauges::new(None));
-        let ssd = SsdOptions { path: Some(Path::new("/ssd").into()), limit_bytes: 16 << 20 };
-        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the folder is empty");
-        let core = Core::with_places(&options, gauges, None, Some(cold));
+        let core = core_over(RecordingDisk::new());
         let put = |n: u8, bytes| core.put(&[n], &vec![n; bytes], PutMeta::default());
         (0..40).for_each(|n| put(n, 1000).expect("no limit is set"));
         core.settle();

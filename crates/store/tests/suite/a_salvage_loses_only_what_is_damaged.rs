@@ -1,6 +1,7 @@
 //! A start over damaged segments: what was logged since the checkpoint is done again as far as it needs nothing that is
 //! damaged, and a salvage leaves out the rest, value by value, and says so.
 
+use std::iter;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -50,14 +51,24 @@ fn damage_everything(disk: &RecordingDisk) {
 
 /// Flips a bit of value `n` where it lies in a segment.
 fn damage_value(disk: &RecordingDisk, n: u64) {
-    let begin = format!("{n}:").into_bytes();
-    let found = segments(disk).find_map(|(path, bytes)| {
-        let at = bytes.windows(begin.len()).position(|window| window == begin)?;
-        Some((path, bytes, at))
-    });
-    let (path, mut bytes, at) = found.unwrap();
-    bytes[at + 20] ^= 1;
-    disk.put(&path, bytes);
+    assert!(damage_values(disk, iter::once(n)) > 0, "value {n} lies in no segment");
+}
+
+/// Flips a bit of each of these values; how many there were. They ascend as they do in a segment.
+fn damage_values(disk: &RecordingDisk, numbers: impl Iterator<Item = u64> + Clone) -> usize {
+    let mut damaged = 0;
+    for (path, mut bytes) in segments(disk) {
+        let mut from = 0;
+        for n in numbers.clone() {
+            let begin = format!("{n}:").into_bytes();
+            if let Some(at) = bytes[from..].windows(begin.len()).position(|window| window == begin) {
+                (from, damaged) = (from + at, damaged + 1);
+                bytes[from + 20] ^= 1;
+            }
+        }
+        disk.put(&path, bytes);
+    }
+    damaged
 }
 
 #[test]
@@ -164,23 +175,8 @@ fn a_damaged_piece_of_a_large_value_is_one_lost_value() {
     }
 }
 
-/// Flips a bit of each of these values, which ascend as they do in a segment.
-fn damage_values(disk: &RecordingDisk, numbers: impl Iterator<Item = u64> + Clone) {
-    for (path, mut bytes) in segments(disk) {
-        let mut from = 0;
-        for n in numbers.clone() {
-            let begin = format!("{n}:").into_bytes();
-            if let Some(at) = bytes[from..].windows(begin.len()).position(|window| window == begin) {
-                from += at;
-                bytes[from + 20] ^= 1;
-            }
-        }
-        disk.put(&path, bytes);
-    }
-}
-
-/// Of a leaf on SSD that cannot be read not even the first key is known. Whoever asks for keys learns that, whatever
-/// the number of keys before it, and is not led back to the beginning.
+/// A walk does not know the first key of a leaf that cannot be read. The walk must end there with an error. It must not
+/// begin anew.
 #[test]
 fn a_walk_over_keys_ends_at_a_leaf_that_cannot_be_read() {
     let _alone = alone();
@@ -191,7 +187,7 @@ fn a_walk_over_keys_ends_at_a_leaf_that_cannot_be_read() {
     store.checkpoint().unwrap();
     let disk = disk.copy();
     // About a third of the images, so that one of them is the first of its leaf.
-    damage_values(&disk, (30_000..40_000).step_by(97));
+    assert!(damage_values(&disk, (30_000..40_000).step_by(97)) > 100);
     // The last leaves have no room in memory, and stay on SSD unread.
     let store = Store::open(Options { memory_limit_bytes: Some(2 << 20), ..cold(&disk) }).unwrap();
     let (mut n, mut refusals) = (30_000, 0);

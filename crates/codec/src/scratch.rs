@@ -3,7 +3,7 @@
 /// A context keeps no more scratch than this.
 pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
-/// Gives back what a long block took.
+/// Gives the memory back that a long block took.
 pub(crate) fn trim(scratch: &mut Vec<u8>) {
     if scratch.capacity() > SCRATCH_BYTES_MAX {
         *scratch = Vec::new();

@@ -258,7 +258,7 @@ fn sum_of_parts(whole: &mut dyn BlockCodec, packed: &[u8]) -> usize {
 fn a_stored_block_that_swallows_an_ending_is_read_as_a_whole() {
     let text = files_of(&[Kind::Text]).remove(0).bytes;
     let mut behind = Vec::new();
-    // What lies behind the mark is a stream by itself, of 13 bytes.
+    // The 13 bytes behind the mark are a stream by themselves.
     let literals = [0xF0; 10];
     let dictionary = Dictionary::new(b"");
     let mut encoder = Encoder::new(&dictionary, Level::Fast);

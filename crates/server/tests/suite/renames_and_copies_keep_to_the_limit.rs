@@ -37,7 +37,7 @@ fn what_a_copy_reads_is_promised_before_it_is_read() {
     assert_eq!(other.text("RENAME k3 k4"), REFUSED);
 }
 
-/// A value whose write depends on what is there is copied on the way.
+/// The server copies the value of a conditional write.
 #[test]
 fn what_a_conditional_write_copies_is_promised_before_it_is_copied() {
     // Twice as much as this fits beside the process, three times does not.

@@ -22,9 +22,8 @@ mod set;
 mod transactions;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use crate::backend::{Access, Backend, Chosen, Meta, ValueReader};
+use crate::backend::{Access, Backend, Chosen, Meta};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -116,17 +115,6 @@ impl Session<'_> {
         let meta = self.backend.meta(key)?;
         self.counters.note_lookup(meta.is_some());
         Ok(meta)
-    }
-
-    /// Refuses a reply for which `value` would hold more memory than other clients have left, before the reply begins.
-    fn check_room_for(&self, value: &dyn ValueReader) -> Result<(), Refusal> {
-        let budget = &self.shared.budget;
-        let others = budget.held_bytes().saturating_sub(self.client.info.held_bytes.load(Relaxed));
-        if value.own_bytes() <= budget.limit_bytes().saturating_sub(others) {
-            return Ok(());
-        }
-        self.shared.note_refusal(value.own_bytes());
-        Err(Refusal::OUT_OF_MEMORY)
     }
 }
 

@@ -319,9 +319,9 @@ impl Connection {
 
     /// Adds the next piece of a long reply.
     fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
-        let Some(streaming) = &mut self.client.streaming else { return Ok(()) };
+        let Client { streaming: Some(streaming), info, .. } = &mut self.client else { return Ok(()) };
         let backend = shared.backend_of(&self.database);
-        let more = streaming.next(backend, shared, counters, &mut space.reply, &mut space.value);
+        let more = streaming.next(backend, shared, info, counters, &mut space.reply, &mut space.value);
         let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
         self.turn_bytes += STREAM_STEP_BYTES;
         // The piece may tell of writes that are not durable yet, whatever was released before.

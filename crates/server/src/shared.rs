@@ -10,7 +10,7 @@ use std::time::Instant;
 use mio::Waker;
 use mio::net::TcpStream;
 
-use crate::backend::{Backend, Chosen};
+use crate::backend::{Backend, Chosen, ValueReader};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::cursors::Cursors;
@@ -277,6 +277,17 @@ impl Shared {
         if self.budget.note_refusal(bytes) {
             self.evict_clients();
         }
+    }
+
+    /// Refuses a reply for which `value` would hold more memory than other clients than `client` have left, before the
+    /// reply begins.
+    pub(crate) fn check_room_for(&self, client: &ClientInfo, value: &dyn ValueReader) -> Result<(), Refusal> {
+        let others = self.budget.held_bytes().saturating_sub(client.held_bytes.load(Relaxed));
+        if value.own_bytes() <= self.budget.limit_bytes().saturating_sub(others) {
+            return Ok(());
+        }
+        self.note_refusal(value.own_bytes());
+        Err(Refusal::OUT_OF_MEMORY)
     }
 
     /// Sum over the workers.

@@ -12,7 +12,7 @@ use crate::range::Range;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::OwnedArgs;
-use crate::shared::{Counters, Shared};
+use crate::shared::{ClientInfo, Counters, Shared};
 use crate::walk::Walk;
 
 /// Values up to this size are answered at once; larger ones are sent in pieces of it.
@@ -186,6 +186,7 @@ impl Streaming {
         &mut self,
         backend: &dyn Backend,
         shared: &Shared,
+        client: &ClientInfo,
         counters: &Counters,
         reply: &mut Reply,
         scratch: &mut Vec<u8>,
@@ -223,7 +224,8 @@ impl Streaming {
                     written += ROW_BYTES + reply.output.unsent().len() - before;
                 }
                 Some(rows) => {
-                    let (bytes, large) = rows.answer_keys(backend, counters, reply, scratch);
+                    let check_room = |reader: &dyn ValueReader| shared.check_room_for(client, reader);
+                    let (bytes, large) = rows.answer_keys(backend, check_room, counters, reply, scratch);
                     written += bytes;
                     self.value = large;
                 }
@@ -267,10 +269,12 @@ impl Streaming {
 }
 
 impl Rows {
-    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces.
+    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces, for which there is
+    /// room.
     fn answer_keys(
         &mut self,
         backend: &dyn Backend,
+        check_room: impl FnOnce(&dyn ValueReader) -> Result<(), Refusal>,
         counters: &Counters,
         reply: &mut Reply,
         scratch: &mut Vec<u8>,
@@ -293,10 +297,13 @@ impl Rows {
         let mut large = None;
         match found {
             Ok(Found::Small) => reply.bulk(scratch),
-            Ok(Found::Large(reader)) => {
-                reply.bulk_header(reader.len());
-                large = Some(Value { offset: 0, end: reader.len(), reader });
-            }
+            Ok(Found::Large(reader)) => match check_room(&*reader) {
+                Ok(()) => {
+                    reply.bulk_header(reader.len());
+                    large = Some(Value { offset: 0, end: reader.len(), reader });
+                }
+                Err(refusal) => reply.error(&refusal),
+            },
             Ok(Found::Nothing) => reply.null(),
             Err(error) => reply.error(&error.into()),
         }

@@ -13,7 +13,7 @@ pub(super) fn get(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
     match found {
         Found::Small => session.reply.bulk(session.value),
         Found::Large(reader) => {
-            session.check_room_for(&*reader)?;
+            session.shared.check_room_for(&session.client.info, &*reader)?;
             session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
         }
         Found::Nothing => session.reply.null(),
@@ -91,25 +91,30 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     }
 }
 
-/// Answers with the value of `key` and changes the key atomically. A missing key may be deleted, too: a cache in a
-/// folder may have evicted it, and then it must not come back.
-fn read_and_change(
+/// Answers with the old value of `key` and changes the key atomically. A missing key may be deleted, too: a cache in a
+/// folder may have evicted it, and then it must not come back. Changes nothing if there is no room for the answer.
+pub(super) fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],
-    change: impl Fn(Option<Meta>) -> Update,
+    mut change: impl FnMut(Option<Meta>) -> Update,
 ) -> Result<(), Refusal> {
-    let mut found = Found::Nothing;
-    let value = &mut *session.value;
+    let Session { shared, client, value, .. } = session;
+    let mut found = Ok(Found::Nothing);
     session.backend.update(key, &mut |old| {
         let meta = old.as_ref().map(|(_, meta)| *meta);
-        found = keep_old(old, value);
-        change(meta)
+        let kept = keep_old(old, value);
+        let room = match &kept {
+            Found::Large(reader) => shared.check_room_for(&client.info, &**reader),
+            Found::Nothing | Found::Small => Ok(()),
+        };
+        found = room.map(|()| kept);
+        if found.is_ok() { change(meta) } else { Update::Keep }
     })?;
-    answer_old(session, found)
+    answer_old(session, found?)
 }
 
 /// Keeps an old value for the reply: its bytes in `waiting`, or open.
-pub(super) fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> Found {
+fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> Found {
     waiting.clear();
     match old {
         None => Found::Nothing,
@@ -122,7 +127,7 @@ pub(super) fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> F
 }
 
 /// Answers with a value that [`keep_old`] kept, and counts the look-up. A large value is sent in pieces.
-pub(super) fn answer_old(session: &mut Session<'_>, found: Found) -> Result<(), Refusal> {
+fn answer_old(session: &mut Session<'_>, found: Found) -> Result<(), Refusal> {
     session.counters.note_lookup(!matches!(found, Found::Nothing));
     match found {
         Found::Nothing => session.reply.null(),

@@ -23,7 +23,7 @@ pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
         return Ok(());
     };
     if end - start > PIECE_BYTES as u64 {
-        session.check_room_for(&*reader)?;
+        session.shared.check_room_for(&session.client.info, &*reader)?;
         session.client.streaming = Some(Box::new(Streaming::range(reader, start, end, session.reply)));
     } else {
         session.value.clear();

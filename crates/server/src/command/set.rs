@@ -3,12 +3,11 @@
 
 use super::Session;
 use super::expiry::{Clock, Time, Unit};
-use super::get::{answer_old, keep_old};
+use super::get::read_and_change;
 use crate::backend::{Meta, Operation, Update};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
-use crate::streaming::Found;
 
 /// When `SET` writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,25 +73,13 @@ pub(super) fn set(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refu
         }
         return Ok(());
     }
-    let mut found = Found::Nothing;
-    let waiting = &mut *session.value;
-    session.backend.update(key, &mut |old| {
-        let meta = old.as_ref().map(|(_, meta)| *meta);
-        found = keep_old(old, waiting);
-        decide(meta)
-    })?;
-    answer_old(session, found)
+    read_and_change(session, key, decide)
 }
 
 pub(super) fn getset(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let _copy = session.shared.reserve(args.at(2).len())?;
-    let mut found = Found::Nothing;
-    let waiting = &mut *session.value;
-    session.backend.update(args.at(1), &mut |old| {
-        found = keep_old(old, waiting);
-        Update::Put { value: args.at(2).to_vec(), expires_at_ms: None }
-    })?;
-    answer_old(session, found)
+    let put = |_| Update::Put { value: args.at(2).to_vec(), expires_at_ms: None };
+    read_and_change(session, args.at(1), put)
 }
 
 pub(super) fn setnx(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {

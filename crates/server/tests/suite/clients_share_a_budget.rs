@@ -22,8 +22,10 @@ fn started(budget: u64) -> TestServer {
     })
 }
 
+const REFUSED: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
 fn is_refused(reply: &[u8]) -> bool {
-    reply == b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+    reply == REFUSED
 }
 
 /// Whether the server has closed the connection.
@@ -177,6 +179,15 @@ fn a_value_that_only_its_reader_would_hold_is_refused() {
     gate.own(BUDGET as usize + 1);
     assert!(is_refused(&client.ask(&[b"GET", b"key"])));
     assert!(is_refused(&client.ask(&[b"GETRANGE", b"key", b"0", b"-1"])));
+    // A refused command has changed nothing.
+    for command in [&[&b"GETDEL"[..], b"key"][..], &[b"GETSET", b"key", b""], &[b"SET", b"key", b"", b"GET"]]
+    {
+        assert!(is_refused(&client.ask(command)));
+        assert_eq!(client.ask(&[b"STRLEN", b"key"]), format!(":{}\r\n", value.len()).into_bytes());
+    }
+    // Other keys of an MGET are answered.
+    let reply = client.ask(&[b"MGET", b"none", b"key", b"none"]);
+    assert!(reply == [b"*3\r\n$-1\r\n", REFUSED, b"$-1\r\n"].concat(), "{} bytes", reply.len());
     // Two in a row, which are not held at the same time.
     gate.own(BUDGET as usize * 6 / 10);
     client.send(&request(&[b"GET", b"key"]).repeat(2));

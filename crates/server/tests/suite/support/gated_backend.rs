@@ -8,7 +8,7 @@ use super::PATIENCE;
 use super::map_backend::MapBackend;
 use ziptier_server::backend::{Change, ChangeMeta, EachRecord, Grant, Need};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Operation, Save, Saving, Transfer, Transferred, Update,
+    Backend, BackendError, MemoryUse, Meta, Old, Operation, Save, Saving, Transfer, Transferred, Update,
     ValueReader,
 };
 
@@ -108,6 +108,10 @@ impl GatedBackend {
     pub(crate) fn gate(&self) -> Arc<Gate> {
         self.gate.clone()
     }
+
+    fn gated(&self, reader: Box<dyn ValueReader>) -> Box<dyn ValueReader> {
+        Box::new(Gated { reader, gate: self.gate() })
+    }
 }
 
 /// Pieces that are read pass the gate, too.
@@ -143,8 +147,7 @@ impl Backend for GatedBackend {
     }
 
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
-        let gated = |reader| Box::new(Gated { reader, gate: self.gate() }) as Box<dyn ValueReader>;
-        Ok(self.map.open_value(key)?.map(gated))
+        Ok(self.map.open_value(key)?.map(|reader| self.gated(reader)))
     }
 
     fn meta(&self, key: &[u8]) -> Result<Option<Meta>, BackendError> {
@@ -169,7 +172,10 @@ impl Backend for GatedBackend {
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
         let mut is_put = false;
         self.map.update(key, &mut |old| {
-            let update = change(old);
+            let update = change(old.map(|(old, meta)| match old {
+                Old::Large(reader) => (Old::Large(self.gated(reader)), meta),
+                whole => (whole, meta),
+            }));
             is_put = matches!(update, Update::Put { .. });
             update
         })?;

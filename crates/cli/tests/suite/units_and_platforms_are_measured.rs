@@ -72,7 +72,7 @@ fn a_run_keeps_each_round_and_goes_on() {
     let why = "2 round(s) do not tell; give `rounds` = 5 or more";
     assert!(told.contains("leave out --operations") && told.contains(why), "{told}");
     assert!(
-        told.contains("No verdict, since the unit itself is not steady: its windows end by a count"),
+        told.contains("No verdict, since the unit itself has none: its windows end by a count"),
         "{told}"
     );
     assert!(!told.contains("small saves") && !told.contains("small takes"), "{told}");

@@ -30,7 +30,7 @@ pub struct Unit {
     pub software: String,
     /// Operations per second of a platform that only the medium limits.
     pub operations_per_second: Number,
-    /// Why there is no verdict by this unit, because it was not steady: a sentence without its end.
+    /// Why there is no verdict by this unit, because it was not steady or did not saturate: a sentence without its end.
     #[serde(default)]
     pub unsteady: Option<String>,
     /// Sign of the currency, in the results alone.
@@ -50,7 +50,7 @@ pub struct Platform {
     pub operations_per_second: Option<Number>,
     /// Units, where these are given instead.
     pub mbwu: Option<Number>,
-    /// Why there is no verdict on it, because it was not steady: a sentence without its end.
+    /// Why there is no verdict on it, because it was not steady or did not saturate: a sentence without its end.
     #[serde(default)]
     pub unsteady: Option<String>,
     /// Price of all that the platform needs for the work; the sum of the items where it is missing.
@@ -140,7 +140,7 @@ impl Resource {
 }
 
 impl Platform {
-    /// The number of units; nothing if the unit or the platform was not steady.
+    /// The number of units; nothing if there is no verdict by the unit or on the platform.
     pub fn units(&self, unit: &Unit) -> Option<f64> {
         let measured = self.operations_per_second.map(|rate| rate.0 / unit.operations_per_second.0);
         let units = measured.or(self.mbwu.map(|units| units.0));
@@ -166,16 +166,16 @@ impl Platform {
 }
 
 impl Comparison {
-    /// Why there is no verdict on a platform: the unit, the platform itself or the one that it is compared with was not
-    /// steady. A whole sentence.
+    /// Why there is no verdict on a platform: the unit, the platform itself or the one that it is compared with has
+    /// none. A whole sentence.
     pub fn no_verdict(&self, place: usize) -> Option<String> {
         let (platform, base) = (&self.platforms[place], &self.platforms[self.base(place)]);
         let of = |what: String, why: &Option<String>| why.as_ref().map(|why| format!("{what}: {why}."));
-        of("No verdict, since the unit itself is not steady".into(), &self.unit.unsteady)
+        of("No verdict, since the unit itself has none".into(), &self.unit.unsteady)
             .or_else(|| of(format!("No verdict on {}", platform.name), &platform.unsteady))
             .or_else(|| {
                 let what = format!("No verdict on {} beside {}", platform.name, base.name);
-                of(what, &base.unsteady.as_ref().map(|_| format!("{} is not steady", base.name)))
+                of(what, &base.unsteady.as_ref().map(|_| format!("{} has none", base.name)))
             })
     }
 
@@ -315,17 +315,14 @@ mod tests {
         };
         let board = told("operations_per_second = 50", Format::Table);
         assert!(board.contains("integrated: No verdict on board: it changed by 38 %."), "{board}");
-        assert!(board.contains("integrated board not steady - - -") && !board.contains("saves"), "{board}");
+        assert!(board.contains("integrated board no verdict - - -") && !board.contains("saves"), "{board}");
         assert!(board.contains("integrated host 4.00 200.00"), "{board}");
         let base = told("operations_per_second = 400", Format::Table);
-        assert!(base.contains("No verdict on board beside host: host is not steady."), "{base}");
+        assert!(base.contains("No verdict on board beside host: host has none."), "{base}");
         let unit = told("operations_per_second = 100", Format::Table);
         let (before, after) = unit.split_once("stage platform").unwrap();
-        assert!(
-            before.ends_with("the unit itself is not steady: it changed by 38 %. "),
-            "said first: {unit}"
-        );
-        assert!(!after.contains("verdict") && !after.contains("200.00"), "{unit}");
+        assert!(before.ends_with("the unit itself has none: it changed by 38 %. "), "said first: {unit}");
+        assert!(!after.contains("No verdict") && !after.contains("200.00"), "{unit}");
         let rows = told("operations_per_second = 50", Format::Json);
         assert_eq!(rows.matches("\"no_verdict\": null").count(), 2, "{rows}");
         assert_eq!(rows.matches("\"mbwu\": null").count(), 1, "{rows}");
@@ -340,9 +337,9 @@ mod tests {
         let text = render(&files, Format::Table);
         let (_, matrix) = text.split_once("price of a unit").unwrap();
         let line = matrix.lines().nth(3).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(line.ends_with("integrated *200.00 $ not steady"), "{text}");
+        assert!(line.ends_with("integrated *200.00 $ no verdict"), "{text}");
         let again = matrix.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(again.contains("NOT STEADY, which settles nothing"), "{text}");
+        assert!(again.contains("WITHOUT A VERDICT, which settles nothing"), "{text}");
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub struct Measured {
     pub counted: usize,
     /// Operations per second: the mean over these rounds.
     pub throughput: Mean,
-    /// Why there is no verdict, because something was not steady: a sentence without its end. Nothing if all was.
+    /// Why there is no verdict, because something was not steady or did not saturate: a sentence without its end.
     pub unsteady: Option<String>,
     /// How much of each resource was in use.
     pub shares: Shares,
@@ -514,7 +514,7 @@ impl fmt::Display for Measured {
         match &self.unsteady {
             None if counted < rounds => write!(f, "; the last {counted} of {rounds} rounds, steady. ")?,
             None => write!(f, "; {rounds} rounds, steady. ")?,
-            Some(why) => write!(f, "; {rounds} round(s). NOT STEADY, and so without a verdict: {why}. ")?,
+            Some(why) => write!(f, "; {rounds} round(s). WITHOUT A VERDICT: {why}. ")?,
         }
         f.write_str(&self.limit_in_words())?;
         if let Some(power) = self.power {

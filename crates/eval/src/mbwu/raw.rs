@@ -1,7 +1,7 @@
 //! A raw load on the media, and how much of each resource the work took beside it.
 
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
@@ -13,8 +13,9 @@ use crate::inputs::Number;
 use crate::mbwu::evaluation::Round;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::sheets::Work;
-use crate::medium::ceiling::{Ceiling, CeilingSpec, Order};
+use crate::medium::ceiling::{Ceiling, CeilingSpec, Order, THREADS_MAX};
 use crate::meters::machine::MachineUse;
+use crate::run::saturation::ramp;
 use crate::run::spec::RunSpec;
 use crate::statistics::Mean;
 use crate::workload::mix::Mix;
@@ -52,8 +53,8 @@ fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
 /// Below this, a disk is not at work.
 const REQUESTS_PER_SEC_MIN: f64 = 1.0;
 
-/// Raw loads of reads and of writes with as many bytes as the work's requests had, on all media at once. Each has as
-/// many `threads` as the work had there.
+/// Raw loads of reads and of writes with as many bytes as the work's requests had, on all media at once. The first has
+/// as many `threads` as the work had there.
 pub(crate) fn measure_raw(
     folders: &[PathBuf],
     asked: &RunSpec,
@@ -61,8 +62,6 @@ pub(crate) fn measure_raw(
     threads: u64,
     launcher: &Launcher,
 ) -> Result<Raw, Error> {
-    const FILE_BYTES: u64 = 256 << 20;
-    const SECONDS: f64 = 5.0;
     const BLOCK: usize = 4096;
     const BLOCK_MAX: usize = 1 << 20;
     let found = requests(folders, rounds).unwrap_or_default();
@@ -71,25 +70,52 @@ pub(crate) fn measure_raw(
             return Ok(None);
         }
         let block_bytes = ((mean_bytes / BLOCK as f64).round() as usize * BLOCK).clamp(BLOCK, BLOCK_MAX);
-        let spec = |folder: &PathBuf| CeilingSpec {
-            path: folder.join(format!("ziptier-raw-{}", std::process::id())),
-            file_bytes: FILE_BYTES,
-            mix: Mix::percent(read, 100 - read),
-            order: Order::Random,
-            block_bytes,
-            threads,
-            seconds: SECONDS,
-            overwrites: false,
+        let at = |threads: u64| {
+            let all = thread::scope(|scope| {
+                let one = |folder: &PathBuf| {
+                    let spec = spec(folder, read, block_bytes, threads);
+                    scope.spawn(move || launcher.ceiling(&spec, asked, &mut |_| {}))
+                };
+                let begun: Vec<_> = folders.iter().map(one).collect();
+                let ended =
+                    begun.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)));
+                ended.collect::<Result<Vec<Ceiling>, Error>>()
+            })?;
+            Ok(Ceiling::together(&all))
         };
-        let all = thread::scope(|scope| {
-            let one = |folder| scope.spawn(move || launcher.ceiling(&spec(folder), asked, &mut |_| {}));
-            let begun: Vec<_> = folders.iter().map(one).collect();
-            let ended = begun.into_iter().map(|one| one.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            ended.collect::<Result<Vec<Ceiling>, Error>>()
-        })?;
-        Ok(Some((block_bytes, Ceiling::together(&all))))
+        Ok(Some((block_bytes, most(threads, at)?)))
     };
     Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
+}
+
+/// One raw load on a new file, which has a block for each thread at least.
+fn spec(folder: &Path, read: u32, block_bytes: usize, threads: u64) -> CeilingSpec {
+    const FILE_BYTES: u64 = 256 << 20;
+    const SECONDS: f64 = 5.0;
+    CeilingSpec {
+        path: folder.join(format!("ziptier-raw-{}", std::process::id())),
+        file_bytes: FILE_BYTES.max(threads * block_bytes as u64),
+        mix: Mix::percent(read, 100 - read),
+        order: Order::Random,
+        block_bytes,
+        threads,
+        seconds: SECONDS,
+        overwrites: false,
+    }
+}
+
+/// The most that the media do with `threads` or more. With the threads of the work alone, media that could do more with
+/// a longer queue would seem to be in full use.
+fn most(threads: u64, mut at: impl FnMut(u64) -> Result<Ceiling, Error>) -> Result<Ceiling, Error> {
+    let mut most = at(threads)?;
+    ramp(threads * 2, THREADS_MAX, &mut |threads| {
+        let found = at(threads)?;
+        if found.operations_per_sec > most.operations_per_sec {
+            most = found;
+        }
+        Ok(found.operations_per_sec)
+    })?;
+    Ok(most)
 }
 
 /// How much of each resource was in use. `link` is what the network can carry.
@@ -116,4 +142,37 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
         Some(if work.limits().is_none() { reads + writes } else { reads.max(writes) })
     });
     Shares { medium, processors, network }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Work that waits for a lock has few threads, with which a raw load keeps no queue of an SSD filled.
+    #[test]
+    fn a_raw_load_has_as_many_threads_as_the_media_take() {
+        let mut asked = Vec::new();
+        let at = |threads: u64| {
+            asked.push(threads);
+            let operations_per_sec = 1_000.0 * threads.min(40) as f64;
+            Ok(Ceiling {
+                operations_per_sec,
+                bytes_per_sec: 0.0,
+                device_bytes_per_operation: None,
+                is_direct: true,
+            })
+        };
+        assert_eq!(most(5, at).unwrap().operations_per_sec, 40_000.0);
+        assert_eq!(asked, [5, 10, 20, 40, 80, 160]);
+    }
+
+    #[test]
+    fn every_thread_of_a_raw_load_has_a_block() {
+        for (block_bytes, threads) in
+            [(4_096, 1), (4_096, THREADS_MAX), (1 << 20, 256), (1 << 20, THREADS_MAX)]
+        {
+            let spec = spec(Path::new("/medium"), 100, block_bytes, threads);
+            assert!(spec.file_bytes / block_bytes as u64 >= threads, "{spec:?}");
+        }
+    }
 }

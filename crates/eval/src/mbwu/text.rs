@@ -31,7 +31,7 @@ pub fn render(all: &[(Comparison, toml::Table)], format: Format) -> String {
 }
 
 /// What stands in place of a number of units.
-const NOT_STEADY: &str = "not steady";
+const NO_VERDICT: &str = "no verdict";
 
 fn is_unsteady(platform: &Platform, unit: &Unit) -> bool {
     platform.unsteady.is_some() || unit.unsteady.is_some()
@@ -73,7 +73,7 @@ fn matrix(all: &[(Comparison, toml::Table)]) -> String {
         let prices: Vec<Option<f64>> = names.iter().map(price).collect();
         let least = prices.iter().flatten().copied().reduce(f64::min);
         let cell = |(name, price): (&&str, &Option<f64>)| match price {
-            None if not_steady(name) => NOT_STEADY.into(),
+            None if not_steady(name) => NO_VERDICT.into(),
             None => "-".into(),
             Some(price) => {
                 format!(
@@ -129,7 +129,7 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
             let apart = after.mean - before.mean;
             let error = before.error.zip(after.error).map(|(one, other)| one.hypot(other) * SURE_95);
             let verdict = match error {
-                _ if is_unsteady => "NOT STEADY, which settles nothing",
+                _ if is_unsteady => "WITHOUT A VERDICT, which settles nothing",
                 None => "nobody knows whether that is more than the errors",
                 Some(error) if apart.abs() <= error => "within the errors of both",
                 Some(_) => "MORE THAN THE ERRORS of both",
@@ -211,7 +211,7 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         lines.push(vec![
             platform.stage.clone(),
             platform.name.clone(),
-            platform.units(unit).map_or_else(|| NOT_STEADY.into(), |units| grouped(units, 2)),
+            platform.units(unit).map_or_else(|| NO_VERDICT.into(), |units| grouped(units, 2)),
             cell(Resource::Price, 2),
             cell(Resource::Power, 1),
             cell(Resource::Volume, 1),

@@ -6,6 +6,8 @@
 //! 1. the last five rounds by SNIA's rule,
 //! 2. the window of each of them,
 //! 3. the target before the search that chose the number of threads.
+//!
+//! Throughput that still grows with the threads is not the most that a platform does, so the search must saturate, too.
 
 use crate::mbwu::evaluation::{Measured, Round};
 use crate::results::table::grouped;
@@ -37,6 +39,7 @@ pub(crate) fn unsteady(rounds: &[Round]) -> Option<String> {
     reasons.extend(searched.filter(|found| matches!(found.steadiness, Steadiness::Changing { .. })).map(
         |found| format!("its number of threads was {}, and move its results away", found.before("searched")),
     ));
+    reasons.extend(unsaturated(rounds));
     let last = last(rounds).unwrap_or(rounds);
     reasons.extend(unsteady_windows(last));
     if rounds.len() < ROUNDS {
@@ -51,6 +54,16 @@ pub(crate) fn unsteady(rounds: &[Round]) -> Option<String> {
         ));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// Why the search did not find the number of threads that gives the most.
+fn unsaturated(rounds: &[Round]) -> Option<String> {
+    let found = rounds.first()?.measurement.saturation.as_ref().filter(|found| !found.is_saturated)?;
+    Some(format!(
+        "its search for the number of threads did not saturate: throughput still grew at {} thread(s), so that it may \
+         do more; give a larger `threads_max`, and move its results away",
+        found.points.last().map_or(0, |point| point.load)
+    ))
 }
 
 fn unsteady_windows(last: &[Round]) -> Option<String> {
@@ -111,6 +124,7 @@ fn throughputs(rounds: &[Round]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::mbwu::limit::Shares;
+    use crate::run::saturation::{Effort, saturate};
     use crate::run::spec::RunSpec;
     use crate::run::steady::WarmedUp;
     use crate::statistics::Mean;
@@ -162,6 +176,22 @@ mod tests {
         assert!(told.contains("SEARCHED WHILE throughput still changed by 12 %, after a warm-up of 180 s"));
         // Noise that hides a change is no change, and the windows tell for themselves.
         assert_eq!(warm_up(Steadiness::Unsure { change_max: Some(0.2) }), None);
+    }
+
+    /// The unit would be less than the medium allows, and each platform more of it.
+    #[test]
+    fn a_search_that_did_not_saturate_has_no_verdict() {
+        let mut rounds = rounds(&[100.0; 5], &[]);
+        let mut searched = |most: f64| {
+            let effort = Effort { load_max: 16, ..Effort::default() };
+            let found = saturate(effort, &mut |load| Ok((load as f64).min(most))).unwrap();
+            rounds[0].measurement.saturation = Some(found);
+            unsteady(&rounds)
+        };
+        assert_eq!(searched(4.0), None);
+        let told = searched(1e9).unwrap();
+        assert!(told.contains("did not saturate: throughput still grew at 16 thread(s)"), "{told}");
+        assert!(told.contains("give a larger `threads_max`"), "{told}");
     }
 
     #[test]

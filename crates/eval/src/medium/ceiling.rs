@@ -24,6 +24,8 @@ use crate::workload::mix::{Mix, Operation, WHOLE};
 
 /// A run from this share of the ceiling on is limited by its medium.
 const REACHED: f64 = 0.9;
+/// The most operations under way at a time.
+pub(crate) const THREADS_MAX: u64 = 1024;
 /// Bytes of one write while a new medium is filled.
 const FILLED_BYTES: usize = 1 << 20;
 
@@ -141,8 +143,8 @@ fn opened(spec: &CeilingSpec) -> Result<Medium, Error> {
     if !spec.mix.operations().all(|one| matches!(one, Operation::Read | Operation::Write)) {
         return Err(refused(format!("it has reads and writes alone, and the mix is {}", spec.mix)));
     }
-    if !(1..=1024).contains(&spec.threads) || !(0.01..=86_400.0).contains(&spec.seconds) {
-        return Err(refused("give 1 to 1024 threads and up to 86400 seconds".into()));
+    if !(1..=THREADS_MAX).contains(&spec.threads) || !(0.01..=86_400.0).contains(&spec.seconds) {
+        return Err(refused(format!("give 1 to {THREADS_MAX} threads and up to 86400 seconds")));
     }
     let writes = spec.mix.operations().any(|one| one == Operation::Write);
     let is_empty = fs::metadata(&spec.path).map_or(true, |found| found.is_file() && found.len() == 0);

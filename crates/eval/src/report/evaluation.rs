@@ -260,7 +260,7 @@ fn unknown(one: &Measured) -> Vec<(String, String)> {
         // The unit itself has no power.
         None => (!one.stage.is_empty()).then_some("power is missing."),
     };
-    let steady = one.unsteady.as_ref().map(|why| format!("not steady, and so without a verdict: {why}."));
+    let steady = one.unsteady.as_ref().map(|why| format!("without a verdict: {why}."));
     let told = power.map(str::to_owned).into_iter().chain(steady);
     let told = told.map(|sentence| (one.name.clone(), sentence));
     unknown.extend(told);

@@ -306,7 +306,7 @@ fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
         "{told}"
     );
     let told = page("unit");
-    assert!(told.contains("No verdict, since the unit itself is not steady"), "{told}");
+    assert!(told.contains("No verdict, since the unit itself has none"), "{told}");
     assert!(
         told.contains("Units: no platform has a number for it") && !told.contains("the money for each unit"),
         "{told}"

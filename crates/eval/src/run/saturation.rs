@@ -68,7 +68,8 @@ pub struct Saturation {
     pub knee_error: Option<f64>,
     /// The least load that gave 97 % of the largest throughput.
     pub enough_load: u64,
-    /// Whether some load was well beyond the knee: if not, the largest load that was allowed is too small.
+    /// Whether some load was well beyond the knee, and the largest load gave no more throughput than half of it. If
+    /// not, the largest load that was allowed is too small.
     pub is_saturated: bool,
 }
 
@@ -81,14 +82,14 @@ pub(crate) fn saturate(
     measure: &mut dyn FnMut(u64) -> Result<f64, Error>,
 ) -> Result<Saturation, Error> {
     let mut search = Search { points: Vec::new(), measure };
-    search.ramp(effort.load_max)?;
+    ramp(1, effort.load_max.max(1), &mut |load| search.measured(load))?;
     let first = search.points[0].load;
     let (peak_load, slope, peak) = search.asymptotes(first, effort)?;
     let knee = peak.mean / (slope.mean / first as f64);
     let knee_error = relative_error(&slope, &peak).map(|error| error * knee);
     let enough_load = search.enough(peak_load, peak.mean, effort)?;
     search.points.sort_by_key(|point| point.load);
-    let is_saturated = search.points.last().is_some_and(|point| point.load as f64 > knee * BEYOND);
+    let is_saturated = search.is_saturated(knee, peak_load, &peak);
     Ok(Saturation { points: search.points, peak_load, peak, knee, knee_error, enough_load, is_saturated })
 }
 
@@ -115,6 +116,28 @@ fn relative_error(one: &Mean, other: &Mean) -> Option<f64> {
     Some(of(one)?.hypot(of(other)?))
 }
 
+/// Doubles the load from `first` on until two doublings in a row gave no growth.
+///
+/// # Errors
+/// Those of `measure`.
+pub(crate) fn ramp(
+    first: u64,
+    load_max: u64,
+    measure: &mut dyn FnMut(u64) -> Result<f64, Error>,
+) -> Result<(), Error> {
+    let (mut best, mut without_growth) = (0.0f64, 0);
+    let loads = std::iter::successors(Some(first), |load| load.checked_mul(2));
+    for load in loads.take_while(|load| *load <= load_max) {
+        let throughput = measure(load)?;
+        without_growth = if throughput < best * (1.0 + GROWTH_MIN) { without_growth + 1 } else { 0 };
+        best = best.max(throughput);
+        if without_growth == 2 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 struct Search<'a> {
     points: Vec<Point>,
     measure: &'a mut dyn FnMut(u64) -> Result<f64, Error>,
@@ -130,19 +153,12 @@ impl Search<'_> {
         Ok(throughput)
     }
 
-    /// Doubles the load until two doublings in a row gave no growth.
-    fn ramp(&mut self, load_max: u64) -> Result<(), Error> {
-        let (mut best, mut without_growth) = (0.0f64, 0);
-        let loads = std::iter::successors(Some(1u64), |load| load.checked_mul(2));
-        for load in loads.take_while(|load| *load <= load_max.max(1)) {
-            let throughput = self.measured(load)?;
-            without_growth = if throughput < best * (1.0 + GROWTH_MIN) { without_growth + 1 } else { 0 };
-            best = best.max(throughput);
-            if without_growth == 2 {
-                break;
-            }
-        }
-        Ok(())
+    /// See [`Saturation::is_saturated`]. Points are sorted by load.
+    fn is_saturated(&self, knee: f64, peak_load: u64, peak: &Mean) -> bool {
+        let Some(largest) = self.points.last().map(|point| point.load) else { return false };
+        let half = self.points.iter().find(|point| point.load * 2 == largest);
+        let grows = half.is_some_and(|half| peak.mean > half.mean() * (1.0 + GROWTH_MIN));
+        largest as f64 > knee * BEYOND && !(peak_load == largest && grows)
     }
 
     /// Measures the least load, and the load with the largest throughput beside twice and half of it, in turns, until
@@ -256,6 +272,9 @@ mod tests {
         assert_eq!((found.is_saturated, found.peak_load, found.enough_load), (false, 16, 16));
         let found = searched(1, 0.0, Effort { load_max: 1, ..Effort::default() }, |load| load * 7.0);
         assert_eq!((found.is_saturated, found.peak_load, found.knee), (false, 1, 1.0));
+        // Far beyond where the asymptotes cross, each doubling still gives two fifths more.
+        let found = searched(1, 0.0, Effort { load_max: 64, ..Effort::default() }, f64::sqrt);
+        assert_eq!((found.is_saturated, found.peak_load, found.knee), (false, 64, 8.0));
         let one_only = searched(1, 0.0, Effort::default(), |_| 9.0);
         assert_eq!((one_only.is_saturated, one_only.enough_load, one_only.knee), (true, 1, 1.0));
         let mut dies = |load: u64| match load {

@@ -1,7 +1,8 @@
 //! Files of numbers that a user gives, and what each number does to a result.
 //!
-//! The files are TOML. A number is `5703` or `{ value = 5703, error = 100 }`. The error is one standard deviation.
-//! Errors are taken as independent, so that their effects add up by squares.
+//! The files are TOML. A number is `5703`, `{ value = 5703, error = 100 }`, or `{ value = 5703, error = 100, samples =
+//! 5 }`. The error is one standard deviation, and normal unless the file says from how many samples it is. Errors are
+//! taken as independent, so that their effects add up by squares.
 
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use crate::error::Error;
+use crate::statistics::Deviation;
 
 /// A file of numbers.
 pub trait Inputs: DeserializeOwned {
@@ -68,7 +70,10 @@ pub struct Number(pub f64);
 impl<'de> Deserialize<'de> for Number {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "expected a number, or { value = NUMBER, error = NUMBER }")]
+        #[serde(
+            untagged,
+            expecting = "expected a number, or { value = NUMBER, error = NUMBER }, with samples = COUNT if it is a mean"
+        )]
         enum Written {
             Plain(f64),
             WithError(WithError),
@@ -78,10 +83,16 @@ impl<'de> Deserialize<'de> for Number {
         struct WithError {
             value: f64,
             error: f64,
+            samples: Option<u32>,
         }
         match Written::deserialize(deserializer)? {
             Written::WithError(WithError { error, .. }) if !(0.0..=f64::MAX).contains(&error) => {
                 Err(serde::de::Error::custom(format!("an error is {error}; give a number from 0 on")))
+            }
+            Written::WithError(WithError { samples: Some(samples @ ..2), .. }) => {
+                Err(serde::de::Error::custom(format!(
+                    "an error is of {samples} sample(s); give 2 or more, or leave samples out"
+                )))
             }
             Written::Plain(value) | Written::WithError(WithError { value, .. }) => Ok(Number(value)),
         }
@@ -95,10 +106,10 @@ pub struct Effect {
     pub name: String,
     /// The number.
     pub value: f64,
-    /// How far it was moved, down and up.
+    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it.
     pub by: f64,
-    /// Whether that is the error that the file gives; else a tenth of the number.
-    pub is_error: bool,
+    /// The error that the file gives; nothing if it gives none, and `by` is a tenth.
+    pub error: Option<Deviation>,
     /// The result without a move.
     pub result: f64,
     /// The result with the number moved down, and up; nothing where it is impossible.
@@ -106,14 +117,25 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// How far the result goes, from the one end to the other. An end that is impossible is taken to lie as far away as
-    /// the other.
+    /// How far the result goes, from its least to its most.
     pub fn width(&self) -> f64 {
+        let [down, up] = self.ends();
+        self.result.max(down).max(up) - self.result.min(down).min(up)
+    }
+
+    /// Both ends of the result. One that is impossible is taken to lie as far away as the other.
+    fn ends(&self) -> [f64; 2] {
         match self.moved {
-            [Some(down), Some(up)] => (up - down).abs(),
-            [Some(end), None] | [None, Some(end)] => 2.0 * (end - self.result).abs(),
-            [None, None] => 0.0,
+            [Some(down), Some(up)] => [down, up],
+            [Some(end), None] | [None, Some(end)] => [end, 2.0 * self.result - end],
+            [None, None] => [self.result; 2],
         }
+    }
+
+    /// The standard deviation of the result by the error of this number alone, if `reach` is as far as the result goes
+    /// while the number is off by `by`.
+    fn deviation(&self, reach: f64) -> Option<Deviation> {
+        self.error.map(|error| Deviation { error: reach / error.sure_95(), ..error })
     }
 }
 
@@ -124,9 +146,16 @@ enum Step {
     Place(usize),
 }
 
-/// Moves every number of the inputs down and up, by its error or by a tenth, and asks for the result each time. Those
-/// that do most come first; those that do nothing are left out.
+/// Moves every number of the inputs down and up, as far as its error allows with 95 % or by a tenth, and asks for the
+/// result each time. Those that do most come first; those that do nothing are left out.
 pub fn effects<I: Inputs>(table: &Table, result: impl Fn(&I) -> Option<f64>) -> Vec<Effect> {
+    let mut effects = all_effects(table, result);
+    effects.retain(|effect| effect.width() > 0.0);
+    effects
+}
+
+/// The same, those that do nothing included.
+pub(crate) fn all_effects<I: Inputs>(table: &Table, result: impl Fn(&I) -> Option<f64>) -> Vec<Effect> {
     effects_in(table, |table| {
         let inputs = I::deserialize(table.clone()).ok().filter(|inputs| inputs.check().is_ok())?;
         result(&inputs).filter(|result| result.is_finite())
@@ -141,33 +170,39 @@ fn effects_in(table: &Table, result: impl Fn(&Table) -> Option<f64>) -> Vec<Effe
         .into_iter()
         .map(|path| {
             let number = at(table, &path);
-            let value = plain(number).or_else(|| number.get("value").and_then(plain)).unwrap_or(0.0);
-            let error = number.get("error").and_then(plain);
-            let by = error.unwrap_or(value.abs() / 10.0);
+            let value = value_of(number).unwrap_or(0.0);
+            let error = error_of(number);
+            let by = error.map_or(value.abs() / 10.0, |error| error.reach_95());
             let moved = |to: f64| {
                 let mut moved = Value::Table(table.clone());
                 *at_mut(&mut moved, &path) = Value::Float(to);
                 moved.as_table().and_then(&result)
             };
             let moved = [moved(value - by), moved(value + by)];
-            let (name, is_error) = (words(table, &path), error.is_some());
-            Effect { name, value, by, is_error, result: unmoved, moved }
+            Effect { name: words(table, &path), value, by, error, result: unmoved, moved }
         })
-        .filter(|effect| effect.width() > 0.0)
         .collect();
     effects.sort_by(|one, other| other.width().total_cmp(&one.width()));
     effects
 }
 
 /// The standard deviation of a result, from the errors that the file gives; nothing if it gives none.
-pub fn deviation(effects: &[Effect]) -> Option<f64> {
-    let given = effects.iter().filter(|effect| effect.is_error).map(|effect| (effect.width() / 2.0).powi(2));
-    let squares: Vec<f64> = given.collect();
-    (!squares.is_empty()).then(|| squares.iter().sum::<f64>().sqrt())
+pub fn deviation(effects: &[Effect]) -> Option<Deviation> {
+    Deviation::together(effects.iter().filter_map(|effect| effect.deviation(effect.width() / 2.0)))
 }
 
-/// Standard deviations on either side that 95 % of a normal distribution lie within.
-pub(crate) const SURE_95: f64 = 1.96;
+/// The interval that holds a result in 95 of 100 cases, from the errors that the file gives; nothing if it gives none.
+/// Each side has its own reach, since a count of whole servers may go to one side alone.
+pub fn interval_95(effects: &[Effect]) -> Option<[f64; 2]> {
+    let result = effects.first()?.result;
+    let side = |sign: f64| {
+        let reach =
+            |effect: &Effect| effect.ends().map(|end| (end - result) * sign).into_iter().fold(0.0, f64::max);
+        let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect)));
+        Some(result + sign * Deviation::together(all)?.reach_95())
+    };
+    Some([side(-1.0)?, side(1.0)?])
+}
 
 /// A part that is saved, and how sure that is.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -176,11 +211,14 @@ pub(crate) struct Saving {
     pub(crate) share: f64,
     /// The standard deviation; nothing if no number has an error.
     pub(crate) deviation: Option<f64>,
+    /// The interval of 95 %.
+    interval: Option<[f64; 2]>,
 }
 
 impl Saving {
     pub(crate) fn new(share: f64, effects: &[Effect]) -> Self {
-        Saving { share, deviation: deviation(effects) }
+        let deviation = deviation(effects).map(|deviation| deviation.error);
+        Saving { share, deviation, interval: interval_95(effects) }
     }
 }
 
@@ -192,10 +230,13 @@ pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving
         false => format!("{name} takes {} % more than {what}", percent(-share)),
     };
     let begin = format!("{} that {base} takes", does(saving.share));
-    let Some(reach) = saving.deviation.map(|deviation| deviation * SURE_95) else {
+    let Some([low, high]) = saving.interval else {
         return format!("{begin}. No number behind that has an error, so nobody knows how sure it is.");
     };
-    let [low, high] = [saving.share - reach, saving.share + reach];
+    // Rounding is no change.
+    if high - low < 1e-9 {
+        return format!("{begin}. With 95 % the errors of the file do not change that.");
+    }
     if low <= 0.0 && high >= 0.0 {
         return format!(
             "{begin}, but with 95 % it is something from {} to {} %: the errors of the file leave it undecided.",
@@ -207,21 +248,23 @@ pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving
     format!("{begin}, with 95 % something from {} to {} %.", percent(least), percent(most))
 }
 
-/// The error of a number in the outermost table, if the file gives one.
-pub(crate) fn error_of(table: &Table, name: &str) -> Option<f64> {
-    table.get(name)?.get("error").and_then(plain)
+/// The error of a number, if the file gives one.
+pub(crate) fn error_of(number: &Value) -> Option<Deviation> {
+    let samples = number.get("samples").and_then(Value::as_integer).map(|samples| samples as usize);
+    Some(Deviation::of(number.get("error").and_then(plain)?, samples))
+}
+
+/// A number without its error.
+pub(crate) fn value_of(number: &Value) -> Option<f64> {
+    plain(number).or_else(|| number.get("value").and_then(plain))
 }
 
 fn plain(value: &Value) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-fn is_quantity(value: &Value) -> bool {
-    plain(value).is_some() || value.get("value").and_then(plain).is_some()
-}
-
 fn find(value: &Value, path: &mut Vec<Step>, paths: &mut Vec<Vec<Step>>) {
-    if is_quantity(value) {
+    if value_of(value).is_some() {
         return paths.push(path.clone());
     }
     let mut visit = |step: Step, inner: &Value| {
@@ -281,7 +324,8 @@ mod tests {
     #[test]
     fn every_number_is_moved_by_its_error_or_a_tenth() {
         let table = table(
-            "a = 10\nb = { value = 4.0, error = 1 }\nunused = 3\nname = 'x'\n[[part]]\nname = 'disk'\nc = 5.0",
+            "a = 10\nb = { value = 4.0, error = 1, samples = 5 }\nunused = 3\nname = 'x'\n\
+             [[part]]\nname = 'disk'\nc = 5.0",
         );
         #[derive(Deserialize)]
         struct File {
@@ -300,25 +344,31 @@ mod tests {
         let found = effects_in(&table, product);
         let told: Vec<_> = found
             .iter()
-            .map(|effect| (effect.name.as_str(), effect.value, effect.by, effect.is_error, effect.moved))
+            .filter(|effect| effect.width() > 0.0)
+            .map(|effect| (effect.name.as_str(), effect.value, effect.by, effect.error, effect.moved))
             .collect();
+        let error = Deviation { error: 1.0, freedom: 4.0 };
+        let ends = [-1.0, 1.0].map(|sign| Some(10.0 * (4.0 + sign * error.reach_95()) * 5.0));
         assert_eq!(
             told,
             [
-                ("b", 4.0, 1.0, true, [Some(150.0), Some(250.0)]),
-                ("a", 10.0, 1.0, false, [Some(180.0), Some(220.0)]),
-                ("part disk, c", 5.0, 0.5, false, [Some(180.0), Some(220.0)]),
+                ("b", 4.0, error.reach_95(), Some(error), ends),
+                ("a", 10.0, 1.0, None, [Some(180.0), Some(220.0)]),
+                ("part disk, c", 5.0, 0.5, None, [Some(180.0), Some(220.0)]),
             ]
         );
-        assert_eq!(deviation(&found), Some(50.0));
+        let of_all = deviation(&found).unwrap();
+        assert!((of_all.error - 50.0).abs() < 1e-9 && (of_all.freedom - 4.0).abs() < 1e-9, "{of_all:?}");
     }
 
     #[test]
     fn an_impossible_end_lies_as_far_away_as_the_other() {
         let table = table("a = { value = 1, error = 2 }");
+        let by = Deviation::of(2.0, None).reach_95();
         let above_0 = |table: &Table| Some(table["a"].as_float().unwrap_or(1.0)).filter(|a| *a >= 0.0);
         let [effect] = effects_in(&table, above_0).try_into().unwrap();
-        assert_eq!((effect.moved, effect.width()), ([None, Some(3.0)], 4.0));
+        assert_eq!(effect.moved, [None, Some(1.0 + by)]);
+        assert!((effect.width() - 2.0 * by).abs() < 1e-9, "{effect:?}");
         assert!(effects_in(&table, |_| None).is_empty());
     }
 
@@ -330,8 +380,19 @@ mod tests {
             Some(value("a").ok()? + value("b").ok()?)
         };
         let found = deviation(&effects_in(&table, sum)).unwrap();
-        assert!((found - 0.5).abs() < 1e-9, "{found}");
+        assert!((found.error - 0.5).abs() < 1e-9 && found.freedom.is_infinite(), "{found:?}");
         assert_eq!(deviation(&[]), None);
+    }
+
+    /// A number that ten per cent of its cases bring to the next step, to one side.
+    #[test]
+    fn a_step_within_95_per_cent_moves_one_end_alone() {
+        let table = table("a = { value = 3, error = 0.25 }");
+        let steps =
+            |table: &Table| Some(value_of(&table["a"]).map(|a| (a + 0.6).floor()).unwrap_or_default());
+        let [low, high] = interval_95(&effects_in(&table, steps)).unwrap();
+        assert!(low == 3.0 && (high - 4.0).abs() < 1e-9, "{low} {high}");
+        assert_eq!(interval_95(&[]), None);
     }
 
     #[test]
@@ -341,6 +402,8 @@ mod tests {
             let told = Number::deserialize(table(text)["a"].clone()).unwrap_err().to_string();
             assert!(told.contains("expected a number, or { value = NUMBER"), "{text}: {told}");
         }
+        let told = Number::deserialize(table("a = { value = 1, error = 1, samples = 1 }")["a"].clone());
+        assert!(told.unwrap_err().to_string().contains("an error is of 1 sample(s); give 2 or more"));
         for error in ["-1", "nan", "inf"] {
             let text = format!("a = {{ value = 1, error = {error} }}");
             let told = Number::deserialize(table(&text)["a"].clone()).unwrap_err().to_string();

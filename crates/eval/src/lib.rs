@@ -73,7 +73,7 @@ pub use data::keys::{KEY_BYTES, KEY_BYTES_MAX, KeyRoom, KeyShape, Keys};
 pub use data::oracle::{Live, Oracle, Word};
 pub use data::values::{ValueBytes, ValueOrder, Values};
 pub use error::Error;
-pub use inputs::{Effect, Inputs, Number, deviation, effects};
+pub use inputs::{Effect, Inputs, Number, deviation, effects, interval_95};
 pub use medium::ceiling::{Ceiling, CeilingSpec, Order, raw_ceiling};
 pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
@@ -91,7 +91,7 @@ pub use servers::process::ServerProgram;
 #[doc(hidden)]
 pub use servers::replies;
 pub use smoke::{CodecCheck, smoke};
-pub use statistics::Mean;
+pub use statistics::{Deviation, Mean};
 pub use suites::bypass::{BypassSeries, BypassSpec, Interval};
 pub use suites::bypass_rounds::{BypassOutcome, BypassPlan, bypass_suite};
 pub use suites::bypass_summary::BypassSummary;

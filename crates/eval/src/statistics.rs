@@ -1,7 +1,7 @@
 //! Means with what is known of their errors, and tests on series of measurements.
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 /// A mean and how sure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,13 +27,65 @@ impl Mean {
 
     /// Half the width of the interval that holds the true mean in 95 of 100 cases, by Student's t.
     pub fn reach_95(&self) -> Option<f64> {
-        self.error.map(|error| error * student_t(0.975, self.samples - 1))
+        self.deviation().map(|deviation| deviation.reach_95())
+    }
+
+    /// Its standard error, as one of several that are combined.
+    pub(crate) fn deviation(&self) -> Option<Deviation> {
+        self.error.map(|error| Deviation::of(error, Some(self.samples)))
     }
 }
 
-/// The quantile of Student's t distribution.
-pub(crate) fn student_t(share: f64, freedom: usize) -> f64 {
-    let distribution = StudentsT::new(0.0, 1.0, freedom.max(1) as f64);
+/// A standard deviation of a figure, and from how much it is known.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Deviation {
+    /// The standard deviation.
+    pub error: f64,
+    /// Its degrees of freedom; infinite where the figure is distributed normally.
+    pub freedom: f64,
+}
+
+impl Deviation {
+    /// A deviation that was estimated from so many samples, or is that of a normal distribution.
+    pub(crate) fn of(error: f64, samples: Option<usize>) -> Self {
+        Deviation { error, freedom: samples.map_or(f64::INFINITY, |samples| samples as f64 - 1.0) }
+    }
+
+    /// The deviation of a sum of independent figures; nothing if there are none. Its degrees of freedom are those of
+    /// Welch and Satterthwaite ("An Approximate Distribution of Estimates of Variance Components", 1946).
+    pub fn together(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let squares = |one: Self| (one.error.powi(2), one.error.powi(4) / one.freedom);
+        let sums = all.into_iter().map(squares).reduce(|sum, more| (sum.0 + more.0, sum.1 + more.1));
+        sums.map(|(variance, weight)| Deviation {
+            error: variance.sqrt(),
+            freedom: if weight > 0.0 { variance.powi(2) / weight } else { f64::INFINITY },
+        })
+    }
+
+    /// The deviation of the figure times this.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Deviation { error: self.error * factor.abs(), ..self }
+    }
+
+    /// Standard deviations on either side that the figure lies within in 95 of 100 cases.
+    pub(crate) fn sure_95(&self) -> f64 {
+        student_t(0.975, self.freedom)
+    }
+
+    /// Half the width of the interval that holds the true figure in 95 of 100 cases.
+    pub fn reach_95(&self) -> f64 {
+        self.error * self.sure_95()
+    }
+}
+
+/// The quantile of Student's t distribution, which is the normal one for infinite degrees of freedom.
+pub(crate) fn student_t(share: f64, freedom: f64) -> f64 {
+    /// From here on, both differ by less than a millionth.
+    const NORMAL: f64 = 1e7;
+    if freedom >= NORMAL {
+        return Normal::standard().inverse_cdf(share);
+    }
+    let distribution = StudentsT::new(0.0, 1.0, freedom.max(1.0));
     distribution.expect("the parameters are finite and above 0").inverse_cdf(share)
 }
 
@@ -73,6 +125,20 @@ mod tests {
         // 2.776 is the quantile of four degrees of freedom in every table.
         assert!((mean.reach_95().unwrap() - 2.776 * 0.5f64.sqrt()).abs() < 1e-3);
         assert_eq!((Mean::of(&[]), Mean::of(&[7.0]).unwrap().error), (None, None));
+    }
+
+    /// Quantiles of every table: 2.776 of 4, 2.306 of 8 and 1.960 of infinitely many degrees of freedom.
+    #[test]
+    fn deviations_of_few_samples_reach_further() {
+        let reach = |all: &[Deviation]| Deviation::together(all.iter().copied()).unwrap().reach_95();
+        let [five, normal] = [Some(5), None].map(|samples| Deviation::of(3.0, samples));
+        assert!((reach(&[five]) - 3.0 * 2.776).abs() < 2e-3);
+        assert!((reach(&[normal]) - 3.0 * 1.960).abs() < 2e-3);
+        // Two alike have the freedom of both; beside a deviation that is far smaller, one has its own.
+        assert!((reach(&[five, five]) - 18f64.sqrt() * 2.306).abs() < 2e-3);
+        assert!((reach(&[five, normal.times(1e-3)]) - 3.0 * 2.776).abs() < 2e-3);
+        assert!((reach(&[five.times(1e-3), normal]) - 3.0 * 1.960).abs() < 2e-3);
+        assert_eq!((reach(&[five.times(0.0)]), Deviation::together([])), (0.0, None));
     }
 
     #[test]

@@ -14,7 +14,7 @@
 mod sheet;
 mod text;
 
-use crate::inputs::{Effect, effects};
+use crate::inputs::{Effect, all_effects, effects};
 
 pub use sheet::{Design, Item, Per, Sheet, Site, Work};
 pub use text::render;
@@ -187,12 +187,24 @@ impl Year {
     }
 }
 
-/// What each number of a file does to the saving of the design at this place.
+/// What each number of a file does to the saving of the design at this place. Numbers with an error that brings no
+/// whole server more or less are there, too, if parts of servers would cost something else.
 pub fn effects_on_saving(table: &toml::Table, design: usize) -> Vec<Effect> {
-    effects(table, |sheet: &Sheet| {
+    let cost_of_parts = |sheet: &Sheet| {
+        let mut parts = sheet.clone();
+        parts.site.whole_servers = false;
+        let costs = costs(&parts);
+        Some(costs.first()?.total() + costs.get(design)?.total())
+    };
+    let behind = effects(table, cost_of_parts);
+    let is_behind =
+        |effect: &Effect| effect.error.is_some() && behind.iter().any(|one| one.name == effect.name);
+    let mut all = all_effects(table, |sheet: &Sheet| {
         let costs = costs(sheet);
         Some(costs.get(design)?.saving(costs.first()?))
-    })
+    });
+    all.retain(|effect| effect.width() > 0.0 || is_behind(effect));
+    all
 }
 
 #[cfg(test)]
@@ -298,7 +310,7 @@ mod tests {
             .replace("gb = 20", "");
         let (_, effects) = of(&parts).unwrap();
         let effect = effects.iter().find(|effect| effect.name == "design other, core_saving").unwrap();
-        assert!(effect.is_error && effect.by == 0.05, "{effects:?}");
+        assert!(effect.error.is_some_and(|error| error.error == 0.05), "{effects:?}");
         for (text, expected) in [
             (with(""), "the design other needs operations_per_second_per_core or core_saving"),
             (
@@ -425,6 +437,44 @@ mod tests {
         let unsure = told("{ value = 6_000, error = 9_000 }");
         assert!(unsure.contains("the errors of the file leave it undecided"), "{unsure}");
         assert!(told("1_700").contains("No number behind that has an error"));
+    }
+
+    /// 2,500 operations per second need 2.5 and 1.25 servers.
+    #[test]
+    fn an_error_that_crosses_no_server_is_an_error() {
+        let told = |error: u32| {
+            let text = format!(
+                "work = {{ operations_per_second = {{ value = 2_500, error = {error} }}, data_gb = 0 }}\n\
+                 site = {{ years = 1 }}\nitem = [{{ name = 'box', price = 1_000 }}]\n\
+                 [[design]]\nname = 'a'\ncores = 10\noperations_per_second_per_core = 100\n\
+                 [[design]]\nname = 'b'\ncores = 20\noperations_per_second_per_core = 100"
+            );
+            let (sheet, table) = Sheet::parse(&text).unwrap();
+            render(&sheet, &table, Format::Table).split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let inside = told(100);
+        assert!(
+            inside.contains(
+                "b saves 33.3 % of the cost that a takes. With 95 % the errors of the file do not change"
+            ),
+            "{inside}"
+        );
+        // One deviation crosses no server; within 95 % there are two and one, or four and two.
+        let crossing = told(300);
+        assert!(crossing.contains("with 95 % something from 33.3 to 50.0 %"), "{crossing}");
+    }
+
+    #[test]
+    fn a_sheet_without_a_price_is_refused() {
+        let free = "work = { operations_per_second = 9, data_gb = 1 }\nsite = { years = 1 }\n\
+                    [[design]]\nname = 'a'\ncores = 1\noperations_per_second_per_core = 1\n\
+                    [[design]]\nname = 'b'\ncores = 1\noperations_per_second_per_core = 2";
+        let told = Sheet::parse(free).unwrap_err();
+        assert!(
+            told.contains("the first design, a, costs nothing") && told.contains("give a price"),
+            "{told}"
+        );
+        assert!(Sheet::parse(&format!("item = [{{ name = 'c', price = 1 }}]\n{free}")).is_ok());
     }
 
     #[test]

@@ -220,9 +220,9 @@ mod tests {
         let units: Vec<_> = slides.platforms.iter().map(|platform| platform.units(&slides.unit)).collect();
         assert_eq!(units, [6.0, 0.5, 5.2, 0.37, 3.2, 0.37].map(Some));
         // 0.5 and 6 units are rounded most: 56.7 to 70.0 % by the ends, and 95 % of the interval lie about as far.
-        let sure = deviation(&effects_on_saving(&table, 1, Resource::Price)).unwrap() * 1.96;
+        let sure = deviation(&effects_on_saving(&table, 1, Resource::Price)).unwrap().reach_95();
         assert!((0.04..0.07).contains(&sure), "{sure}");
-        let sure = deviation(&effects_on_saving(&table, 5, Resource::Price)).unwrap() * 1.96;
+        let sure = deviation(&effects_on_saving(&table, 5, Resource::Price)).unwrap().reach_95();
         assert!((0.005..0.02).contains(&sure), "{sure}");
     }
 
@@ -282,8 +282,11 @@ mod tests {
             ),
             "{sure}"
         );
-        let unsure = told(&SMALL.replace("error = 1", "error = 2"));
-        assert!(unsure.contains("undecided"), "{unsure}");
+        // 4.303 standard errors of three rounds reach further than 1.96.
+        for error in ["error = 2", "error = 1, samples = 3"] {
+            let unsure = told(&SMALL.replace("error = 1", error));
+            assert!(unsure.contains("undecided"), "{unsure}");
+        }
         for format in [Format::Tsv, Format::Json] {
             assert!(render(&[Comparison::parse(SMALL).unwrap()], format).contains("mbwu"));
         }

@@ -1,10 +1,10 @@
 //! A comparison as a table, as TSV or as JSON.
 
-use crate::inputs::{SURE_95, Saving, saving_in_words};
+use crate::inputs::{Saving, error_of, saving_in_words, value_of};
 use crate::mbwu::comparison::{Comparison, Platform, Resource, Unit, effects_on_saving};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
-use crate::statistics::Mean;
+use crate::statistics::Deviation;
 
 /// The comparisons in this format, ending with a newline. Several end with a matrix: which platform is the cheapest for
 /// which workload.
@@ -90,13 +90,10 @@ fn matrix(all: &[(Comparison, toml::Table)]) -> String {
     aligned(&lines, 1)
 }
 
-/// A throughput and its standard error, as a file has them.
-fn throughput(table: &toml::Value) -> Option<Mean> {
-    let plain =
-        |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64));
+/// A throughput and its error, as a file has them.
+fn throughput(table: &toml::Value) -> Option<(f64, Option<Deviation>)> {
     let given = table.get("operations_per_second")?;
-    let mean = plain(given).or_else(|| given.get("value").and_then(plain))?;
-    Some(Mean { mean, error: given.get("error").and_then(plain), samples: 2 })
+    Some((value_of(given)?, error_of(given)))
 }
 
 /// Whether what was measured twice came out alike: the same unit in the first file and in another, and the same
@@ -123,22 +120,21 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
             ));
         }
         for (name, before, after, is_unsteady) in pairs {
-            let Some((before, after)) = before.and_then(throughput).zip(after.and_then(throughput)) else {
-                continue;
-            };
-            let apart = after.mean - before.mean;
-            let error = before.error.zip(after.error).map(|(one, other)| one.hypot(other) * SURE_95);
-            let verdict = match error {
+            let both = before.and_then(throughput).zip(after.and_then(throughput));
+            let Some(((before, error), (after, other_error))) = both else { continue };
+            let apart = after - before;
+            let both = error.zip(other_error).and_then(|(one, other)| Deviation::together([one, other]));
+            let verdict = match both.map(|both| both.reach_95()) {
                 _ if is_unsteady => "WITHOUT A VERDICT, which settles nothing",
                 None => "nobody knows whether that is more than the errors",
-                Some(error) if apart.abs() <= error => "within the errors of both",
+                Some(reach) if apart.abs() <= reach => "within the errors of both",
                 Some(_) => "MORE THAN THE ERRORS of both",
             };
             lines.push(wrapped(&format!(
                 "{name}: {} and {} operations per second, {:+.1} %: {verdict}.",
-                grouped(before.mean, 0),
-                grouped(after.mean, 0),
-                apart / before.mean * 100.0
+                grouped(before, 0),
+                grouped(after, 0),
+                apart / before * 100.0
             )));
         }
     }

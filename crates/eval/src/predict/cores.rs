@@ -45,6 +45,8 @@ pub struct Saved {
     pub deviation: Option<f64>,
     /// Half of the interval that holds the saving with 95 %.
     pub reach: Option<f64>,
+    /// The rounds behind both.
+    pub rounds: usize,
 }
 
 /// What every series but the base saves, for each number of cores that the base was measured with. `base` is a part of
@@ -108,6 +110,7 @@ fn saved(base: &Series, series: &Series, (base_cores, throughput): (f64, f64)) -
         saving: cores.map(|cores| 1.0 - cores / base_cores),
         deviation: in_cores(mean.and_then(|mean| mean.error)),
         reach: in_cores(mean.and_then(|mean| mean.reach_95())),
+        rounds: mean.map_or(0, |mean| mean.samples),
     }
 }
 
@@ -159,8 +162,8 @@ fn text(all: &[Saved]) -> String {
         if let (Some(saving), Some(deviation)) = (saved.saving, saved.deviation) {
             text += &format!(
                 "\n# {}, at the throughput of {} core(s), for a design of ziptier tco:\n\
-                 core_saving = {{ value = {saving:.4}, error = {deviation:.4} }}\n",
-                saved.series, saved.base_cores
+                 core_saving = {{ value = {saving:.4}, error = {deviation:.4}, samples = {} }}\n",
+                saved.series, saved.base_cores, saved.rounds
             );
         }
     }

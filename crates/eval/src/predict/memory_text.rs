@@ -5,9 +5,10 @@ use std::path::Path;
 use super::memory_inputs::Memory;
 use super::memory_mode::{Way, simulate_memory};
 use crate::error::Error;
-use crate::inputs::{SURE_95, deviation, effects};
+use crate::inputs::{deviation, effects};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
+use crate::statistics::Deviation;
 
 /// Simulates the file at `path`, whose numbers are in `table`; the results in this format, ending with a newline.
 ///
@@ -36,7 +37,7 @@ struct Timed<'a> {
     way: &'a Way,
     mean_ns: f64,
     /// One standard deviation of that, by the errors of latencies and bandwidths.
-    deviation_ns: Option<f64>,
+    deviation_ns: Option<Deviation>,
     far_bound: Option<f64>,
 }
 
@@ -71,7 +72,7 @@ impl<'a> Timed<'a> {
             ("requests", Cell::Count(self.way.counts.requests as i64)),
             ("dram_hits_pct", number(self.way.counts.hit_share() * 100.0, 3)),
             ("mean_ns", number(self.mean_ns, 2)),
-            ("deviation_ns", Cell::number(self.deviation_ns, 2)),
+            ("deviation_ns", Cell::number(self.deviation_ns.map(|deviation| deviation.error), 2)),
             ("far_read_bytes_per_request", number(read, 2)),
             ("far_written_bytes_per_request", number(written, 2)),
             ("write_amplification", Cell::number(self.way.counts.write_amplification(), 3)),
@@ -113,7 +114,7 @@ fn text(memory: &Memory, all: &[Timed<'_>]) -> String {
             if one.way.fits { "enough" } else { "too little" }.into(),
             format!("{:.1}", counts.hit_share() * 100.0),
             grouped(one.mean_ns, 0),
-            one.deviation_ns.map_or_else(String::new, |deviation| grouped(deviation * SURE_95, 0)),
+            one.deviation_ns.map_or_else(String::new, |deviation| grouped(deviation.reach_95(), 0)),
             grouped(read, 0),
             grouped(written, 0),
             or_none(counts.write_amplification(), 2),

@@ -136,7 +136,8 @@ fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32)
 /// The balances in this format, ending with a newline.
 pub fn render_balances(cluster: &Cluster, table: &toml::Table, format: Format) -> String {
     let all = simulate(cluster);
-    let error = error_of(table, "operations_per_second").map(|error| error / cluster.operations_per_second.0);
+    let error = table.get("operations_per_second").and_then(error_of);
+    let error = error.map(|error| error.error / cluster.operations_per_second.0);
     let rows = || all.iter().map(|balance| row(balance, error));
     match format {
         Format::Tsv => tsv(rows()),

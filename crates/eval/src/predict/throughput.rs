@@ -7,7 +7,7 @@ use super::what_if::{Case, WhatIf};
 use crate::error::Error;
 use crate::inputs::{deviation, effects};
 use crate::results::row::median;
-use crate::statistics::Mean;
+use crate::statistics::{Deviation, Mean};
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ pub struct Prediction {
     /// CPU-seconds of an operation.
     pub cpu_sec: f64,
     /// One standard deviation of the throughput, by the rounds and the errors of the file; none if neither says.
-    pub deviation: Option<f64>,
+    pub deviation: Option<Deviation>,
     /// The station that is busiest.
     pub bound: String,
     /// Whether a device of it is modelled.
@@ -173,10 +173,7 @@ impl Fits {
                 Some(figure(&what_if.cases.get(place)?.solve(&self.all).ok()?.1))
             }))
         });
-        let squares = |one: Option<f64>, other: Option<f64>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.hypot(other)),
-            (one, other) => one.or(other),
-        };
+        let by_rounds = Mean::of(&by_round).and_then(|mean| mean.deviation());
         let cores =
             stations.iter().position(|station| station.name == CORES).expect("every network has cores");
         let busy = solution.stations[cores].busy;
@@ -186,7 +183,7 @@ impl Fits {
             threads: case.threads.map(|threads| threads.0.round()),
             cores: case.cores.0,
             cpu_sec: slowed,
-            deviation: squares(Mean::of(&by_round).and_then(|mean| mean.error), by_file),
+            deviation: Deviation::together([by_rounds, by_file].into_iter().flatten()),
             bound: solution.bottleneck().map_or_else(String::new, |place| stations[place].name.clone()),
             is_modelled: case.stations.iter().any(|station| station.is_modelled),
             is_beyond: false,
@@ -388,7 +385,7 @@ mod tests {
 
     #[test]
     fn errors_of_rounds_and_of_the_file_add_up_by_squares() {
-        let of = |text: &str| case(text).unwrap().deviation.unwrap();
+        let of = |text: &str| case(text).unwrap().deviation.unwrap().error;
         let by_rounds = of("threads = 4\ncores = 4");
         // 400,000 and 408,000: half of their difference.
         assert!((by_rounds / 4e3 - 1.0).abs() < 1e-2, "{by_rounds}");

@@ -1,9 +1,9 @@
 //! Predictions of throughput, and their checks, as a table, as TSV or as JSON.
 
 use super::throughput::{HeldOut, Predicted, Prediction, median_and_largest};
-use crate::inputs::SURE_95;
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
+use crate::statistics::Deviation;
 
 /// What a row is, with `modelled` where a device of it is.
 fn status(is_modelled: bool) -> String {
@@ -45,7 +45,10 @@ fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&
         ("cores", number(&|prediction| prediction.cores, 3)),
         ("qps", number(&|prediction| prediction.solution.throughput, 0)),
         ("latency_us_mean", number(&|prediction| prediction.solution.latency_sec * 1e6, 3)),
-        ("deviation_pct", Cell::number(prediction.and_then(Prediction::deviation_pct), 2)),
+        (
+            "deviation_pct",
+            Cell::number(prediction.and_then(Prediction::deviation_pct).map(|pct| pct.error), 2),
+        ),
         ("cpu_us", number(&|prediction| prediction.cpu_sec * 1e6, 4)),
         ("busy_cores", number(&Prediction::busy_cores, 3)),
         ("bound", Cell::text(prediction.map(|prediction| prediction.bound.as_str()))),
@@ -67,10 +70,10 @@ impl Prediction {
     }
 
     /// One standard deviation in per cent of the uncertain figure: throughput, or at a rate latency.
-    fn deviation_pct(&self) -> Option<f64> {
+    fn deviation_pct(&self) -> Option<Deviation> {
         let figure =
             if self.threads.is_some() { self.solution.throughput } else { self.solution.latency_sec };
-        self.deviation.map(|deviation| deviation / figure * 100.0)
+        self.deviation.map(|deviation| deviation.times(100.0 / figure))
     }
 }
 
@@ -144,7 +147,7 @@ fn line(prediction: &Prediction) -> Vec<String> {
         prediction.threads.map_or_else(|| "rate".into(), |threads| grouped(threads, 0)),
         grouped(prediction.cores, usize::from(prediction.cores.fract() > 0.0)) + star,
         grouped(own.throughput, 0),
-        prediction.deviation_pct().map_or_else(String::new, |pct| format!("{:.1} %", pct * SURE_95)),
+        prediction.deviation_pct().map_or_else(String::new, |pct| format!("{:.1} %", pct.reach_95())),
         grouped(own.latency_sec * 1e6, 2),
         grouped(prediction.cpu_sec * 1e6, 2),
         grouped(prediction.busy_cores(), 1),

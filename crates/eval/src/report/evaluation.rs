@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::Error;
-use crate::inputs::{Effect, Inputs, SURE_95, deviation, effects};
+use crate::inputs::{Effect, Inputs, deviation, effects};
 use crate::mbwu::{
     Comparison, Evaluation, Measured, Platform, Resource, Source, effects_on_saving, verdicts,
 };
@@ -123,7 +123,7 @@ fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, 
             let sure = deviation(&effects(table, |moved: &Comparison| of(moved, place)));
             let at = Place::Named(platform_name(comparison, place));
             Point::new("", kind(place, resource), at, of(comparison, place))
-                .within(sure.map(|deviation| deviation * SURE_95))
+                .within(sure.map(|deviation| deviation.reach_95()))
         };
         let points: Vec<Point> = (0..comparison.platforms.len()).map(point).collect();
         if points.iter().all(|point| point.y.is_none()) {
@@ -173,7 +173,7 @@ fn place_of(comparison: &Comparison, words: &str) -> usize {
 pub(crate) fn tornado(title: String, effects: &[Effect], kind: &dyn Fn(&Effect) -> Kind) -> Option<Figure> {
     let percent = |share: f64| share * 100.0;
     let point = |effect: &Effect| {
-        let by = if effect.is_error { "by its error" } else { "by a tenth" };
+        let by = if effect.error.is_some() { "by its 95 %" } else { "by a tenth" };
         let place = Place::Named(effect.name.clone());
         let mut point = Point::new(by, kind(effect), place, Some(percent(effect.result)));
         [point.low, point.high] = effect.moved.map(|end| end.map(percent));
@@ -184,8 +184,9 @@ pub(crate) fn tornado(title: String, effects: &[Effect], kind: &dyn Fn(&Effect) 
     let figure = Figure::new(title, Shape::Intervals, x, y, points);
     (!figure.points.is_empty()).then(|| {
         figure.described(
-            "Each line reaches over what is saved if that number is less or more by its error, or by a tenth where it \
-             has none. In the table, low is the saving with less of the number, high with more.",
+            "Each line reaches over what is saved if that number is less or more by as far as it may be off with 95 %, \
+             or by a tenth where it has no error. In the table, low is the saving with less of the number, and high \
+             is that with more.",
         )
     })
 }

@@ -10,8 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::inputs::SURE_95;
-use crate::statistics::Mean;
+use crate::statistics::{Deviation, Mean, student_t};
 
 /// Less growth than this by twice the load is no growth.
 const GROWTH_MIN: f64 = 0.03;
@@ -76,7 +75,7 @@ pub struct Saturation {
 /// Searches. `measure` gives operations per second at a load, and is asked as seldom as the errors allow.
 ///
 /// # Errors
-/// Those of `measure`.
+/// Those of `measure`; or the least load gave no throughput at all, and so there is no knee.
 pub(crate) fn saturate(
     effort: Effort,
     measure: &mut dyn FnMut(u64) -> Result<f64, Error>,
@@ -85,6 +84,10 @@ pub(crate) fn saturate(
     ramp(1, effort.load_max.max(1), &mut |load| search.measured(load))?;
     let first = search.points[0].load;
     let (peak_load, slope, peak) = search.asymptotes(first, effort)?;
+    if slope.mean <= 0.0 {
+        let expected = "no operation ended within the windows of the search; give longer --seconds";
+        return Err(Error::invalid("search for saturation", format!("{first} thread(s)"), expected));
+    }
     let knee = peak.mean / (slope.mean / first as f64);
     let knee_error = relative_error(&slope, &peak).map(|error| error * knee);
     let enough_load = search.enough(peak_load, peak.mean, effort)?;
@@ -112,8 +115,9 @@ impl fmt::Display for Saturation {
 /// The relative standard error of a ratio. That of few samples may be small by luck, so it is made as large as the
 /// interval of 95 % by Student's t asks for.
 fn relative_error(one: &Mean, other: &Mean) -> Option<f64> {
-    let of = |mean: &Mean| mean.reach_95().map(|reach| reach / SURE_95 / mean.mean);
-    Some(of(one)?.hypot(of(other)?))
+    let relative = |mean: &Mean| mean.deviation().map(|deviation| deviation.times(1.0 / mean.mean));
+    let both = Deviation::together([relative(one)?, relative(other)?])?;
+    Some(both.reach_95() / student_t(0.975, f64::INFINITY))
 }
 
 /// Doubles the load from `first` on until two doublings in a row gave no growth.
@@ -277,6 +281,8 @@ mod tests {
         assert_eq!((found.is_saturated, found.peak_load, found.knee), (false, 64, 8.0));
         let one_only = searched(1, 0.0, Effort::default(), |_| 9.0);
         assert_eq!((one_only.is_saturated, one_only.enough_load, one_only.knee), (true, 1, 1.0));
+        let none = saturate(Effort::default(), &mut |_| Ok(0.0)).unwrap_err().to_string();
+        assert!(none.contains("no operation ended within the windows of the search"), "{none}");
         let mut dies = |load: u64| match load {
             4 => Err(Error::invalid("target", "dead", "it died")),
             _ => Ok(load as f64),

@@ -180,7 +180,7 @@ fn changes(batches: &[f64]) -> Vec<Change> {
     if mean <= 0.0 {
         return Vec::new();
     }
-    let sure = student_t(SURE, n - 2) / mean;
+    let sure = student_t(SURE, (n - 2) as f64) / mean;
     // From the begin of the first batch to the end of the last.
     let span = n as f64;
     let drift = Change { share: line.slope * span / mean, reach: line.slope_error * span * sure };

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::costs;
 use crate::inputs::{Inputs, Number, above_0, within};
 
 /// Everything that the calculation needs.
@@ -169,7 +170,15 @@ impl Inputs for Sheet {
             ));
         }
         self.items.iter().try_for_each(|item| item.check(""))?;
-        self.designs.iter().try_for_each(Design::check)
+        self.designs.iter().try_for_each(Design::check)?;
+        if costs(self)[0].total() <= 0.0 {
+            return Err(format!(
+                "the first design, {}, costs nothing, and the others are compared with it; give a price: of an item, \
+                 site.price_per_kwh or site.price_per_watt",
+                self.designs[0].name
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -183,7 +183,7 @@ fn tornado(one: &Compared) -> String {
         lines.push(vec![
             effect.name.clone(),
             grouped(effect.value, decimals),
-            grouped(effect.by, decimals) + if effect.is_error { "" } else { " (a tenth)" },
+            grouped(effect.by, decimals) + if effect.error.is_some() { "" } else { " (a tenth)" },
             saved(effect.moved[0]),
             saved(effect.moved[1]),
         ]);

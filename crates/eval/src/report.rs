@@ -32,7 +32,7 @@ use serde_json::Value as Json;
 
 use crate::error::Error;
 use crate::report::figure::Figure;
-use crate::results::folder::KEPT;
+use crate::results::folder::{KEPT, MANIFEST};
 use crate::results::table::tsv;
 
 /// What one input says.
@@ -108,9 +108,12 @@ fn section(input: &Path) -> Result<Section, Error> {
     let mut folders: Vec<PathBuf> = fs::read_dir(input)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
         .map_err(|source| Error::Io { action: "read", path: input.to_owned(), source })?;
-    folders.retain(|folder| folder.join(KEPT).is_file());
     folders.sort();
-    let Some(newest) = folders.last() else {
+    let has = |folder: &&PathBuf, file: &str| folder.join(file).is_file();
+    let unended =
+        folders.iter().rev().take_while(|folder| !has(folder, KEPT)).find(|folder| has(folder, MANIFEST));
+    let ended: Vec<&PathBuf> = folders.iter().filter(|folder| has(folder, KEPT)).collect();
+    let Some(newest) = ended.last() else {
         let found = match input.join("summary.tsv").is_file() {
             true => format!("the folder is of an older ziptier, without {KEPT}"),
             false => format!("the folder has neither unit.toml nor {KEPT}"),
@@ -118,10 +121,16 @@ fn section(input: &Path) -> Result<Section, Error> {
         return Err(no_results(input, &found));
     };
     let mut section = benchmark::section(newest)?;
-    if folders.len() > 1 {
-        let others = folders.len() - 1;
+    if ended.len() > 1 {
+        let others = ended.len() - 1;
         section.about.push(format!("The newest folder; {others} older beside it are not in this report."));
     }
+    section.unknown.extend(unended.map(|folder| {
+        format!(
+            "A newer benchmark has no results, since it was interrupted or still runs: {}.",
+            folder.display()
+        )
+    }));
     Ok(section)
 }
 

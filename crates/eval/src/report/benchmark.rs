@@ -11,7 +11,7 @@ use crate::mbwu::Limit;
 use crate::report::figure::Figure;
 use crate::report::runs::{self, Runs, are_beside};
 use crate::report::{Section, Table, facts_of, parsed, text_of, told_once};
-use crate::results::folder::{KEPT, Kept};
+use crate::results::folder::{KEPT, Kept, MANIFEST};
 use crate::results::row::fixed;
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -27,7 +27,7 @@ const TABLES_LEFT_OUT: [&str; 2] = ["summary.tsv", "rounds.tsv"];
 /// A file cannot be read, or is damaged.
 pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     let kept: Kept = parsed(&folder.join(KEPT))?;
-    let manifest: Json = parsed(&folder.join("manifest.json"))?;
+    let manifest: Json = parsed(&folder.join(MANIFEST))?;
     let names = Names::of(&kept.configurations);
     let rounds: Vec<Vec<&Measurement>> =
         kept.configurations.iter().map(|one| one.rounds.iter().collect()).collect();

@@ -23,6 +23,8 @@ pub(crate) struct ResultsFolder {
     path: PathBuf,
 }
 
+/// The file of the machine and the command, which is there from the beginning.
+pub(crate) const MANIFEST: &str = "manifest.json";
 /// The file of all that was asked for and measured, for programs.
 pub(crate) const KEPT: &str = "rounds.json";
 
@@ -67,7 +69,7 @@ impl ResultsFolder {
         manifest["command"] = plan.command.as_str().into();
         manifest["corpus"] =
             json!({ "name": plan.corpus, "bytes": fs::metadata(&plan.corpus).ok().map(|file| file.len()) });
-        folder.write("manifest.json", &format!("{manifest:#}\n"))?;
+        folder.write(MANIFEST, &format!("{manifest:#}\n"))?;
         Ok(folder)
     }
 

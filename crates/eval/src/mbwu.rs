@@ -11,6 +11,7 @@
 //! | `service` | the server of a platform, which runs for one round |
 //! | `sheets` | the files that describe a unit and platforms to measure |
 //! | `evaluation` | measures them, round by round, and keeps what was measured |
+//! | `origin` | whether rounds belong together |
 //! | `verdict` | whether what was measured is steady enough for a verdict |
 //! | `raw`, `limit` | a raw load on the medium, and what held a platform back |
 //! | `power` | watts, by meters, by a file of readings or by a model |
@@ -18,6 +19,7 @@
 mod comparison;
 mod evaluation;
 mod limit;
+mod origin;
 mod power;
 mod raw;
 mod service;
@@ -28,6 +30,7 @@ mod verdict;
 pub use comparison::{Comparison, EXAMPLE, Part, Platform, Resource, Unit, effects_on_saving};
 pub use evaluation::{Evaluation, Means, Measured, Round, read};
 pub use limit::{Limit, Shares};
+pub use origin::Origin;
 pub use power::{Power, Source};
 pub use raw::Raw;
 pub use sheets::init;

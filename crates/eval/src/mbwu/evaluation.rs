@@ -11,7 +11,7 @@
 //! (`machine.json`). `NAME` is the file of the platform, or `unit`.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
+use crate::mbwu::origin::Origin;
 use crate::mbwu::power::{self, Power, Readings, Source};
 use crate::mbwu::raw::{Raw, measure_raw, shares};
 use crate::mbwu::service::Service;
@@ -69,14 +70,9 @@ pub struct Evaluation {
 /// One round.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Round {
-    /// What was asked for, without the number of threads.
-    pub asked: RunSpec,
-    /// How the work was done; nothing in results of older versions.
-    #[serde(default)]
-    pub(crate) work: Option<Work>,
-    /// The commit of the program that measured, where that is known.
-    #[serde(default)]
-    pub(crate) commit: Option<String>,
+    /// Where it comes from.
+    #[serde(flatten)]
+    pub origin: Origin,
     /// What was measured.
     pub measurement: Measurement,
 }
@@ -157,71 +153,89 @@ impl Evaluation {
     }
 
     fn measure_subject(&self, subject: &Subject<'_>, means: &Means<'_>) -> Result<Measured, Error> {
-        let asked = self.asked(subject, means)?;
+        let folders = subject.work.folders();
+        let origin = Origin {
+            asked: self.asked(subject, means)?,
+            work: Some(subject.work.clone()),
+            commit: means.program.commit.clone(),
+            machine: Some(machine(means.program, folders)),
+        };
         let place = self.folder.join(RESULTS).join(subject.file);
         let create_failed = |source| Error::Io { action: "create", path: place.clone(), source };
         fs::create_dir_all(&place).map_err(create_failed)?;
+        let _lock = self.lock()?;
         let mut rounds = rounds(&place)?;
-        let unit = &self.sheets.unit;
-        let refused = |reason: &str| {
-            let expected = format!("its rounds were measured {reason}; move that folder away to begin anew");
-            Err(Error::invalid("results", place.display().to_string(), expected))
-        };
-        let is_other = |round: &Round| {
-            round.asked != asked || round.work.as_ref().is_some_and(|work| work != subject.work)
-        };
-        if rounds.iter().any(is_other) {
-            return refused("with other options");
-        }
-        if !is_enough(&rounds, unit.rounds, unit.rounds_max) {
-            let is_known = |round: &&Round| round.commit.is_some() && means.program.commit.is_some();
-            if rounds.iter().filter(is_known).any(|round| round.commit != means.program.commit) {
-                return refused("by another version of ziptier");
-            }
+        let (unit, raw) = (&self.sheets.unit, place.join("raw.json"));
+        let is_enough = |rounds: &[Round]| is_enough(rounds, unit.rounds, unit.rounds_max);
+        if is_enough(&rounds) && (folders.is_empty() || raw.exists()) {
+            // Nothing is measured, so that this program and this machine play no part.
+            let unmeasured = Origin { commit: None, machine: None, ..origin.clone() };
+            self.refuse_mixture(subject, &rounds, Some(&unmeasured))?;
+        } else {
+            self.refuse_mixture(subject, &rounds, Some(&origin))?;
             forget_behind(&place, rounds.len())?;
         }
         let mut line = ProgressLine::new(unit.rounds + 1, (unit.rounds + 1) as f64 * unit.seconds);
-        while !is_enough(&rounds, unit.rounds, unit.rounds_max) {
+        while !is_enough(&rounds) {
             let number = rounds.len() + 1;
-            line.next(&format!("{}, round {number}", subject.file));
-            write(&place.join("machine.json"), &machine(means.program, subject.work.folders()))?;
-            let spec = self.spec_of(&asked, &rounds);
-            let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
-            let run = format!("{}, round {number}", subject.file);
-            let failed = |error: Error| match service.as_mut().and_then(Service::why_ended) {
-                Some(why) => {
-                    Error::Run { run: run.clone(), sentence: format!("its server {why}: {error}"), status: 1 }
-                }
-                None => error,
-            };
-            let ran = means.launcher.run(&spec, &mut |phase| line.phase(phase));
-            let (measurement, _) = ran.map_err(failed)?;
-            if let Some(wrong) = &measurement.first_mismatch {
-                let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
-                return Err(Error::Run { run, sentence, status: 1 });
-            }
-            drop(service);
-            let round = Round {
-                asked: asked.clone(),
-                work: Some(subject.work.clone()),
-                commit: means.program.commit.clone(),
-                measurement,
-            };
+            write(&place.join("machine.json"), &json!(origin.machine))?;
+            let round = self.measure_round(subject, &origin, &rounds, means, &mut line)?;
             write(&place.join(format!("round-{number}.json")), &json!(round))?;
             rounds.push(round);
         }
-        let raw = place.join("raw.json");
-        let folders = subject.work.folders();
         if !folders.is_empty() && !raw.exists() {
             line.next(&format!("{}, raw load", subject.file));
             let threads = threads_of(&rounds);
-            let limited = RunSpec { confinement: subject.work.confinement(), ..asked.clone() };
+            let limited = RunSpec { confinement: subject.work.confinement(), ..origin.asked };
             line.phase("measuring the raw medium");
             let measured = measure_raw(folders, &limited, &rounds, threads, means.launcher)?;
             write(&raw, &json!(measured))?;
         }
         line.clear();
         self.read_subject(subject)?.ok_or_else(|| Error::invalid("rounds", "0", "give at least one round"))
+    }
+
+    /// Measures the round that follows on these.
+    fn measure_round(
+        &self,
+        subject: &Subject<'_>,
+        origin: &Origin,
+        rounds: &[Round],
+        means: &Means<'_>,
+        line: &mut ProgressLine,
+    ) -> Result<Round, Error> {
+        let run = format!("{}, round {}", subject.file, rounds.len() + 1);
+        line.next(&run);
+        let spec = self.spec_of(&origin.asked, rounds);
+        let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
+        let failed = |error: Error| match service.as_mut().and_then(Service::why_ended) {
+            Some(why) => {
+                Error::Run { run: run.clone(), sentence: format!("its server {why}: {error}"), status: 1 }
+            }
+            None => error,
+        };
+        let (measurement, _) = means.launcher.run(&spec, &mut |phase| line.phase(phase)).map_err(failed)?;
+        if let Some(wrong) = &measurement.first_mismatch {
+            let sentence = format!("{} answers were wrong; the first: {wrong}", measurement.mismatches);
+            return Err(Error::Run { run, sentence, status: 1 });
+        }
+        Ok(Round { origin: origin.clone(), measurement })
+    }
+
+    /// Keeps other commands from measuring in the folder: both would take the rounds of each other for their own, and
+    /// disturb each other. The lock ends with the file.
+    fn lock(&self) -> Result<File, Error> {
+        let path = self.folder.join(RESULTS).join("lock");
+        let failed = |source| Error::Io { action: "lock", path: path.clone(), source };
+        let file = File::create(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+            Err(TryLockError::WouldBlock) => {
+                let expected = "another `ziptier mbwu` measures in it; wait until that has ended";
+                Err(Error::invalid("folder of an evaluation", self.folder.display().to_string(), expected))
+            }
+        }
     }
 
     /// Starts the server of a round, if the platform has one.
@@ -271,9 +285,39 @@ impl Evaluation {
         subjects.filter_map(|subject| subject.and_then(|one| self.read_subject(&one)).transpose()).collect()
     }
 
+    /// Refuses rounds that do not belong together: with each other, with a round of this command, with the unit.
+    fn refuse_mixture(
+        &self,
+        subject: &Subject<'_>,
+        rounds: &[Round],
+        asked: Option<&Origin>,
+    ) -> Result<(), Error> {
+        let numbered = (1..).zip(rounds).map(|(number, round)| (format!("round {number}"), &round.origin));
+        let all: Vec<_> = numbered.chain(asked.map(|asked| ("this command".to_owned(), asked))).collect();
+        let apart = |place: usize| {
+            let (name, one) = &all[place];
+            all[place + 1..].iter().find_map(|(other, two)| one.apart(two, [name, other]))
+        };
+        let results = self.folder.join(RESULTS);
+        let unit = match subject.file {
+            UNIT => None,
+            _ => read_if_there::<Round>(&results.join(UNIT).join("round-1.json"))?,
+        };
+        let from_unit = || {
+            let (unit, (_, own)) = (unit.as_ref()?, all.last()?);
+            unit.origin.work_apart(own, ["the unit", subject.file])
+        };
+        let Some(why) = (0..all.len()).find_map(apart).or_else(from_unit) else { return Ok(()) };
+        let expected = format!(
+            "{why}, so that both do not belong together; move away what is wrong, and measure it anew"
+        );
+        Err(Error::invalid("results", results.join(subject.file).display().to_string(), expected))
+    }
+
     fn read_subject(&self, subject: &Subject<'_>) -> Result<Option<Measured>, Error> {
         let place = self.folder.join(RESULTS).join(subject.file);
         let rounds = rounds(&place)?;
+        self.refuse_mixture(subject, &rounds, None)?;
         let counted = counted(&rounds);
         let throughputs: Vec<f64> = counted.iter().map(Round::throughput).collect();
         let Some(throughput) = Mean::of(&throughputs) else { return Ok(None) };
@@ -358,7 +402,7 @@ impl Evaluation {
             ("medium", Value::from(sheet.medium.as_str())),
             ("software", Value::from(sheet.software.as_str())),
             ("currency", Value::from(sheet.currency.as_str())),
-            ("operations_per_second", with_error(unit.throughput.mean, unit.throughput.error)),
+            ("operations_per_second", with_error(unit.throughput)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into_iter()
@@ -393,22 +437,22 @@ fn platform_table(own: &Table, measured: &Measured) -> Table {
         .filter(|(name, _)| kept.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    table.insert(
-        "operations_per_second".into(),
-        with_error(measured.throughput.mean, measured.throughput.error),
-    );
+    table.insert("operations_per_second".into(), with_error(measured.throughput));
     table.extend(measured.unsteady.clone().map(|why| ("unsteady".to_owned(), why.into())));
     if let Some(power) = measured.power.filter(|power| power.source != Source::Input) {
-        table.insert("watts".into(), with_error(power.watts, power.error));
+        let mean = Mean { mean: power.watts, error: power.error, samples: measured.counted };
+        table.insert("watts".into(), with_error(mean));
     }
     table
 }
 
-fn with_error(value: f64, error: Option<f64>) -> Value {
+fn with_error(mean: Mean) -> Value {
     let number = |error: f64| {
-        Table::from_iter([("value".to_owned(), value.into()), ("error".to_owned(), error.into())])
+        let fields: [(&str, Value); 3] =
+            [("value", mean.mean.into()), ("error", error.into()), ("samples", (mean.samples as i64).into())];
+        Table::from_iter(fields.map(|(name, value)| (name.to_owned(), value)))
     };
-    error.map_or(Value::Float(value), |error| Value::Table(number(error)))
+    mean.error.map_or(Value::Float(mean.mean), |error| Value::Table(number(error)))
 }
 
 impl Round {
@@ -533,5 +577,23 @@ impl fmt::Display for Measured {
             true => Ok(()),
             false => write!(f, " Without a meter: {}.", missing.join(", ")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_command_at_a_time_measures_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        crate::mbwu::init(folder.path()).unwrap();
+        fs::create_dir(folder.path().join(RESULTS)).unwrap();
+        let evaluation = || Evaluation::open(folder.path()).unwrap();
+        let held = evaluation().lock().unwrap();
+        let told = evaluation().lock().unwrap_err().to_string();
+        assert!(told.contains("another `ziptier mbwu` measures in it; wait"), "{told}");
+        drop(held);
+        evaluation().lock().unwrap();
     }
 }

@@ -12,6 +12,7 @@
 use crate::mbwu::evaluation::{Measured, Round};
 use crate::results::table::grouped;
 use crate::run::steady::{CHANGE_MAX, ROUNDS, Steadiness, are_rounds_steady};
+use crate::statistics::Deviation;
 
 /// Whether these rounds, the last ones, are steady: their throughputs, and the window of each.
 pub(crate) fn are_steady(rounds: &[Round]) -> bool {
@@ -99,7 +100,8 @@ fn weight(found: &Steadiness) -> f64 {
 /// throughput may change, and than their errors.
 pub(crate) fn apart(unit: &Measured, twin: &Measured) -> Option<String> {
     let apart = twin.throughput.mean / unit.throughput.mean - 1.0;
-    let reach = unit.throughput.reach_95()?.hypot(twin.throughput.reach_95()?) / unit.throughput.mean;
+    let both = [unit.throughput.deviation()?, twin.throughput.deviation()?];
+    let reach = Deviation::together(both)?.reach_95() / unit.throughput.mean;
     (apart.abs() > CHANGE_MAX.max(reach)).then(|| {
         format!(
             "{} does the very work of the unit, and both came out {:.0} % apart ({} and {} operations per second); \
@@ -124,6 +126,7 @@ fn throughputs(rounds: &[Round]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::mbwu::limit::Shares;
+    use crate::mbwu::origin::Origin;
     use crate::run::saturation::{Effort, saturate};
     use crate::run::spec::RunSpec;
     use crate::run::steady::WarmedUp;
@@ -143,7 +146,8 @@ mod tests {
             measurement.steadiness =
                 Some(change.map_or(steady(*per_sec), |(_, change)| Steadiness::Changing { change: *change }));
             (measurement.operations, measurement.wall_sec) = (*per_sec as u64, 1.0);
-            Round { asked: RunSpec::new("x", "log"), work: None, commit: None, measurement }
+            let asked = RunSpec::new("x", "log");
+            Round { origin: Origin { asked, work: None, commit: None, machine: None }, measurement }
         };
         throughputs.iter().enumerate().map(round).collect()
     }

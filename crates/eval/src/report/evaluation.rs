@@ -196,7 +196,7 @@ fn measurements(one: &Measured) -> Vec<&Measurement> {
 }
 
 fn runs_of(one: &Measured) -> Option<Runs<'_>> {
-    Some(Runs { name: &one.name, spec: &one.rounds.first()?.asked, rounds: &[] })
+    Some(Runs { name: &one.name, spec: &one.rounds.first()?.origin.asked, rounds: &[] })
 }
 
 fn figures(measured: &[Measured]) -> Vec<Figure> {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::bench::{Configuration, Outcome, Unavailable};
-use crate::mbwu::{EXAMPLE, Round, init};
+use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
 use crate::meters::Meters;
 use crate::results::folder::{Program, ResultsFolder, machine};
 use crate::run::measurement::Measurement;
@@ -89,7 +89,8 @@ fn evaluation(folder: &Path) {
             measurement.machine.joules = None;
             let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
             measurement.steadiness = Some(Steadiness::Steady { samples: 40, throughput });
-            let round = Round { asked: asked.clone(), work: None, commit: None, measurement };
+            let origin = Origin { asked: asked.clone(), work: None, commit: None, machine: None };
+            let round = Round { origin, measurement };
             fs::write(results.join(format!("round-{number}.json")), json!(round).to_string()).unwrap();
         }
     }
@@ -285,6 +286,19 @@ fn an_input_without_results_is_refused_in_one_sentence() {
 }
 
 #[test]
+fn a_newer_benchmark_that_was_interrupted_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    benchmark(&at("20260101T000000Z"), &ALL[..2]);
+    let told = || Parsed::of(&page_of(&[folder.path()])).text;
+    assert!(!told().contains("has no results"));
+    fs::create_dir(at("20260102T000000Z")).unwrap();
+    fs::write(at("20260102T000000Z").join(MANIFEST), "{}").unwrap();
+    let page = told();
+    assert!(page.contains("A newer benchmark has no results") && page.contains("20260102T000000Z"), "{page}");
+}
+
+#[test]
 fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     evaluation(folder.path());
@@ -313,6 +327,40 @@ fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
     );
     let told = Parsed::of(&page_of(&[folder.path()])).text;
     assert!(told.contains("the money for each unit") && !told.contains("No verdict"), "{told}");
+}
+
+/// A platform with larger values does fewer operations, and a folder that was copied may have rounds of two programs.
+#[test]
+fn results_that_do_not_belong_together_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let refused = |file: &str, change: &dyn Fn(&mut Origin)| {
+        let path = folder.path().join(format!("results/{file}.json"));
+        let kept = fs::read_to_string(&path).unwrap();
+        let mut round: Round = parsed(&path).unwrap();
+        change(&mut round.origin);
+        fs::write(&path, json!(round).to_string()).unwrap();
+        let out = folder.path().join("page.html");
+        let compared = read(folder.path()).map(|_| ()).unwrap_err().to_string();
+        let told = report(&[folder.path().to_owned()], &out, "x").unwrap_err().to_string();
+        fs::write(&path, kept).unwrap();
+        assert_eq!(compared, told);
+        told
+    };
+    let told = refused("board/round-3", &|origin| origin.asked.keys = 77);
+    assert!(
+        told.contains("round 1 has `keys` = 1000, and round 3 has 77, so that both do not belong"),
+        "{told}"
+    );
+    (1..=5).for_each(|number| {
+        let path = folder.path().join(format!("results/server/round-{number}.json"));
+        let mut round: Round = parsed(&path).unwrap();
+        round.origin.commit = Some("b".into());
+        fs::write(&path, json!(round).to_string()).unwrap();
+    });
+    let told = refused("unit/round-1", &|origin| origin.commit = Some("a".into()));
+    assert!(told.contains("the unit has `commit` = \"a\", and server has \"b\""), "{told}");
+    assert!(read(folder.path()).is_ok(), "nobody knows the commit of the others");
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! Whether results belong together. A mean or a ratio of different work, programs or machines says nothing.
+//!
+//! 1. The rounds of one side have the same options and work, and were measured on the same machine.
+//! 2. The unit and the platforms have the same workload. They may be different machines, and different software does
+//!    the work.
+//! 3. All are of the same ziptier. Where a server does the work, ziptier still asks it, and takes a share of the time.
+//!
+//! Results of older versions do not tell all of that, and nothing can be said against these.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value as Json, json};
+
+use crate::mbwu::sheets::Work;
+use crate::run::spec::RunSpec;
+
+/// Where a round comes from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Origin {
+    /// What was asked for, without the number of threads.
+    pub asked: RunSpec,
+    /// How the work was done; nothing in results of older versions.
+    #[serde(default)]
+    pub(crate) work: Option<Work>,
+    /// The commit of the program that measured, where that is known.
+    #[serde(default)]
+    pub(crate) commit: Option<String>,
+    /// The machine; nothing in results of older versions.
+    #[serde(default)]
+    pub(crate) machine: Option<Json>,
+}
+
+/// Options that say what is done. The others say who does it, and for how long.
+const WORKLOAD: [&str; 13] = [
+    "workload",
+    "keys",
+    "key_shape",
+    "key_bytes",
+    "multi_get",
+    "multi_put",
+    "value_bytes",
+    "value_order",
+    "corpus",
+    "train_on",
+    "distribution",
+    "pace",
+    "seed",
+];
+/// Fields that a machine is known by. Its load and its commit are others in each round.
+const MACHINE: [&str; 5] = ["cpu", "processors", "kernel", "governor", "disks"];
+
+impl Origin {
+    /// How a round differs from another of the same side, in words; nothing if both belong together.
+    pub(crate) fn apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
+        let of_side = |origin: &Origin| {
+            json!({
+                "options": origin.asked,
+                "work": origin.work,
+                "commit": origin.commit,
+                "machine": origin.machine.as_ref().map(|machine| only(machine, &MACHINE)),
+            })
+        };
+        known_difference(&of_side(self), &of_side(other), names)
+    }
+
+    /// How the work of a round differs from that of a round of another side.
+    pub(crate) fn work_apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
+        let of_work = |origin: &Origin| {
+            let workload = only(&json!(origin.asked), &WORKLOAD);
+            json!({ "workload": workload, "commit": origin.commit })
+        };
+        known_difference(&of_work(self), &of_work(other), names)
+    }
+}
+
+fn only(all: &Json, fields: &[&str]) -> Json {
+    fields.iter().map(|field| ((*field).to_owned(), all[field].clone())).collect()
+}
+
+/// The first difference in a field that both sides tell.
+fn known_difference(one: &Json, other: &Json, names: [&str; 2]) -> Option<String> {
+    let fields = one.as_object()?.iter();
+    let known = fields.filter(|(field, value)| !value.is_null() && !other[*field].is_null());
+    known.into_iter().find_map(|(field, value)| difference(field, value, &other[field], names))
+}
+
+/// The innermost field that differs, with both values.
+fn difference(field: &str, one: &Json, other: &Json, names: [&str; 2]) -> Option<String> {
+    match (one, other) {
+        _ if one == other => None,
+        (Json::Object(fields), Json::Object(others)) => fields
+            .keys()
+            .chain(others.keys())
+            .find_map(|field| difference(field, &one[field], &other[field], names)),
+        _ => Some(format!("{} has `{field}` = {one}, and {} has {other}", names[0], names[1])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(change: impl FnOnce(&mut Origin)) -> Origin {
+        let mut origin = Origin {
+            asked: RunSpec::new("rocksdb", "log"),
+            work: Some(Work::default()),
+            commit: Some("a".into()),
+            machine: Some(json!({ "cpu": "X", "processors": 8, "load_average": "0.1", "commit": "a" })),
+        };
+        change(&mut origin);
+        origin
+    }
+
+    #[test]
+    fn rounds_of_one_side_are_of_the_same_work_program_and_machine() {
+        let apart = |change: &dyn Fn(&mut Origin)| origin(|_| {}).apart(&origin(change), ["one", "two"]);
+        let told = |change: &dyn Fn(&mut Origin)| apart(change).unwrap();
+        assert_eq!(apart(&|_| {}), None);
+        assert_eq!(told(&|two| two.asked.keys = 7), "one has `keys` = 50000, and two has 7");
+        assert_eq!(
+            told(&|two| two.asked.workload.mix.read = 5),
+            told(&|two| two.asked.workload.mix.read = 5)
+        );
+        assert!(
+            told(&|two| two.work.as_mut().unwrap().memory_bytes = Some(9)).contains("`memory_bytes` = null")
+        );
+        assert_eq!(told(&|two| two.commit = Some("b".into())), "one has `commit` = \"a\", and two has \"b\"");
+        let machine = |two: &mut Origin, field: &str| two.machine.as_mut().unwrap()[field] = "Y".into();
+        assert_eq!(told(&|two| machine(two, "cpu")), "one has `cpu` = \"X\", and two has \"Y\"");
+        assert_eq!(apart(&|two| machine(two, "load_average")), None);
+        assert_eq!(
+            apart(&|two| (two.work, two.commit, two.machine) = (None, None, None)),
+            None,
+            "older results"
+        );
+    }
+
+    #[test]
+    fn sides_have_one_workload_and_one_ziptier_on_several_machines() {
+        let apart =
+            |change: &dyn Fn(&mut Origin)| origin(|_| {}).work_apart(&origin(change), ["unit", "board"]);
+        assert_eq!(
+            apart(&|board| (board.asked.target, board.asked.instances) = ("redis://x".into(), 3)),
+            None
+        );
+        assert_eq!(apart(&|board| (board.machine, board.work) = (Some(json!({ "cpu": "Y" })), None)), None);
+        let told = apart(&|board| board.asked.value_bytes.max = 4_096).unwrap();
+        assert!(told.contains("unit has `") && told.contains("and board has"), "{told}");
+        assert!(apart(&|board| board.commit = Some("b".into())).unwrap().contains("`commit`"));
+    }
+}

@@ -184,7 +184,7 @@ pub(crate) fn tornado(title: String, effects: &[Effect], kind: &dyn Fn(&Effect) 
     let figure = Figure::new(title, Shape::Intervals, x, y, points);
     (!figure.points.is_empty()).then(|| {
         figure.described(
-            "Each line reaches over what is saved if that number is less or more by as far as it may be off with 95 %, \
+            "Each line reaches over what is saved if that number is less or more, as far as it may be off with 95 %, \
              or by a tenth where it has no error. In the table, low is the saving with less of the number, and high \
              is that with more.",
         )

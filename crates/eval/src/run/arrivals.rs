@@ -1,7 +1,7 @@
 //! The moments at which an open loop offers its operations.
 
 use crate::run::clock::{Clock, SPUN_NS_MAX};
-use crate::run::control::{Control, Phase};
+use crate::run::control::Control;
 use crate::target::Work;
 use crate::workload::distribution::Chooser;
 
@@ -10,18 +10,39 @@ use crate::workload::distribution::Chooser;
 pub(crate) struct Arrivals {
     timer: Timer,
     interval_ns: f64,
+    /// The first arrival that no operation has begun for.
     next_ns: f64,
 }
 
 impl Arrivals {
-    pub(crate) fn new(clock: Option<&Clock>, interval_ns: Option<f64>, work: Work) -> Option<Self> {
-        Some(Arrivals { interval_ns: interval_ns?, next_ns: 0.0, timer: Timer::new(clock?, work) })
+    pub(crate) fn new(
+        clock: Option<&Clock>,
+        interval_ns: Option<f64>,
+        work: Work,
+        chooser: &mut Chooser,
+    ) -> Option<Self> {
+        let mut arrivals =
+            Arrivals { interval_ns: interval_ns?, next_ns: 0.0, timer: Timer::new(clock?, work) };
+        arrivals.draw(chooser);
+        Some(arrivals)
     }
 
-    /// Waits for the next arrival and returns its time.
-    pub(crate) fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> u64 {
+    /// Waits for the next arrival and returns its time; nothing if the window is over.
+    pub(crate) fn wait(&mut self, chooser: &mut Chooser, control: &Control) -> Option<u64> {
+        let arrival = self.timer.wait_until(self.next_ns, control)?;
+        self.draw(chooser);
+        Some(arrival)
+    }
+
+    /// How many nanoseconds the next arrival of a window that is over has waited; nothing behind the last one.
+    pub(crate) fn missed_ns(&mut self, chooser: &mut Chooser, control: &Control) -> Option<u64> {
+        let missed_ns = self.timer.missed_ns(self.next_ns, control)?;
+        self.draw(chooser);
+        Some(missed_ns)
+    }
+
+    fn draw(&mut self, chooser: &mut Chooser) {
         self.next_ns -= self.interval_ns * (1.0 - chooser.unit()).ln();
-        self.timer.wait_until(self.next_ns, control)
     }
 }
 
@@ -39,22 +60,28 @@ impl Timer {
         Timer { clock: clock.clone(), spun_ns_max, start: clock.raw() }
     }
 
-    /// Waits until so many nanoseconds have passed since the start, and returns that time of the clock.
-    pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> u64 {
-        loop {
+    /// Waits until so many nanoseconds have passed since the start, and returns that time of the clock; nothing if the
+    /// window is over.
+    pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> Option<u64> {
+        while !control.is_stopped() {
             let now = self.clock.raw();
             let elapsed = self.clock.delta_as_nanos(self.start, now);
             if elapsed as f64 >= at_ns {
                 // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
                 let late_ns = elapsed - at_ns as u64;
                 let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
-                return now - (late_ns as f64 * per_ns) as u64;
-            }
-            if control.phase() == Phase::Stop {
-                return now;
+                return Some(now - (late_ns as f64 * per_ns) as u64);
             }
             self.clock.pause((at_ns - elapsed as f64) as u64, self.spun_ns_max);
         }
+        None
+    }
+
+    /// Nanoseconds from a moment of a window that is over until now; nothing if the moment lies behind the window.
+    pub(crate) fn missed_ns(&self, at_ns: f64, control: &Control) -> Option<u64> {
+        let since_start = |reading| self.clock.delta_as_nanos(self.start, reading);
+        let is_within = at_ns <= since_start(control.ended_at()?) as f64;
+        is_within.then(|| since_start(self.clock.raw()).saturating_sub(at_ns as u64))
     }
 }
 
@@ -69,10 +96,10 @@ mod tests {
     fn a_client_of_servers_sleeps_where_another_would_spin() {
         const WAIT_NS: u64 = SPUN_NS_MAX / 2;
         let shortest_pause_ns = |work| {
-            let arrivals = Arrivals::new(Some(&Clock::system()), Some(1.0), work).unwrap();
+            let timer = Timer::new(&Clock::system(), work);
             let pause_ns = |_| {
                 let start = Instant::now();
-                arrivals.timer.clock.pause(WAIT_NS, arrivals.timer.spun_ns_max);
+                timer.clock.pause(WAIT_NS, timer.spun_ns_max);
                 start.elapsed().as_nanos() as u64
             };
             (0..10).map(pause_ns).min().unwrap()

@@ -1,7 +1,7 @@
 //! What the workers of a window are told to do, and by whom.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::Thread;
 
 use crate::run::clock::Clock;
@@ -11,6 +11,8 @@ use crate::run::clock::Clock;
 #[derive(Debug)]
 pub(crate) struct Control {
     phase: AtomicU8,
+    /// A reading of the clock of latencies when the commander ended the window; 0 until then.
+    end: AtomicU64,
     commander: Thread,
     /// The workers and the commander meet here.
     start: Barrier,
@@ -27,6 +29,7 @@ impl Control {
     pub(crate) fn new(workers: u64) -> Self {
         Control {
             phase: AtomicU8::new(Phase::WarmUp as u8),
+            end: AtomicU64::new(0),
             commander: std::thread::current(),
             start: Barrier::new(workers as usize + 1),
         }
@@ -41,6 +44,19 @@ impl Control {
     /// Nothing follows after the stop.
     pub(crate) fn enter(&self, phase: Phase) {
         self.phase.fetch_max(phase as u8, Ordering::Release);
+    }
+
+    /// Ends the window at a reading of the clock of latencies.
+    pub(crate) fn end(&self, at: u64) {
+        self.end.store(at, Ordering::Relaxed);
+        self.enter(Phase::Stop);
+    }
+
+    /// The reading at which the commander ended the window. `None` while the window goes on, and after a worker has
+    /// stopped all.
+    pub(crate) fn ended_at(&self) -> Option<u64> {
+        let is_over = self.phase.load(Ordering::Acquire) == Phase::Stop as u8;
+        Some(self.end.load(Ordering::Relaxed)).filter(|at| is_over && *at > 0)
     }
 
     /// Lets a part of the run take its time: waits until so many seconds have passed since `start`, a reading of the

@@ -215,21 +215,24 @@ impl<T: Target> Owner<'_, T> {
         let timer = self.clock.as_ref().filter(|_| is_paced).map(|clock| Timer::new(clock, work));
         'all: for batch in inbox.batches.iter() {
             for (request, key) in batch.iter() {
-                let now = control.phase();
-                if now != phase {
-                    if now == Phase::Stop {
-                        break 'all;
-                    }
-                    phase = now;
-                    self.restart();
-                }
                 if phase == Phase::Measure {
                     self.buffers.progress.tell(self.buffers.tally.operations);
                 }
-                let arrival =
-                    timer.as_ref().map(|timer| timer.wait_until(request.arrival_ns as f64, control));
-                if timer.is_some() && control.is_stopped() {
-                    break 'all;
+                let at_ns = request.arrival_ns as f64;
+                let arrival = timer.as_ref().and_then(|timer| timer.wait_until(at_ns, control));
+                let now = control.phase();
+                if now != phase {
+                    if phase == Phase::WarmUp {
+                        self.restart();
+                    }
+                    phase = now;
+                }
+                if phase == Phase::Stop {
+                    match timer.as_ref().and_then(|timer| timer.missed_ns(at_ns, control)) {
+                        Some(missed_ns) => self.charge(request, missed_ns),
+                        None => break 'all,
+                    }
+                    continue;
                 }
                 self.request(request, key, arrival);
                 if self.buffers.tally.mistakes.gone.is_some() {
@@ -250,11 +253,12 @@ impl<T: Target> Owner<'_, T> {
     }
 
     fn request(&mut self, request: &Queued, key: &[u8], arrival: Option<u64>) {
+        let call = OPERATIONS[usize::from(request.operation)].1;
+        let does = self.does(call);
         let counts = &mut self.part.counts;
         counts.operations[usize::from(request.operation)] += 1;
         counts.lifetimes += u64::from(request.has_lifetime);
-        let call = OPERATIONS[usize::from(request.operation)].1;
-        if call == Call::Other || call == Call::Delete && !self.can_delete {
+        if !does {
             counts.skipped += 1;
             return;
         }
@@ -269,12 +273,30 @@ impl<T: Target> Owner<'_, T> {
                 self.after_get(call, found, request, key, entry, &mut taken);
             }
         }
-        let Buffers { tally, .. } = &mut self.buffers;
-        tally.operations += 1;
+        self.buffers.tally.operations += 1;
         if self.clock.is_some() {
-            let latencies = if taken.is_write { &mut tally.write_ns } else { &mut tally.read_ns };
-            latencies.saturating_record(taken.ns);
+            self.record(taken.is_write, taken.ns);
         }
+    }
+
+    /// Whether the target can make such a call.
+    fn does(&self, call: Call) -> bool {
+        call != Call::Other && (call != Call::Delete || self.can_delete)
+    }
+
+    /// Records the wait of a request that came before the window's end, and that a stall kept from beginning. The
+    /// request has waited so long at least.
+    fn charge(&mut self, request: &Queued, missed_ns: u64) {
+        let call = OPERATIONS[usize::from(request.operation)].1;
+        if self.does(call) {
+            self.record(call != Call::Get, missed_ns);
+        }
+    }
+
+    fn record(&mut self, is_write: bool, ns: u64) {
+        let tally = &mut self.buffers.tally;
+        let latencies = if is_write { &mut tally.write_ns } else { &mut tally.read_ns };
+        latencies.saturating_record(ns);
     }
 
     /// What follows after the value was looked up.

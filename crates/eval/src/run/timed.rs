@@ -159,7 +159,7 @@ impl<T: Target> Timed<'_, T> {
                     });
                 }
             }
-            control.enter(Phase::Stop);
+            control.end(self.clock.unwrap_or(self.wall).raw());
             let window = Window { samples, steadiness, ..self.ended(&begin) };
             used.extend(handles.drain(..).map(joined));
             let answered = self.work();

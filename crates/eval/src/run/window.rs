@@ -189,13 +189,15 @@ impl<T: Target> Arena<'_, T> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
 
     use super::*;
     use crate::meters::Meters;
     use crate::run;
     use crate::run::clock::Clock;
+    use crate::run::control::Phase;
     use crate::run::tally::Mistakes;
     use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
@@ -203,18 +205,37 @@ pub(crate) mod tests {
     const GET_NS: u64 = 10_000;
 
     /// A store whose calls take 10 us of a simulated clock each, and do not wait for each other. The next get also
-    /// takes the nanoseconds in the last field.
-    struct Ticking(BTreeMapTarget, Arc<AtomicU64>, AtomicU64);
+    /// takes the nanoseconds in the third field. In the middle of these, the window of the last field ends.
+    pub(crate) struct Ticking(BTreeMapTarget, Arc<AtomicU64>, AtomicU64, Mutex<Option<Arc<Control>>>);
+
+    impl Ticking {
+        pub(crate) fn now(&self) -> Arc<AtomicU64> {
+            Arc::clone(&self.1)
+        }
+
+        /// A window that ends in the middle of the next get, which takes so much longer.
+        pub(crate) fn window_that_ends_in(&self, stall_ns: u64) -> Arc<Control> {
+            let control = Arc::new(Control::new(1));
+            control.enter(Phase::Measure);
+            self.2.store(stall_ns, Ordering::Relaxed);
+            *self.3.lock().unwrap() = Some(Arc::clone(&control));
+            control
+        }
+    }
 
     impl Target for Ticking {
         type Batch = Answers;
 
         fn open(config: &Config) -> Result<Self, TargetError> {
-            Ok(Ticking(BTreeMapTarget::open(config)?, Arc::default(), AtomicU64::new(0)))
+            Ok(Ticking(BTreeMapTarget::open(config)?, Arc::default(), AtomicU64::new(0), Mutex::default()))
         }
 
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-            self.1.fetch_add(GET_NS + self.2.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            let stall_ns = self.2.swap(0, Ordering::Relaxed);
+            let middle = self.1.fetch_add(GET_NS + stall_ns, Ordering::Relaxed) + stall_ns / 2;
+            if let Some(control) = self.3.lock().unwrap().take() {
+                control.end(middle);
+            }
             self.0.get(key, value)
         }
 
@@ -242,7 +263,7 @@ pub(crate) mod tests {
         with: impl FnOnce(&Arena<'_, Ticking>, &mut Vec<Buffers<Ticking>>) -> R,
     ) -> R {
         let spec = RunSpec { operations: Some(4_000), warmup_seconds: 0.0, ..spec };
-        simulated_by(spec, |target: &Ticking| Arc::clone(&target.1), with)
+        simulated_by(spec, Ticking::now, with)
     }
 
     /// The same with any target, whose time passes as `now` of it says.
@@ -323,6 +344,70 @@ pub(crate) mod tests {
             let closed_us = stalled(None);
             assert!(closed_us < 100.0, "{closed_us}");
         });
+    }
+
+    /// One worker in a window of arrivals so far apart. `meanwhile` happens once the worker has begun.
+    fn worked(
+        arena: &Arena<'_, Ticking>,
+        buffers: &mut [Buffers<Ticking>],
+        control: &Control,
+        interval_ns: f64,
+        meanwhile: impl FnOnce(),
+    ) -> Buffers<Ticking> {
+        let own = std::mem::replace(&mut buffers[0], Buffers::new(1, 16, 128, 100));
+        let worker = Worker { interval_ns: Some(interval_ns), ..arena.worker(0, 1, own) };
+        thread::scope(|scope| {
+            let worker = scope.spawn(|| worker.run(control));
+            control.start();
+            meanwhile();
+            worker.join().unwrap()
+        })
+    }
+
+    /// The work of a window at 1,000 operations per second that ends in the middle of its first get.
+    fn ended_in(stall_ns: u64) -> Buffers<Ticking> {
+        simulated(RunSpec::new("ticking", ""), |arena, buffers| {
+            let control = arena.timed.targets[0].window_that_ends_in(stall_ns);
+            worked(arena, buffers, &control, 1e6, || {})
+        })
+    }
+
+    #[test]
+    fn a_stall_at_the_end_is_charged_to_every_operation_that_came_within_the_window() {
+        let latencies = ended_in(4_000_000_000).tally.read_ns;
+        // Two thousand came in the two seconds until the window's end, and waited two to four seconds.
+        assert!((1_800..2_200).contains(&latencies.len()), "{}", latencies.len());
+        let sec =
+            [latencies.min(), latencies.value_at_quantile(0.5), latencies.max()].map(|ns| ns as f64 / 1e9);
+        let expected = [1.9..2.1, 2.9..3.1, 3.9..4.1];
+        assert!(expected.iter().zip(sec).all(|(expected, sec)| expected.contains(&sec)), "{sec:?}");
+    }
+
+    #[test]
+    fn a_thread_that_stalls_until_the_window_has_ended_begins_nothing_more() {
+        for stall_ns in [2, 4_000_000_000] {
+            let tally = ended_in(stall_ns).tally;
+            assert_eq!((tally.operations, tally.mistakes.first), (1, None), "{stall_ns}");
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_when_the_window_ends_begins_nothing_more() {
+        let tally = simulated(RunSpec::new("ticking", ""), |arena, buffers| {
+            let (control, now) = (Control::new(1), arena.timed.targets[0].now());
+            control.enter(Phase::Measure);
+            let read = || now.load(Ordering::Relaxed);
+            let begin = read();
+            let end = || {
+                // A thread that waits looks at the clock.
+                while read() < begin + 10_000 {
+                    thread::yield_now();
+                }
+                control.end(read());
+            };
+            worked(arena, buffers, &control, 1e15, end).tally
+        });
+        assert_eq!((tally.operations, tally.read_ns.len()), (0, 0));
     }
 
     #[test]

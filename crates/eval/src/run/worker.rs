@@ -111,6 +111,13 @@ impl<T: Target> Buffers<T> {
         }
     }
 
+    /// Forgets a batch that the last window left behind, which has no arrival in the next one.
+    fn begin(&mut self) {
+        self.keys.clear();
+        self.pending.clear();
+        self.progress.tell(0);
+    }
+
     /// Whether a key could not be inserted, because there was no room for its answer.
     pub(crate) fn lacks_room(&self) -> bool {
         self.inserts.lack_room
@@ -133,10 +140,7 @@ impl<'a, T: Target> Worker<'a, T> {
     /// Works until told to stop, or until its quota is done; the tally that comes back is that of the timed window.
     pub(crate) fn run(mut self, control: &Control) -> Buffers<T> {
         let mut phase = Phase::WarmUp;
-        // A batch that the last window left behind has no arrival in this one.
-        self.buffers.keys.clear();
-        self.buffers.pending.clear();
-        self.buffers.progress.tell(0);
+        self.buffers.begin();
         self.go_on_inserting();
         // Warming up has no quota.
         let mut quota = u64::MAX;
@@ -146,20 +150,14 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut room = self.oracle.room();
         let work = self.target.work();
         control.start();
-        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, work);
-        loop {
-            for slot in &mut plan {
-                *slot = self.plan();
-            }
-            for (forecast, &(operation, index)) in forecasts.iter_mut().zip(&plan) {
-                *forecast =
-                    self.oracle.forecast(index, matches!(operation, Operation::Write | Operation::Insert));
-            }
+        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, work, &mut self.chooser);
+        'window: loop {
+            self.plan_group(&mut plan, &mut forecasts);
             for (forecast, &(operation, index)) in forecasts.iter().zip(&plan) {
                 let now = control.phase();
                 if now != phase {
                     if now == Phase::Stop {
-                        return self.finished(&mut writes);
+                        break 'window;
                     }
                     phase = now;
                     quota = self.quota.unwrap_or(u64::MAX);
@@ -173,7 +171,10 @@ impl<'a, T: Target> Worker<'a, T> {
                 }
                 let arrival = match &mut arrivals {
                     None => None,
-                    Some(arrivals) => Some(arrivals.wait(&mut self.chooser, control)),
+                    Some(arrivals) => match arrivals.wait(&mut self.chooser, control) {
+                        None => break 'window,
+                        arrival => arrival,
+                    },
                 };
                 let key = self.oracle.key_in(index, &mut room);
                 match operation {
@@ -185,6 +186,35 @@ impl<'a, T: Target> Worker<'a, T> {
                     control.stop();
                 }
             }
+        }
+        if phase == Phase::WarmUp {
+            // The whole window passed within one call, and the tally is that of the warm-up.
+            self.buffers.tally.restart();
+        }
+        if let Some(arrivals) = arrivals {
+            self.charge(arrivals, control);
+        }
+        self.finished(&mut writes)
+    }
+
+    /// Records the waits of operations that came before the window's end, and that a stall kept from beginning. Each
+    /// has waited until now at least. Of those that go together, the first waits longest, as in a batch.
+    fn charge(&mut self, mut arrivals: Arrivals, control: &Control) {
+        let (mut reads, mut writes) = (0, 0);
+        while let Some(waited_ns) = arrivals.missed_ns(&mut self.chooser, control) {
+            let operation = self.mix.operation(self.chooser.below(u64::from(WHOLE)));
+            let (latencies, arrived, together) = match operation {
+                Operation::Read => (&mut self.buffers.tally.read_ns, &mut reads, self.multi_get),
+                Operation::Scan => (&mut self.buffers.tally.read_ns, &mut 0, 1),
+                Operation::Write | Operation::Insert => {
+                    (&mut self.buffers.tally.write_ns, &mut writes, self.multi_put)
+                }
+                _ => (&mut self.buffers.tally.write_ns, &mut 0, 1),
+            };
+            if *arrived % together == 0 {
+                latencies.saturating_record(waited_ns);
+            }
+            *arrived += 1;
         }
     }
 
@@ -245,6 +275,17 @@ impl<'a, T: Target> Worker<'a, T> {
                 self.read(self.oracle.key_in(index, &mut room), index, forecast, None);
             }
             left -= group;
+        }
+    }
+
+    #[inline]
+    fn plan_group(&mut self, plan: &mut [(Operation, u64); PLANNED], forecasts: &mut [Forecast; PLANNED]) {
+        for slot in &mut *plan {
+            *slot = self.plan();
+        }
+        for (forecast, &(operation, index)) in forecasts.iter_mut().zip(&*plan) {
+            *forecast =
+                self.oracle.forecast(index, matches!(operation, Operation::Write | Operation::Insert));
         }
     }
 

@@ -1,6 +1,7 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::run::window::tests::Ticking;
 use crate::target::{Answers, Config, Records, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget};
 use crate::workload::Workload;
@@ -247,4 +248,40 @@ fn requests_arrive_at_the_times_of_the_trace() {
     assert!((0.2..5.0).contains(&paced.wall_sec) && paced.first_mismatch.is_none(), "{}", paced.wall_sec);
     let (closed, _) = measured(requests, &USUAL);
     assert!(closed.wall_sec < 0.2, "{}", closed.wall_sec);
+}
+
+#[test]
+fn requests_that_a_stall_kept_from_their_window_are_charged() {
+    // One request each millisecond for ten seconds; the window ends in the middle of the first, which takes four.
+    let requests: String =
+        (0..10_000).map(|ms| format!("{}.{:03} get a\n", ms / 1_000, ms % 1_000)).collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("ziptier-trace 1\n{requests}")).unwrap();
+    let mut trace = TraceFile::open(file.path(), 100).unwrap();
+    let target = Ticking::open(&Config::default()).unwrap();
+    let control = target.window_that_ends_in(4_000_000_000);
+    let (mut feeder, mut inboxes) = Feeder::new(1, Some(1.0));
+    let (values, mut part) = (TraceValues(Arc::new(vec![0; 100])), Part::default());
+    let owner = Owner {
+        target: &target,
+        values: &values,
+        may_forget: false,
+        can_delete: true,
+        fills: false,
+        clock: Some(Clock::simulated(target.now())),
+        part: &mut part,
+        buffers: Buffers::new(1, 0, 100, 0),
+    };
+    let inbox = inboxes.remove(0);
+    let tally = thread::scope(|scope| {
+        scope.spawn(|| feeder.feed(&mut trace, u64::MAX));
+        let control = &control;
+        let owner = scope.spawn(move || owner.run(&inbox, true, control));
+        control.start();
+        owner.join().unwrap().tally
+    });
+    assert_eq!((tally.operations, tally.mistakes.first), (1, None));
+    let sec = [tally.read_ns.min(), tally.read_ns.max()].map(|ns| ns as f64 / 1e9);
+    assert!((1_990..2_010).contains(&tally.read_ns.len()), "{}", tally.read_ns.len());
+    assert!((1.9..2.1).contains(&sec[0]) && (3.9..4.1).contains(&sec[1]), "{sec:?}");
 }

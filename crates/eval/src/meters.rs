@@ -1,5 +1,6 @@
 //! Meters: memory held, resident memory, CPU time and context switches of this process, and what the machine did.
 
+mod energy;
 pub(crate) mod machine;
 
 use std::fs;

@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use crate::meters::energy::{self, Counter};
+
 /// The unit of `/proc/diskstats`, whatever a disk's own sectors are.
 const SECTOR_BYTES: u64 = 512;
 
@@ -23,10 +25,10 @@ pub(crate) struct Reading {
     interfaces: Option<BTreeMap<String, InterfaceCounts>>,
     page_cache_bytes: Option<u64>,
     own_io: Option<(u64, u64)>,
-    /// Microjoules of each RAPL package, and the count at which it begins anew.
-    packages: Option<BTreeMap<String, (u64, u64)>>,
+    /// Domains of RAPL.
+    domains: Option<BTreeMap<String, Counter>>,
     /// Watts of sensors that tell a power, not an energy.
-    sensor_watts: Option<f64>,
+    sensors: Option<BTreeMap<String, f64>>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -64,6 +66,9 @@ pub struct MachineUse {
     pub own_io: Option<OwnIo>,
     /// Energy, by meters of the machine itself.
     pub joules: Option<f64>,
+    /// The domains of RAPL, or the sensors of hwmon, whose sum that energy is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub joules_of: Vec<String>,
 }
 
 /// What a disk did.
@@ -113,14 +118,15 @@ impl Reading {
             interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev)),
             page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
             own_io: text("/proc/self/io").and_then(|io| own_io(&io)),
-            packages: packages(Path::new("/sys/class/powercap")),
-            sensor_watts: sensor_watts(Path::new("/sys/class/hwmon")),
+            domains: energy::domains(Path::new("/sys/class/powercap")),
+            sensors: energy::sensors(Path::new("/sys/class/hwmon")),
         }
     }
 
     /// What happened between `before` and this reading.
     pub(crate) fn since(&self, before: &Reading) -> MachineUse {
         let sec = self.unix_sec - before.unix_sec;
+        let (joules, joules_of) = self.energy_since(before, sec).unzip();
         MachineUse {
             from_unix_sec: before.unix_sec,
             sec,
@@ -145,11 +151,22 @@ impl Reading {
                 read_bytes: now.0.saturating_sub(then.0),
                 written_bytes: now.1.saturating_sub(then.1),
             }),
-            joules: both(&self.packages, &before.packages, joules).or_else(|| {
-                // Between two readings, power is taken to change steadily.
-                both(&self.sensor_watts, &before.sensor_watts, |now, then| (now + then) / 2.0 * sec)
-            }),
+            joules,
+            joules_of: joules_of.unwrap_or_default(),
         }
+    }
+
+    /// Joules, and the names of the meters that told them.
+    fn energy_since(&self, before: &Reading, sec: f64) -> Option<(f64, Vec<String>)> {
+        let domains = || {
+            let (now, then) = self.domains.as_ref().zip(before.domains.as_ref())?;
+            Some((energy::joules_of_domains(now, then)?, now.keys().cloned().collect()))
+        };
+        let sensors = || {
+            let (now, then) = self.sensors.as_ref().zip(before.sensors.as_ref())?;
+            Some((energy::joules_of_sensors(now, then, sec)?, now.keys().cloned().collect()))
+        };
+        domains().or_else(sensors)
     }
 }
 
@@ -284,43 +301,6 @@ fn own_io(io: &str) -> Option<(u64, u64)> {
     Some((count("read_bytes:")?, count("write_bytes:")?))
 }
 
-/// The packages of RAPL, each with its energy in microjoules and the count after which it begins anew.
-fn packages(powercap: &Path) -> Option<BTreeMap<String, (u64, u64)>> {
-    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    let packages: BTreeMap<String, (u64, u64)> = fs::read_dir(powercap)
-        .ok()?
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let name = path.file_name()?.to_str()?.to_owned();
-            // intel-rapl:0 is a package, intel-rapl:0:1 a part of it.
-            let is_package = name.starts_with("intel-rapl:") && name.matches(':').count() == 1;
-            let energy = number(&path.join("energy_uj")).filter(|_| is_package)?;
-            Some((name, (energy, number(&path.join("max_energy_range_uj"))?)))
-        })
-        .collect();
-    (!packages.is_empty()).then_some(packages)
-}
-
-fn joules(now: &BTreeMap<String, (u64, u64)>, then: &BTreeMap<String, (u64, u64)>) -> f64 {
-    let of = |(now, range): &(u64, u64), (then, _): &(u64, u64)| match now.checked_sub(*then) {
-        Some(grown) => grown,
-        None => now + range.saturating_sub(*then),
-    };
-    differences(now, then, of).into_values().sum::<u64>() as f64 / 1e6
-}
-
-/// The sum of all sensors of power.
-fn sensor_watts(hwmon: &Path) -> Option<f64> {
-    let sensors = fs::read_dir(hwmon).ok()?.filter_map(|chip| fs::read_dir(chip.ok()?.path()).ok());
-    let watts = |path: &Path| {
-        let name = path.file_name()?.to_str()?;
-        let is_power = name.starts_with("power") && (name.ends_with("_input") || name.ends_with("_average"));
-        let text = fs::read_to_string(path).ok().filter(|_| is_power)?;
-        Some(text.trim().parse::<u64>().ok()? as f64 / 1e6)
-    };
-    sensors.flatten().filter_map(|file| watts(&file.ok()?.path())).reduce(|sum, more| sum + more)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,8 +328,8 @@ mod tests {
             interfaces: Some(interfaces(&dev)),
             page_cache_bytes: page_cache_bytes("MemFree: 1 kB\nCached:   4 kB\nSwapCached: 9 kB"),
             own_io: own_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 0"),
-            packages: None,
-            sensor_watts: Some(100.0 + ticks as f64),
+            domains: None,
+            sensors: Some([("hwmon0/acpi/power1".to_owned(), 100.0 + ticks as f64)].into()),
         }
     }
 
@@ -377,6 +357,7 @@ mod tests {
         assert_eq!(done.page_cache_bytes, Some(4096));
         assert_eq!(done.own_io, Some(OwnIo::default()));
         assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));
+        assert_eq!(done.joules_of, ["hwmon0/acpi/power1"]);
         assert!(done.missing().is_empty());
     }
 
@@ -388,42 +369,6 @@ mod tests {
         // A meter that vanishes is missing, too.
         let vanished = Reading { disks: None, ..reading(12.0, 100) }.since(&reading(10.0, 0));
         assert_eq!(vanished.missing(), ["disks"]);
-    }
-
-    #[test]
-    fn energy_is_that_of_packages_even_if_the_count_begins_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, energy: u64| {
-            let package = folder.path().join(name);
-            fs::create_dir_all(&package).unwrap();
-            fs::write(package.join("energy_uj"), format!("{energy}\n")).unwrap();
-            fs::write(package.join("max_energy_range_uj"), "10000000\n").unwrap();
-        };
-        assert_eq!(packages(&folder.path().join("none")), None);
-        assert_eq!(packages(folder.path()), None);
-        write("intel-rapl:0", 9_000_000);
-        write("intel-rapl:0:0", 5_000_000);
-        write("intel-rapl:1", 1_000_000);
-        let then = packages(folder.path()).unwrap();
-        assert_eq!(then.len(), 2, "a part of a package does not count again");
-        write("intel-rapl:0", 2_000_000);
-        write("intel-rapl:1", 1_500_000);
-        assert_eq!(joules(&packages(folder.path()).unwrap(), &then), 3.0 + 0.5);
-    }
-
-    #[test]
-    fn sensors_of_power_are_added() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(sensor_watts(folder.path()), None);
-        for (chip, file, text) in [
-            ("hwmon0", "power1_input", "5000000"),
-            ("hwmon1", "power1_average", "2500000"),
-            ("hwmon1", "temp1_input", "40000"),
-        ] {
-            fs::create_dir_all(folder.path().join(chip)).unwrap();
-            fs::write(folder.path().join(chip).join(file), text).unwrap();
-        }
-        assert_eq!(sensor_watts(folder.path()), Some(7.5));
     }
 
     #[test]

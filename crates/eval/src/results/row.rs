@@ -265,6 +265,10 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("machine_busy_cores", Cell::number(machine.busy_cores(&[]), 3)),
         ("page_cache_bytes", Cell::count(machine.page_cache_bytes)),
         ("watts", Cell::number(machine.watts(), 1)),
+        (
+            "watts_of",
+            Cell::text(Some(machine.joules_of.join(", ").as_str()).filter(|names| !names.is_empty())),
+        ),
         ("processors", own(Cell::Count(spec.processors() as i64))),
         (
             "key_bytes",

@@ -118,8 +118,8 @@ impl Readings {
         Ok(Readings(readings))
     }
 
-    /// The mean power over windows, each from one second since 1970 to another. A reading counts until the next one.
-    /// The error is that of the mean over the windows.
+    /// The mean power over windows, each from one second since 1970 to another. Between two readings, power changes
+    /// steadily; before a gap, a reading counts for [`GAP_SEC`]. The error is that of the mean over the windows.
     ///
     /// # Errors
     /// A sentence, if the readings leave more than a tenth of a window uncovered.
@@ -131,13 +131,20 @@ impl Readings {
     }
 
     fn mean_of(&self, from: f64, to: f64) -> Result<f64, String> {
-        let ends = self.0.iter().skip(1).map(|(at, _)| *at).chain([f64::INFINITY]);
-        let parts = self.0.iter().zip(ends).map(|((at, watts), next)| {
-            let end = next.min(at + GAP_SEC).min(to);
-            ((end - at.max(from)).max(0.0), *watts)
-        });
-        let (covered, joules) =
-            parts.fold((0.0, 0.0), |(sec, joules), (part, watts)| (sec + part, joules + part * watts));
+        let (mut covered, mut joules) = (0.0, 0.0);
+        let nexts = self.0.iter().skip(1).map(Some).chain([None]);
+        for ((at, watts), next) in self.0.iter().zip(nexts) {
+            let (end, per_sec) = match next {
+                Some((next, next_watts)) if next - at <= GAP_SEC => {
+                    (*next, (next_watts - watts) / (next - at))
+                }
+                _ => (at + GAP_SEC, 0.0),
+            };
+            let (start, end) = (at.max(from), end.min(to));
+            let sec = (end - start).max(0.0);
+            covered += sec;
+            joules += sec * (watts + per_sec * ((start + end) / 2.0 - at));
+        }
         if covered < (to - from) * COVERED {
             return Err(format!(
                 "the readings cover {covered:.0} s of the {:.0} s from {from:.0} to {to:.0} (seconds since 1970); a \
@@ -156,19 +163,19 @@ mod tests {
     #[test]
     fn readings_are_cut_to_the_window() {
         let readings = Readings::parse("time,watts\n100,10\n101,20\n102,30\n\n103,0\n104,50\n").unwrap();
-        assert_eq!(readings.mean_of(100.0, 103.0), Ok(20.0));
-        assert_eq!(readings.mean_of(100.5, 101.5), Ok(15.0));
-        // A zero is below what the meter can tell, and counts.
-        assert_eq!(readings.mean_of(102.0, 104.0), Ok(15.0));
+        assert_eq!(readings.mean_of(100.0, 102.0), Ok(20.0));
+        assert_eq!(readings.mean_of(100.5, 101.5), Ok(20.0));
+        // The readings were 20, 30, 0 and 50 watts. A zero is below what the meter can tell, and counts.
+        assert_eq!(readings.mean_of(101.0, 104.0), Ok((25.0 + 15.0 + 25.0) / 3.0));
         let power = readings.mean(&[(100.0, 101.0), (101.0, 102.0)]).unwrap();
-        assert_eq!((power.watts, power.error, power.source), (15.0, Some(5.0), Source::Measured));
+        assert_eq!((power.watts, power.error, power.source), (20.0, Some(5.0), Source::Measured));
         let factor = Readings::parse("100,120,0.5,0.9").unwrap();
         assert_eq!(factor.mean_of(100.0, 109.0), Ok(54.0));
     }
 
     #[test]
     fn gaps_are_told() {
-        let readings = Readings::parse("100,10\n200,10").unwrap();
+        let readings = Readings::parse("100,10\n200,50").unwrap();
         assert_eq!(readings.mean_of(100.0, 111.0), Ok(10.0), "a tenth may be missing");
         for (from, to) in [(100.0, 140.0), (0.0, 50.0), (300.0, 400.0)] {
             let told = readings.mean_of(from, to).unwrap_err();

@@ -361,7 +361,11 @@ impl Target for CqlTarget {
     }
 
     fn work(&self) -> Work {
-        Work::Servers(self.servers.as_ref().and_then(LocalServers::cpu_sec))
+        LocalServers::work(self.servers.as_ref())
+    }
+
+    fn processors(&self) -> Option<Vec<usize>> {
+        self.servers.as_ref()?.processor_numbers()
     }
 
     fn rest(&self) -> Result<(), TargetError> {
@@ -384,7 +388,7 @@ impl Target for CqlTarget {
             "Cassandra {} on processors {}, client on processors {}, flush_compression {}, file_cache_enabled {}, row \
              cache off, one copy of each row",
             self.cluster.version().unwrap_or_else(|| "unknown".into()),
-            processors.as_deref().unwrap_or("of another machine"),
+            processors.as_deref().unwrap_or("unknown"),
             own_processors(),
             told("flush_compression"),
             told("file_cache_enabled"),

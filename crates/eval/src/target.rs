@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::data::oracle::Oracle;
+use crate::servers::listening::own_processor_numbers;
 use crate::target::options::TargetOptions;
 use crate::workload::mix::Operation;
 
@@ -136,6 +137,11 @@ pub trait Target: Sized + Send + Sync {
         Work::Here
     }
 
+    /// The numbers of the processors that the work may use, those that are offline included; `None` if nobody knows.
+    fn processors(&self) -> Option<Vec<usize>> {
+        own_processor_numbers()
+    }
+
     /// Told once, after each timed window. A client of servers waits here until these have done what the window put
     /// off, because that CPU time counts for the window.
     fn rest(&self) -> Result<(), TargetError> {
@@ -164,9 +170,11 @@ pub trait Target: Sized + Send + Sync {
 pub enum Work {
     /// The process of the run.
     Here,
-    /// Servers, and the CPU seconds of their processes so far; `None` if another machine has them. All stores of a run
-    /// share these servers.
+    /// Servers on this machine, and the CPU seconds of their processes so far; `None` if nobody may look into them. All
+    /// stores of a run share these servers.
     Servers(Option<f64>),
+    /// Servers on other machines. The meters of this one tell nothing of them.
+    Elsewhere,
 }
 
 /// The answers of one multi-get.

@@ -97,13 +97,16 @@ pub struct ServersCpu {
 impl ServersCpu {
     /// Nothing if the work is done in this process.
     pub(crate) fn between(before: Work, answered: Work, done: Work) -> Option<Self> {
-        match (before, answered, done) {
-            (Work::Servers(before), Work::Servers(answered), Work::Servers(done)) => Some(ServersCpu {
-                cpu_sec: done.zip(before).map(|(done, before)| done - before),
-                after_cpu_sec: done.zip(answered).map(|(done, answered)| done - answered),
-            }),
-            _ => None,
-        }
+        let cpu_sec = |work| match work {
+            Work::Here => None,
+            Work::Servers(cpu_sec) => Some(cpu_sec),
+            Work::Elsewhere => Some(None),
+        };
+        let (before, answered, done) = (cpu_sec(before)?, cpu_sec(answered)?, cpu_sec(done)?);
+        Some(ServersCpu {
+            cpu_sec: done.zip(before).map(|(done, before)| done - before),
+            after_cpu_sec: done.zip(answered).map(|(done, answered)| done - answered),
+        })
     }
 }
 

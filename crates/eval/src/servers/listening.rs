@@ -1,15 +1,17 @@
 //! Servers that somebody else started: their processes, found by the addresses at which they listen, and the CPU time
 //! of these.
 //!
-//! Servers of another machine, or of a user whose processes this one may not look into, are not found. Their CPU time
-//! is then unknown, never zero.
+//! Servers of another machine are not found, nor are processes that this one may not look into. Their CPU time is then
+//! unknown, never zero.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::servers::process::{cpu_sec_of, pids, wait_until_quiet};
+use crate::servers::process::{pids, wait_until_quiet, work_of_tree};
+use crate::target::Work;
 
 /// A node of Cassandra without requests takes up to 2 % of a processor for its timers.
 pub(crate) const QUIET_SHARE: f64 = 0.05;
@@ -45,46 +47,52 @@ pub fn address_of(host: &str, port: u16) -> Result<SocketAddr, String> {
     first.map_err(|reason| format!("it cannot find the host {host}: {reason}"))
 }
 
-/// The processes of servers on this machine.
+/// Servers on this machine, and their processes; `None` if nobody may look into one of these.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalServers {
-    pids: Vec<u32>,
+    pids: Option<Vec<u32>>,
 }
 
 impl LocalServers {
-    /// The processes that listen at these addresses; nothing unless all of them are found.
+    /// The servers that listen at these addresses; nothing if one of them is on another machine.
     pub fn at(addresses: &[SocketAddr]) -> Option<Self> {
-        let mut pids = Vec::new();
-        for address in addresses {
-            // Only an address of this machine, and of this namespace, can be bound.
-            let inode = match UdpSocket::bind((address.ip(), 0)) {
-                Ok(_) => inode_in("self", *address, true),
-                Err(_) => other_namespaces().iter().find_map(|pid| inode_in(pid, *address, false)),
-            };
-            pids.push(owner_of(&inode?)?);
-        }
-        pids.sort_unstable();
-        pids.dedup();
+        let owners = addresses.iter().map(owner_at).collect::<Option<Vec<Option<u32>>>>()?;
+        let mut pids: Option<Vec<u32>> = owners.into_iter().collect();
+        pids.iter_mut().for_each(|pids| pids.sort_unstable());
+        pids.iter_mut().for_each(Vec::dedup);
         Some(LocalServers { pids })
     }
 
-    /// CPU seconds of all their threads so far; nothing if one of them has ended.
+    /// The place of the work of servers, as [`LocalServers::at`] found them.
+    pub fn work(servers: Option<&Self>) -> Work {
+        servers.map_or(Work::Elsewhere, |servers| Work::Servers(servers.cpu_sec()))
+    }
+
+    /// CPU seconds of all their threads so far, and of processes that they started; nothing if one of them has ended.
     pub fn cpu_sec(&self) -> Option<f64> {
-        self.pids.iter().map(|pid| cpu_sec_of(*pid)).sum()
+        self.pids.as_ref()?.iter().map(|pid| Some(work_of_tree(*pid)?.0)).sum()
     }
 
     /// The processors that they may use, such as `0-1`; those of different servers have `and` between them.
     pub fn processors(&self) -> Option<String> {
-        let mut all =
-            self.pids.iter().map(|pid| processors_of(&pid.to_string())).collect::<Option<Vec<_>>>()?;
+        let mut all = self.processor_lists()?;
         all.dedup();
         Some(all.join(" and "))
+    }
+
+    /// The numbers of the processors that one of them may use.
+    pub fn processor_numbers(&self) -> Option<Vec<usize>> {
+        numbers_in(&self.processor_lists()?.join(","))
+    }
+
+    fn processor_lists(&self) -> Option<Vec<String>> {
+        self.pids.as_ref()?.iter().map(|pid| processors_of(&pid.to_string())).collect()
     }
 
     /// Waits until they do nothing for most of a second, or for a minute at most.
     pub fn wait_until_quiet(&self) {
         let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
-        let share = QUIET_SHARE * self.pids.len() as f64;
+        let share = QUIET_SHARE * self.pids.as_ref().map_or(1, Vec::len) as f64;
         wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
     }
 }
@@ -94,10 +102,35 @@ pub fn own_processors() -> String {
     processors_of("self").unwrap_or_else(|| "unknown".into())
 }
 
+/// The numbers of the processors that this process may use.
+pub(crate) fn own_processor_numbers() -> Option<Vec<usize>> {
+    numbers_in(&processors_of("self")?)
+}
+
+/// The numbers in a list such as `0-3,8`, each once.
+fn numbers_in(list: &str) -> Option<Vec<usize>> {
+    let mut numbers = BTreeSet::new();
+    for range in list.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        numbers.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(numbers.into_iter().collect())
+}
+
 fn processors_of(pid: &str) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(list.trim().to_owned())
+}
+
+/// The process that listens at an address of this machine, or `None` within if nobody may look into it.
+fn owner_at(address: &SocketAddr) -> Option<Option<u32>> {
+    // Only an address of this machine, and of this namespace, can be bound.
+    let inode = match UdpSocket::bind((address.ip(), 0)) {
+        Ok(_) => inode_in("self", *address, true),
+        Err(_) => Some(other_namespaces().iter().find_map(|pid| inode_in(pid, *address, false))?),
+    };
+    Some(inode.and_then(|inode| owner_of(&inode)))
 }
 
 /// A process of each network namespace of this machine, but for that of this process.
@@ -164,20 +197,25 @@ fn owner_of(inode: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::process::Command;
 
     use super::*;
+    use crate::servers::process::cpu_sec_of;
 
     #[test]
     fn a_server_is_found_by_its_address() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let found = LocalServers::at(&[address]).unwrap();
-        assert_eq!(found, LocalServers { pids: vec![std::process::id()] });
-        assert!(found.cpu_sec().is_some());
-        let elsewhere = SocketAddr::new([127, 9, 9, 9].into(), address.port());
-        assert_eq!(LocalServers::at(&[address, elsewhere]), None, "nobody listens there");
+        assert_eq!(found, LocalServers { pids: Some(vec![std::process::id()]) });
+        assert!(matches!(LocalServers::work(Some(&found)), Work::Servers(Some(_))));
+        let nobody = SocketAddr::new([127, 9, 9, 9].into(), address.port());
+        let hidden = LocalServers::at(&[address, nobody]).unwrap();
+        assert_eq!((&hidden, hidden.processor_numbers()), (&LocalServers { pids: None }, None));
+        assert_eq!(LocalServers::work(Some(&hidden)), Work::Servers(None));
         let of_another_machine = SocketAddr::new([192, 0, 2, 1].into(), address.port());
-        assert_eq!(LocalServers::at(&[of_another_machine]), None);
+        let elsewhere = LocalServers::at(&[address, of_another_machine]);
+        assert_eq!(LocalServers::work(elsewhere.as_ref()), Work::Elsewhere);
     }
 
     #[test]
@@ -200,15 +238,33 @@ mod tests {
 
     #[test]
     fn processors_are_told() {
-        let told = LocalServers { pids: vec![std::process::id(); 2] }.processors().unwrap();
+        let own = LocalServers { pids: Some(vec![std::process::id(); 2]) };
+        let told = own.processors().unwrap();
         assert_eq!(told, own_processors());
         assert!(told.starts_with(|first: char| first.is_ascii_digit()), "{told}");
-        assert_eq!(LocalServers { pids: vec![u32::MAX] }.processors(), None);
+        assert_eq!(LocalServers { pids: Some(vec![u32::MAX]) }.processors(), None);
+        assert_eq!(own.processor_numbers(), own_processor_numbers());
+        assert_eq!(numbers_in("8,0-2,1"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(numbers_in("unknown"), None);
+    }
+
+    #[test]
+    fn a_process_that_a_server_starts_counts() {
+        let server = LocalServers { pids: Some(vec![std::process::id()]) };
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let own = || cpu_sec_of(std::process::id()).unwrap();
+        // As long as it takes: without the child's time this never ends.
+        while server.cpu_sec().unwrap() - own() < 0.05 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(server.cpu_sec().unwrap() - own() >= 0.05, "a child that has ended has worked, too");
     }
 
     #[test]
     fn a_server_that_has_ended_has_no_cpu_time() {
-        assert_eq!(LocalServers { pids: vec![std::process::id(), u32::MAX] }.cpu_sec(), None);
+        assert_eq!(LocalServers { pids: Some(vec![std::process::id(), u32::MAX]) }.cpu_sec(), None);
     }
 
     #[test]

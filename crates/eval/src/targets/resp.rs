@@ -298,7 +298,11 @@ impl Target for RespTarget {
     }
 
     fn work(&self) -> Work {
-        Work::Servers(self.server.as_ref().and_then(LocalServers::cpu_sec))
+        LocalServers::work(self.server.as_ref())
+    }
+
+    fn processors(&self) -> Option<Vec<usize>> {
+        self.server.as_ref()?.processor_numbers()
     }
 
     fn rest(&self) -> Result<(), TargetError> {

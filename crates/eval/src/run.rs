@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use crate::data::oracle::Live;
 use crate::error::{DID_NOT_OPEN, Error};
-use crate::meters::machine::Reading;
+use crate::meters::machine::{MachineUse, Reading, during};
 use crate::meters::{Growth, Memory, Meters, ModelledWork, Usage};
 use crate::run::clock::Clock;
 use crate::run::every_key::{check_absent, check_all, load};
@@ -125,7 +125,7 @@ pub(crate) struct Loaded {
     usage: Usage,
     servers: Option<ServersCpu>,
     modelled: ModelledWork,
-    machine: crate::meters::machine::MachineUse,
+    machine: MachineUse,
     held_bytes: Option<u64>,
 }
 
@@ -227,7 +227,12 @@ impl<'a, T: Target> Run<'a, T> {
     /// Loads the keys that are measured; none without spaces.
     pub(crate) fn load(&mut self, spaces: &[Spaces]) -> Result<Loaded, Error> {
         (self.progress)("loading");
-        let (before, machine, start) = (self.work(), Reading::now(), Instant::now());
+        let (loaded, machine) = during(Reading::now(), || self.load_unwatched(spaces));
+        Ok(Loaded { machine: machine.of(self.work()), ..loaded? })
+    }
+
+    fn load_unwatched(&mut self, spaces: &[Spaces]) -> Result<Loaded, Error> {
+        let (before, start) = (self.work(), Instant::now());
         let (usage, modelled) = (Usage::now(), (self.meters.modelled)());
         for (target, spaces) in self.targets.iter().zip(spaces) {
             let spec = self.spec;
@@ -243,7 +248,7 @@ impl<'a, T: Target> Run<'a, T> {
             usage: Usage::now().since(usage),
             modelled: (self.meters.modelled)().since(modelled),
             servers: ServersCpu::between(before, done, done),
-            machine: Reading::now().since(&machine),
+            machine: MachineUse::default(),
             held_bytes: self.files_grown(),
         })
     }
@@ -285,7 +290,10 @@ impl<'a, T: Target> Run<'a, T> {
         let Windows { warm_up, last: window, steps, saturation } = windows;
         let Rested { end, memory, settled, settle_cpu_sec, descriptions, counters } = rested;
         let empty = self.empty;
+        let online = window.machine.online();
+        let usable = self.targets.first().and_then(T::processors);
         Measurement {
+            processors: usable.map(|usable| usable.into_iter().filter(|one| online.contains(one)).collect()),
             operations: window.operations,
             wall_sec: window.wall_sec,
             usage: window.usage,

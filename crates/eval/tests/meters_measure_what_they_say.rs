@@ -131,7 +131,8 @@ impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
     }
 
     fn work(&self) -> Work {
-        Work::Servers(IS_LOCAL.then(|| self.cpu_ms.load(Ordering::Relaxed) as f64 / 1e3))
+        let cpu_sec = self.cpu_ms.load(Ordering::Relaxed) as f64 / 1e3;
+        if IS_LOCAL { Work::Servers(Some(cpu_sec)) } else { Work::Elsewhere }
     }
 
     fn rest(&self) -> Result<(), TargetError> {
@@ -168,7 +169,13 @@ fn cpu_time_of_a_client_is_that_of_its_servers_until_they_are_quiet() {
     assert_eq!(rounded(local.servers.unwrap().after_cpu_sec), Some(3.0));
     assert_eq!(rounded(local.load_cpu_sec), Some(2.0));
     assert_eq!(local.held_bytes(), Some(0), "the files did not grow");
+    assert!(!local.machine.missing().contains(&"processors"), "{:?}", local.machine.missing());
     let remote = measured::<false>();
+    let missing = remote.machine.missing();
+    for meter in ["processors", "disks", "page cache", "power"] {
+        assert!(missing.contains(&meter), "{missing:?}");
+    }
+    assert!(remote.machine.network_bytes().is_some() && remote.machine.sec > 0.0, "{remote:?}");
     assert_eq!((remote.cpu_sec(), remote.qps_per_cpu_core(), remote.load_cpu_sec), (None, None, None));
     assert_eq!(
         (remote.held_bytes(), remote.held_per_raw()),

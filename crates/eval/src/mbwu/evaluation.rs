@@ -354,7 +354,7 @@ impl Evaluation {
         if let Some(watts) = platform.watts {
             return Ok(Some(Power { watts: watts.0, error: None, source: Source::Input }));
         }
-        let machines = || rounds.iter().map(|round| &round.measurement.machine);
+        let machines = || rounds.iter().map(|round| round.measurement.steady_machine());
         let Some(sheet) = &platform.power else {
             let watts: Option<Vec<f64>> = machines().map(|machine| machine.watts()).collect();
             let measured =

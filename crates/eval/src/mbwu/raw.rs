@@ -35,7 +35,7 @@ fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
     let disks: Vec<String> = folders.iter().map(|folder| disk_of(folder).ok()).collect::<Option<_>>()?;
     let mut sums = [(0.0, 0.0); 2];
     let mut sec = 0.0;
-    for machine in rounds.iter().map(|round| &round.measurement.machine) {
+    for machine in rounds.iter().map(|round| round.measurement.steady_machine()) {
         sec += machine.sec;
         for disk in &disks {
             let used = machine.disks.as_ref()?.get(disk)?;
@@ -118,20 +118,20 @@ fn most(threads: u64, mut at: impl FnMut(u64) -> Result<Ceiling, Error>) -> Resu
     Ok(most)
 }
 
-/// How much of each resource was in use. `link` is what the network can carry.
+/// How much of each resource was in use while throughput was steady. `link` is what the network can carry.
 pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: Option<&Raw>) -> Shares {
-    let machines = || rounds.iter().map(|round| &round.measurement.machine);
-    let mean = |of: &dyn Fn(&MachineUse) -> Option<f64>| {
-        let all: Option<Vec<f64>> = machines().map(of).collect();
+    let mean = |of: &dyn Fn(&MachineUse, &Round) -> Option<f64>| {
+        let of = |round: &Round| of(&round.measurement.steady_machine(), round);
+        let all: Option<Vec<f64>> = rounds.iter().map(of).collect();
         Some(Mean::of(&all?)?.mean)
     };
-    let cpus = &work.cpus();
-    let processors = mean(&|machine| {
-        let there = if cpus.is_empty() { machine.cores.as_ref()?.len() } else { cpus.len() };
-        Some(machine.busy_cores(cpus)? / there.max(1) as f64)
+    let cpus = work.cpus();
+    let processors = mean(&|machine, round| {
+        let usable = if cpus.is_empty() { round.measurement.usable_processors() } else { cpus.clone() };
+        Some(machine.busy_cores(&usable)? / usable.len().max(1) as f64)
     });
-    let network =
-        link.and_then(|link| mean(&|machine| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
+    let network = link
+        .and_then(|link| mean(&|machine, _| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
     let medium = raw.and_then(|raw| {
         let found = requests(work.folders(), rounds)?;
         let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
@@ -147,6 +147,12 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mbwu::origin::Origin;
+    use crate::meters::Meters;
+    use crate::meters::machine::InterfaceUse;
+    use crate::run::measurement::Sample;
+    use crate::run::steady::Steadiness;
+    use crate::target::registry::Registry;
 
     /// Work that waits for a lock has few threads, with which a raw load keeps no queue of an SSD filled.
     #[test]
@@ -174,5 +180,55 @@ mod tests {
             let spec = spec(Path::new("/medium"), 100, block_bytes, threads);
             assert!(spec.file_bytes / block_bytes as u64 >= threads, "{spec:?}");
         }
+    }
+
+    /// A second of four processors, of which two were busy for these shares.
+    fn second(busy: [f64; 2], sent_bytes: u64, joules: f64) -> MachineUse {
+        let shares = [Some(busy[0]), Some(busy[1]), Some(0.0), Some(0.0)];
+        let loopback = InterfaceUse { received_bytes: sent_bytes, sent_bytes };
+        MachineUse {
+            sec: 1.0,
+            cores: Some(shares.into()),
+            interfaces: Some([("lo".to_owned(), loopback)].into()),
+            joules: Some(joules),
+            ..MachineUse::default()
+        }
+    }
+
+    /// A round whose throughput was steady in the second of two seconds.
+    fn round() -> Round {
+        let asked = RunSpec { keys: 20, operations: Some(20), ..RunSpec::new("btreemap", "json") };
+        let meters = Meters { held_bytes: || 0, modelled: Default::default };
+        let run = Registry::with(vec![]).find("btreemap").unwrap().run(&asked, &meters, &|_| {});
+        let mut measurement = run.unwrap();
+        let parts = [second([1.0, 1.0], 90, 70.0), second([0.5, 0.25], 50, 30.0)];
+        measurement.machine = MachineUse::joined(&parts).unwrap();
+        measurement.samples = parts.map(|machine| Sample { operations: 10, machine }).into();
+        let throughput = Mean { mean: 10.0, error: None, samples: 1 };
+        measurement.steadiness = Some(Steadiness::Steady { samples: 1, throughput });
+        let origin = Origin { asked, work: None, commit: None, machine: None };
+        Round { origin, measurement }
+    }
+
+    #[test]
+    fn shares_and_power_are_of_the_time_in_which_throughput_was_steady() {
+        let mut round = round();
+        round.measurement.processors = None;
+        let of = |round: &Round| {
+            let shares = shares(&Work::default(), Some(Number(100.0)), std::slice::from_ref(round), None);
+            (shares.processors, shares.network, round.measurement.steady_machine().watts())
+        };
+        assert_eq!(of(&round), (Some(0.75 / 4.0), Some(0.5), Some(30.0)));
+        round.measurement.steadiness = Some(Steadiness::Unsure { change_max: None });
+        assert_eq!(of(&round), (Some(2.75 / 2.0 / 4.0), Some(0.7), Some(50.0)), "all of the window");
+    }
+
+    #[test]
+    fn processors_that_the_work_may_not_use_are_not_idle() {
+        let mut round = round();
+        round.measurement.processors = Some(vec![0, 1]);
+        let of = |work: &Work| shares(work, None, std::slice::from_ref(&round), None).processors;
+        assert_eq!(of(&Work::default()), Some(0.75 / 2.0));
+        assert_eq!(of(&Work { cpus: Some(vec![0]), ..Work::default() }), Some(0.5), "fewer were asked for");
     }
 }

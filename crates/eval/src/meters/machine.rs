@@ -1,26 +1,36 @@
 //! Meters of the whole machine: processors, disks, network interfaces, page cache and energy.
 //!
 //! The kernel counts since the machine started. A [`Reading`] is what it says at one moment, and [`MachineUse`] the
-//! difference of two. A meter that a machine lacks is missing from both, never zero.
+//! difference of two. A meter that a machine lacks is missing from both, never zero. Sensors of power do not count, so
+//! their energy is the sum over parts of a time that lie close together.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use crate::meters::energy::{self, Counter};
+use crate::target::Work;
 
 /// The unit of `/proc/diskstats`, whatever a disk's own sectors are.
 const SECTOR_BYTES: u64 = 512;
+/// The time between two readings of a power sensor.
+const PART: Duration = Duration::from_secs(1);
 
 /// The counts of the kernel at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Reading {
+    /// Seconds since 1970, by a clock that may be set meanwhile.
     unix_sec: f64,
-    /// Ticks of each processor: busy, and all.
-    cores: Option<Vec<(u64, u64)>>,
+    /// Seconds of a clock that nobody sets.
+    at_sec: f64,
+    /// Ticks of each processor by its number: busy, and all.
+    cores: Option<BTreeMap<usize, (u64, u64)>>,
     disks: Option<BTreeMap<String, DiskCounts>>,
     interfaces: Option<BTreeMap<String, InterfaceCounts>>,
     page_cache_bytes: Option<u64>,
@@ -54,8 +64,9 @@ pub struct MachineUse {
     pub from_unix_sec: f64,
     /// Seconds between them.
     pub sec: f64,
-    /// The busy share of each processor, from 0 to 1.
-    pub cores: Option<Vec<f64>>,
+    /// The busy share of each processor, from 0 to 1, at the place of its number. Nothing stands for one that is
+    /// offline.
+    pub cores: Option<Vec<Option<f64>>>,
     /// Disks by their names in `/sys/block`.
     pub disks: Option<BTreeMap<String, DiskUse>>,
     /// Network interfaces by their names; `lo` is the loopback.
@@ -113,6 +124,7 @@ impl Reading {
         let text = |path: &str| fs::read_to_string(path).ok();
         Reading {
             unix_sec: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
+            at_sec: at_sec(),
             cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
             disks: text("/proc/diskstats").map(|stats| disks(&stats, is_whole_disk)),
             interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev)),
@@ -125,17 +137,18 @@ impl Reading {
 
     /// What happened between `before` and this reading.
     pub(crate) fn since(&self, before: &Reading) -> MachineUse {
-        let sec = self.unix_sec - before.unix_sec;
+        let sec = self.at_sec - before.at_sec;
         let (joules, joules_of) = self.energy_since(before, sec).unzip();
         MachineUse {
             from_unix_sec: before.unix_sec,
             sec,
             cores: both(&self.cores, &before.cores, |now, then| {
-                let busy = |(now, then): (&(u64, u64), &(u64, u64))| {
+                let busy = differences(now, then, |now, then| {
                     let all = now.1.saturating_sub(then.1);
                     now.0.saturating_sub(then.0) as f64 / all.max(1) as f64
-                };
-                now.iter().zip(then).map(busy).collect()
+                });
+                let places = busy.last_key_value().map_or(0, |(number, _)| number + 1);
+                (0..places).map(|number| busy.get(&number).copied()).collect()
             }),
             disks: both(&self.disks, &before.disks, |now, then| {
                 differences(now, then, |now, then| now.since(then, sec))
@@ -170,6 +183,34 @@ impl Reading {
     }
 }
 
+/// Runs `work`, and tells what the machine did from `start`, shortly before, until the work was done.
+pub(crate) fn during<R>(start: Reading, work: impl FnOnce() -> R) -> (R, MachineUse) {
+    let (done, is_done) = channel::<()>();
+    thread::scope(|scope| {
+        let watch = scope.spawn(move || {
+            let (mut before, mut whole) = (start, None::<MachineUse>);
+            loop {
+                let is_over = is_done.recv_timeout(PART) != Err(RecvTimeoutError::Timeout);
+                let now = Reading::now();
+                let part = now.since(&before);
+                let joined = whole.map_or_else(|| part.clone(), |whole| whole.followed_by(&part));
+                if is_over {
+                    return joined;
+                }
+                (before, whole) = (now, Some(joined));
+            }
+        });
+        let result = work();
+        drop(done);
+        (result, watch.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+fn at_sec() -> f64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_secs_f64()
+}
+
 impl DiskCounts {
     fn since(&self, before: &DiskCounts, sec: f64) -> DiskUse {
         let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e3 / sec.max(1e-9);
@@ -189,8 +230,81 @@ impl MachineUse {
     pub fn busy_cores(&self, of: &[usize]) -> Option<f64> {
         let cores = self.cores.as_ref()?;
         match of {
-            [] => Some(cores.iter().sum()),
-            of => of.iter().map(|core| cores.get(*core).copied()).sum(),
+            [] => Some(cores.iter().flatten().sum()),
+            of => of.iter().map(|core| *cores.get(*core)?).sum(),
+        }
+    }
+
+    /// The numbers of the processors that were online.
+    pub fn online(&self) -> Vec<usize> {
+        let shares = self.cores.iter().flatten().enumerate();
+        shares.filter_map(|(number, share)| share.map(|_| number)).collect()
+    }
+
+    /// What the machine did in parts of a time that follow each other; nothing of no part. A meter that one of them
+    /// lacks is missing.
+    pub(crate) fn joined<'a>(parts: impl IntoIterator<Item = &'a MachineUse>) -> Option<MachineUse> {
+        let mut parts = parts.into_iter();
+        let first = parts.next()?.clone();
+        Some(parts.fold(first, |whole, part| whole.followed_by(part)))
+    }
+
+    fn followed_by(self, next: &MachineUse) -> MachineUse {
+        let sec = self.sec + next.sec;
+        let mean = |one: f64, other: f64| (one * self.sec + other * next.sec) / sec.max(1e-9);
+        let are_alike = self.joules_of == next.joules_of;
+        MachineUse {
+            from_unix_sec: self.from_unix_sec,
+            sec,
+            cores: both(&self.cores, &next.cores, |one, other| {
+                let mean = |(one, other): (&Option<f64>, &Option<f64>)| Some(mean((*one)?, (*other)?));
+                one.iter().zip(other).map(mean).collect()
+            }),
+            disks: both(&self.disks, &next.disks, |one, other| {
+                differences(one, other, |one, other| DiskUse {
+                    reads: one.reads + other.reads,
+                    read_bytes: one.read_bytes + other.read_bytes,
+                    writes: one.writes + other.writes,
+                    written_bytes: one.written_bytes + other.written_bytes,
+                    busy: mean(one.busy, other.busy),
+                    queue: mean(one.queue, other.queue),
+                })
+            }),
+            interfaces: both(&self.interfaces, &next.interfaces, |one, other| {
+                differences(one, other, |one, other| InterfaceUse {
+                    received_bytes: one.received_bytes + other.received_bytes,
+                    sent_bytes: one.sent_bytes + other.sent_bytes,
+                })
+            }),
+            page_cache_bytes: next.page_cache_bytes,
+            own_io: both(&self.own_io, &next.own_io, |one, other| OwnIo {
+                read_bytes: one.read_bytes + other.read_bytes,
+                written_bytes: one.written_bytes + other.written_bytes,
+            }),
+            joules: both(&self.joules, &next.joules, |one, other| one + other).filter(|_| are_alike),
+            joules_of: self.joules_of,
+        }
+    }
+
+    /// The same with the energy of its parts, between whose ends a sensor of power was read.
+    pub(crate) fn with_energy_of<'a>(self, parts: impl IntoIterator<Item = &'a MachineUse>) -> MachineUse {
+        let MachineUse { joules, joules_of, .. } = MachineUse::joined(parts).unwrap_or_default();
+        MachineUse { joules, joules_of, ..self }
+    }
+
+    /// The meters of this machine that tell of the `work`. Of the work of another machine, they tell the network alone
+    /// and what this process did itself.
+    pub(crate) fn of(self, work: Work) -> MachineUse {
+        match work {
+            Work::Elsewhere => MachineUse {
+                cores: None,
+                disks: None,
+                page_cache_bytes: None,
+                joules: None,
+                joules_of: Vec::new(),
+                ..self
+            },
+            _ => self,
         }
     }
 
@@ -234,24 +348,24 @@ fn both<T, U>(now: &Option<T>, then: &Option<T>, join: impl Fn(&T, &T) -> U) -> 
 }
 
 /// Of each name that both have, what `join` makes of the two.
-fn differences<T, U>(
-    now: &BTreeMap<String, T>,
-    then: &BTreeMap<String, T>,
+fn differences<K: Ord + Clone, T, U>(
+    now: &BTreeMap<K, T>,
+    then: &BTreeMap<K, T>,
     join: impl Fn(&T, &T) -> U,
-) -> BTreeMap<String, U> {
+) -> BTreeMap<K, U> {
     now.iter().filter_map(|(name, now)| Some((name.clone(), join(now, then.get(name)?)))).collect()
 }
 
 /// Busy and all ticks of each processor, from `/proc/stat`. Waiting for a disk is no work, nor is time that the host of
 /// a virtual machine gave to others.
-fn cores(stat: &str) -> Vec<(u64, u64)> {
+fn cores(stat: &str) -> BTreeMap<usize, (u64, u64)> {
     let of = |line: &str| {
         let (name, ticks) = line.split_once(' ')?;
-        name.strip_prefix("cpu")?.parse::<usize>().ok()?;
+        let number = name.strip_prefix("cpu")?.parse().ok()?;
         let ticks: Vec<u64> = ticks.split_whitespace().take(8).map_while(|tick| tick.parse().ok()).collect();
         let idle: u64 = [3, 4, 7].iter().filter_map(|place| ticks.get(*place)).sum();
         let all: u64 = ticks.iter().sum();
-        Some((all - idle, all))
+        Some((number, (all - idle, all)))
     };
     stat.lines().filter_map(of).collect()
 }
@@ -305,9 +419,10 @@ fn own_io(io: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
+    /// Somebody sets the clock of the day back between any two readings. Processor 1 is offline.
     fn reading(sec: f64, ticks: u64) -> Reading {
         let stat = format!(
-            "cpu  1 2 3\ncpu0 {} 0 10 {} 5 0 0 7 0 0\ncpu1 10 0 10 {} 0 0 0 0 0 0\nintr 9",
+            "cpu  1 2 3\ncpu0 {} 0 10 {} 5 0 0 7 0 0\ncpu2 10 0 10 {} 0 0 0 0 0 0\nintr 9",
             50 + ticks,
             100,
             100 + ticks
@@ -322,7 +437,8 @@ mod tests {
             ticks * 2
         );
         Reading {
-            unix_sec: sec,
+            unix_sec: 1_000.0 - sec,
+            at_sec: sec,
             cores: Some(cores(&stat)),
             disks: Some(disks(&disk, |name| name == "sda")),
             interfaces: Some(interfaces(&dev)),
@@ -336,12 +452,11 @@ mod tests {
     #[test]
     fn counts_of_the_kernel_become_shares_and_bytes() {
         let done = reading(12.0, 100).since(&reading(10.0, 0));
-        assert_eq!((done.from_unix_sec, done.sec), (10.0, 2.0));
-        assert_eq!(done.cores, Some(vec![1.0, 0.0]));
-        assert_eq!(
-            (done.busy_cores(&[]), done.busy_cores(&[1]), done.busy_cores(&[2])),
-            (Some(1.0), Some(0.0), None)
-        );
+        assert_eq!((done.from_unix_sec, done.sec), (990.0, 2.0));
+        assert_eq!(done.cores, Some(vec![Some(1.0), None, Some(0.0)]));
+        let busy = [&[][..], &[0, 2], &[2], &[1], &[3]].map(|numbers| done.busy_cores(numbers));
+        assert_eq!(busy, [Some(1.0), Some(1.0), Some(0.0), None, None]);
+        assert_eq!(done.online(), [0, 2]);
         let disks = done.disks.as_ref().unwrap();
         let sda = DiskUse {
             reads: 1_000,
@@ -369,6 +484,48 @@ mod tests {
         // A meter that vanishes is missing, too.
         let vanished = Reading { disks: None, ..reading(12.0, 100) }.since(&reading(10.0, 0));
         assert_eq!(vanished.missing(), ["disks"]);
+    }
+
+    #[test]
+    fn parts_are_joined_to_the_use_of_the_whole_time() {
+        let readings = [reading(0.0, 0), reading(1.0, 100), reading(3.0, 300)];
+        let parts = [readings[1].since(&readings[0]), readings[2].since(&readings[1])];
+        assert_eq!(MachineUse::joined(&parts), Some(readings[2].since(&readings[0])));
+        assert_eq!(MachineUse::joined([]), None);
+        let blind = MachineUse { disks: None, ..parts[1].clone() };
+        assert_eq!(MachineUse::joined([&parts[0], &blind]).unwrap().missing(), ["disks"]);
+    }
+
+    #[test]
+    fn power_between_the_ends_of_a_time_is_part_of_its_energy() {
+        // A sensor tells 100, 300 and 100 watts.
+        let readings = [reading(0.0, 0), reading(1.0, 200), reading(2.0, 0)];
+        let parts = [readings[1].since(&readings[0]), readings[2].since(&readings[1])];
+        let whole = readings[2].since(&readings[0]);
+        assert_eq!(whole.joules, Some(200.0), "two ends alone miss the peak");
+        let whole = whole.with_energy_of(&parts);
+        assert_eq!((whole.joules, whole.watts(), whole.sec), (Some(400.0), Some(200.0), 2.0));
+        let other = MachineUse { joules_of: vec!["package-0".into()], ..parts[1].clone() };
+        assert_eq!(whole.with_energy_of([&parts[0], &other]).joules, None, "the meter became another");
+    }
+
+    #[test]
+    fn of_the_work_of_another_machine_only_the_network_is_known() {
+        let done = reading(12.0, 100).since(&reading(10.0, 0));
+        assert_eq!(done.clone().of(Work::Servers(None)), done);
+        let elsewhere = done.of(Work::Elsewhere);
+        assert_eq!(elsewhere.missing(), ["processors", "disks", "page cache", "power"]);
+        assert_eq!((elsewhere.network_bytes(), elsewhere.sec), (Some(100 + 200), 2.0));
+        assert!(elsewhere.joules_of.is_empty());
+    }
+
+    #[test]
+    fn work_is_watched_from_its_begin_to_its_end() {
+        let start = Reading::now();
+        let before_sec = start.at_sec;
+        let (answer, done) = during(start, || 7);
+        assert_eq!(answer, 7);
+        assert!((0.0..=at_sec() - before_sec).contains(&done.sec), "{done:?}");
     }
 
     #[test]

@@ -148,7 +148,8 @@ const BUSY: f64 = 0.8;
 fn limits(runs: &Runs<'_>) -> Vec<String> {
     let Some(last) = runs.rounds.last() else { return Vec::new() };
     let mut said: Vec<String> = Vec::new();
-    if let Some((own, there)) = last.cpu_cores().zip(last.machine.cores.as_ref().map(Vec::len)) {
+    let there = last.usable_processors().len();
+    if let Some(own) = last.cpu_cores().filter(|_| there > 0) {
         let threads = last.saturation.as_ref().map_or(runs.spec.threads, |found| found.peak_load);
         let threads = threads * runs.spec.instances;
         let limit = match own {

@@ -33,7 +33,7 @@ impl Runs<'_> {
 
     /// The processors that the runs had.
     fn processors(&self) -> usize {
-        let there = |round: &&Measurement| round.machine.cores.as_ref().map_or(0, Vec::len);
+        let there = |round: &&Measurement| round.usable_processors().len();
         match self.spec.cpus.len() {
             0 => self.rounds.first().map_or(0, there),
             some => some,

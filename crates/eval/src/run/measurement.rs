@@ -195,9 +195,12 @@ pub struct Measurement {
     /// The work of modelled devices in the window. Their CPU time is part of that of the process.
     #[serde(default)]
     pub modelled: ModelledWork,
-    /// What the machine did in the window.
+    /// What the machine did in the window. For servers on other machines, only the network is known.
     #[serde(default)]
     pub machine: MachineUse,
+    /// The numbers of the processors that the work might use, of those that were online; `None` where nobody knows.
+    #[serde(default)]
+    pub processors: Option<Vec<usize>>,
     /// The parts of a window that ended by the clock.
     #[serde(default)]
     pub samples: Vec<Sample>,
@@ -291,6 +294,21 @@ impl Measurement {
     /// Bytes that went over the network for each byte of the records that the operations concerned.
     pub fn network_amplification(&self) -> Option<f64> {
         self.per_record_byte(self.machine.network_bytes()?)
+    }
+
+    /// The numbers of the processors that the work might use: all of the machine where nobody knows.
+    pub(crate) fn usable_processors(&self) -> Vec<usize> {
+        self.processors.clone().unwrap_or_else(|| self.machine.online())
+    }
+
+    /// What the machine did while the throughput was steady, or in the whole window where it was not.
+    pub(crate) fn steady_machine(&self) -> MachineUse {
+        let steady = match self.steadiness {
+            Some(Steadiness::Steady { samples, .. }) => self.samples.len().checked_sub(samples),
+            _ => None,
+        };
+        let parts = steady.map(|start| self.samples[start..].iter().map(|sample| &sample.machine));
+        parts.and_then(MachineUse::joined).unwrap_or_else(|| self.machine.clone())
     }
 
     fn per_record_byte(&self, bytes: u64) -> Option<f64> {

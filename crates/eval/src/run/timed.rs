@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::thread;
 
-use crate::meters::machine::{MachineUse, Reading};
+use crate::meters::machine::{MachineUse, Reading, during};
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::clock::Clock;
 use crate::run::control::{Control, Phase};
@@ -148,19 +148,26 @@ impl<T: Target> Timed<'_, T> {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             let (mut samples, mut steadiness) = (Vec::new(), None);
-            match span.end {
-                End::Operations(_) => used.extend(handles.drain(..).map(joined)),
-                End::Seconds(seconds) => samples = self.sampled(&control, seconds, &begin, done, |_| false),
-                End::Steady(seconds_max) => {
-                    samples = self.sampled(&control, seconds_max, &begin, done, |samples| {
-                        let verdict = Steadiness::of(&throughputs(samples));
-                        steadiness = Some(verdict);
-                        matches!(verdict, Steadiness::Steady { .. })
+            let (ended, whole) = match span.end {
+                End::Operations(_) => {
+                    let (ended, whole) = during(begin.machine.clone(), || {
+                        used.extend(handles.drain(..).map(joined));
+                        self.ended(&control, &begin)
                     });
+                    (ended, Some(whole))
                 }
-            }
-            control.end(self.clock.unwrap_or(self.wall).raw());
-            let window = Window { samples, steadiness, ..self.ended(&begin) };
+                End::Seconds(seconds) | End::Steady(seconds) => {
+                    let ends_steady = matches!(span.end, End::Steady(_));
+                    samples = self.sampled(&control, seconds, &begin, done, |samples| {
+                        steadiness = ends_steady.then(|| Steadiness::of(&throughputs(samples)));
+                        steadiness.is_some_and(|verdict| verdict.is_steady())
+                    });
+                    (self.ended(&control, &begin), None)
+                }
+            };
+            let parts = samples.iter().map(|sample| &sample.machine).chain(&whole);
+            let machine = ended.machine.with_energy_of(parts).of(begin.work);
+            let window = Window { machine, samples, steadiness, ..ended };
             used.extend(handles.drain(..).map(joined));
             let answered = self.work();
             if let Some(first) = used.first_mut().filter(|_| span.is_row) {
@@ -190,8 +197,9 @@ impl<T: Target> Timed<'_, T> {
         begin
     }
 
-    /// What the meters say when the workers have been told to stop.
-    fn ended(&self, begin: &Begin) -> Window {
+    /// Tells the workers to stop, and reads the meters.
+    fn ended(&self, control: &Control, begin: &Begin) -> Window {
+        control.end(self.clock.unwrap_or(self.wall).raw());
         let wall_sec = self.wall.delta_as_nanos(begin.wall, self.wall.raw()) as f64 / 1e9;
         let (usage, modelled) =
             (Usage::now().since(begin.usage), (self.meters.modelled)().since(begin.modelled));
@@ -244,7 +252,7 @@ impl<T: Target> Timed<'_, T> {
             control.wait(self.wall, begin.wall, if is_last { seconds } else { ends });
             let (now, wall, done_now) = (Reading::now(), self.wall.raw(), done());
             let sec = self.wall.delta_as_nanos(wall_before, wall) as f64 / 1e9;
-            let machine = MachineUse { sec, ..now.since(&before) };
+            let machine = MachineUse { sec, ..now.since(&before) }.of(begin.work);
             samples.push(Sample { operations: done_now.saturating_sub(done_before), machine });
             (before, wall_before, done_before) = (now, wall, done_now);
             if is_last || control.is_stopped() || is_enough(&samples) {

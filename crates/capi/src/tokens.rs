@@ -191,8 +191,8 @@ pub unsafe extern "C" fn ziptier_tokens_encode(
     })
 }
 
-/// Decodes a value, and sets *value_len to its length. The bytes behind the value within the capacity may change. It is
-/// fastest with a capacity of 16 bytes for each token.
+/// Decodes a value, and sets *value_len to its length. All bytes within the capacity may change, also after an error.
+/// It is fastest with a capacity of 16 bytes for each token.
 ///
 /// Ownership: all memory stays the caller's, and none is used after the call. coded and value must not overlap.
 /// Threads: any number at once.

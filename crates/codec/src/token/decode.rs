@@ -5,6 +5,7 @@
 //! whatever its length, and the next copy overwrites the excess.
 
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// One token, padded with zeros.
@@ -105,20 +106,66 @@ impl Table {
         pass
     }
 
-    /// Spare bytes that [`Table::decode`] needs for a value of `raw_bytes`: its last copy may reach past the end.
+    /// The room in which the copies of a value of `raw_bytes` stay: the last one may reach past the end.
     #[inline]
     pub(super) fn spare_bytes(raw_bytes: usize) -> usize {
         raw_bytes + TOKEN_BYTES_MAX
     }
 
-    /// Writes the value at `start`.
+    /// Writes the value to the start of `target`, as far as there is room, and measures the rest.
+    ///
+    /// No byte behind `target` is written, whatever `coded` holds, even if another thread changes `coded` meanwhile. A
+    /// target with [`Table::spare_bytes`] of 16 bytes per number is fastest.
     ///
     /// # Safety
     ///
-    /// `coded` holds exactly `count` numbers and a check. [`Table::spare_bytes`] of the value's length may be written
-    /// at `start`. As a bound of that length, 16 bytes per number always suffice.
+    /// `coded` holds exactly `count` numbers and a check.
     #[inline]
-    pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
+    pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, target: &mut [MaybeUninit<u8>]) -> Pass {
+        if target.len() < Table::spare_bytes(count * TOKEN_BYTES_MAX) {
+            return self.decode_in_pieces(coded, count, target);
+        }
+        // SAFETY: the caller's promise, and there is room for 16 bytes per number.
+        unsafe { self.decode_roomily(coded, count, target.as_mut_ptr().cast()) }
+    }
+
+    /// [`Table::decode`] for any room: as many numbers at a time as have room for 16 bytes each.
+    #[inline(never)]
+    fn decode_in_pieces(&self, coded: &[u8], count: usize, target: &mut [MaybeUninit<u8>]) -> Pass {
+        /// Near the end of the target, this many numbers go through a buffer.
+        const BUFFERED: usize = 32;
+        let mut buffer = [MaybeUninit::uninit(); (BUFFERED + 1) * TOKEN_BYTES_MAX];
+        let (mut all, mut done) = (Pass { raw_bytes: 0, valid: true }, 0);
+        while done < count {
+            let room = target.get_mut(all.raw_bytes..).unwrap_or_default();
+            // Eight numbers end at the end of a byte, whatever their width.
+            let roomy = (room.len() / TOKEN_BYTES_MAX).saturating_sub(1) & !7;
+            let numbers = roomy.max(BUFFERED).min(count - done);
+            let start = done * self.bits as usize / 8;
+            let piece = &coded[start..start + super::numbers::coded_len(numbers, self.bits)];
+            let is_roomy = numbers <= roomy;
+            let start = if is_roomy { room.as_mut_ptr() } else { buffer.as_mut_ptr() };
+            // SAFETY: the piece holds so many numbers and two bytes more. Room or buffer have 16 bytes for each number
+            // and for the last copy.
+            let pass = unsafe { self.decode_roomily(piece, numbers, start.cast()) };
+            if !is_roomy {
+                let kept = pass.raw_bytes.min(room.len());
+                room[..kept].copy_from_slice(&buffer[..kept]);
+            }
+            done += numbers;
+            all = Pass { raw_bytes: all.raw_bytes + pass.raw_bytes, valid: all.valid && pass.valid };
+        }
+        all
+    }
+
+    /// [`Table::decode`] with room to spare.
+    ///
+    /// # Safety
+    ///
+    /// `coded` holds exactly `count` numbers and two bytes more. [`Table::spare_bytes`] of 16 bytes per number may be
+    /// written at `start`.
+    #[inline]
+    unsafe fn decode_roomily(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
         // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
         unsafe {
             match self.bits {
@@ -133,11 +180,11 @@ impl Table {
         }
     }
 
-    /// [`Table::decode`] for one width, which the compiler turns into constant shifts.
+    /// [`Table::decode_roomily`] for one width, which the compiler turns into constant shifts.
     ///
     /// # Safety
     ///
-    /// As for [`Table::decode`], and `BITS` is the width of this table.
+    /// As for [`Table::decode_roomily`], and `BITS` is the width of this table.
     unsafe fn decode_width<const BITS: usize>(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
         debug_assert_eq!(coded.len(), super::numbers::coded_len(count, BITS as u32));
         debug_assert!(self.entries.len() == 1 << BITS && self.lengths.len() == 1 << BITS);
@@ -152,8 +199,8 @@ impl Table {
         let mut copy = |number: u64, keep: u8| {
             let number = (number & mask) as usize;
             // SAFETY: `number` is below 2^BITS, the length of both tables. The store ends at most 16 bytes after the
-            // bytes written so far, which the caller allows. `raw_bytes` grows only by lengths of the
-            // value's own numbers, so it never exceeds the value's length.
+            // bytes written so far, which the caller allows: `raw_bytes` grows by at most 16 bytes for each of the
+            // value's own numbers.
             unsafe {
                 let length = *lengths.add(number);
                 start.add(raw_bytes).cast::<[u8; 16]>().write_unaligned((*entries.add(number)).0);
@@ -193,5 +240,45 @@ impl Table {
             }
         }
         Pass { raw_bytes, valid: invalid & 0x80 == 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::numbers;
+
+    /// A value that another thread makes longer between two looks at it is, for the decoder, a value without room.
+    #[test]
+    fn a_value_that_is_longer_than_its_room_stays_within_it() {
+        const BEHIND: [u8; 1024] = [0xA5; 1024];
+        let tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte; usize::from(byte % 16) + 1]).collect();
+        for bits in crate::token::BITS {
+            let table = Table::new(tokens.iter().map(Vec::as_slice), bits);
+            for count in [1, 8, 31, 32, 33, 64, 200] {
+                let all: Vec<u16> = (0..count).map(|number| (number * 89 % 256) as u16).collect();
+                let value: Vec<u8> =
+                    all.iter().flat_map(|&number| table.token(number.into())).copied().collect();
+                let mut coded = Vec::new();
+                numbers::pack(&all, bits, &mut coded);
+                coded.extend_from_slice(&[0; CHECK_BYTES]);
+                for room in [0, 1, value.len() / 2, value.len() - 1, value.len(), 17 * count, 16 * count + 16]
+                {
+                    let memory = [vec![0; room], BEHIND.to_vec()].concat();
+                    let mut memory: Vec<_> = memory.into_iter().map(MaybeUninit::new).collect();
+                    // SAFETY: `coded` holds so many numbers and a check.
+                    let pass = unsafe { table.decode(&coded, count, &mut memory[..room]) };
+                    assert_eq!((pass.raw_bytes, pass.valid), (value.len(), true));
+                    // SAFETY: all of it was initialised.
+                    let memory: Vec<u8> = memory.iter().map(|byte| unsafe { byte.assume_init() }).collect();
+                    assert!(
+                        memory.ends_with(&BEHIND),
+                        "{count} numbers of {bits} bits, room for {room} bytes"
+                    );
+                    let kept = room.min(value.len());
+                    assert_eq!(memory[..kept], value[..kept], "{count} numbers of {bits} bits");
+                }
+            }
+        }
     }
 }

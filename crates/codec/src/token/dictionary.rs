@@ -231,10 +231,7 @@ impl Dictionary {
         if out.capacity() - out.len() < spare_bytes {
             self.make_room(coded, count, spare_bytes, out, max_bytes)?;
         }
-        let start = out.spare_capacity_mut().as_mut_ptr().cast();
-        // SAFETY: `count` was derived from the length of `coded`. There is room for 16 bytes per number or for the
-        // measured length.
-        let raw_bytes = unsafe { self.decode(coded, count, start, max_bytes)? };
+        let raw_bytes = self.decode(coded, count, out.spare_capacity_mut(), max_bytes)?;
         // SAFETY: `decode` wrote that many bytes behind the old end, within the capacity.
         unsafe { out.set_len(out.len() + raw_bytes) };
         Ok(raw_bytes)
@@ -243,29 +240,14 @@ impl Dictionary {
     /// As [`decode_append`](Self::decode_append), to the start of `target`, whose length is the limit. Returns the
     /// value.
     ///
-    /// The bytes of `target` behind the value may change. A target with less than [`spare_bytes`](Self::spare_bytes)
-    /// costs a first pass over the value, and a target without 16 bytes to spare a copy.
+    /// All bytes of `target` may change. A target with [`spare_bytes`](Self::spare_bytes) is fastest.
     pub fn decode_into<'t>(
         &self,
         coded: &[u8],
         target: &'t mut [MaybeUninit<u8>],
     ) -> Result<&'t mut [u8], DecodeError> {
-        let count = self.count(coded)?;
         let max_bytes = target.len();
-        if max_bytes < Table::spare_bytes(count * TOKEN_BYTES_MAX) {
-            let raw_bytes = self.raw_len(coded)?;
-            if raw_bytes > max_bytes {
-                return Err(DecodeError::TooLong { raw_bytes, max_bytes });
-            }
-            if max_bytes < Table::spare_bytes(raw_bytes) {
-                let mut value = Vec::new();
-                self.decode_append(coded, &mut value, raw_bytes)?;
-                return Ok(target[..raw_bytes].write_copy_of_slice(&value));
-            }
-        }
-        // SAFETY: `count` was derived from the length of `coded`. There is room for 16 bytes per number or for the
-        // measured length.
-        let raw_bytes = unsafe { self.decode(coded, count, target.as_mut_ptr().cast(), max_bytes)? };
+        let raw_bytes = self.decode(coded, self.count(coded)?, target, max_bytes)?;
         // SAFETY: `decode` wrote that many bytes.
         Ok(unsafe { target[..raw_bytes].assume_init_mut() })
     }
@@ -276,25 +258,24 @@ impl Dictionary {
         numbers::count(coded.len(), self.bits()).ok_or(DecodeError::Length { coded_bytes: coded.len() })
     }
 
-    /// Writes the value at `start` and returns its length.
-    ///
-    /// # Safety
-    ///
-    /// As for [`Table::decode`].
+    /// Writes the value of `count` numbers, as [`count`](Self::count) says, to the start of `target`. Returns its
+    /// length, which is at most that of `target`.
     #[inline]
-    unsafe fn decode(
+    fn decode(
         &self,
         coded: &[u8],
         count: usize,
-        start: *mut u8,
+        target: &mut [MaybeUninit<u8>],
         max_bytes: usize,
     ) -> Result<usize, DecodeError> {
+        debug_assert_eq!(self.count(coded), Ok(count));
+        let max_bytes = max_bytes.min(target.len());
         let payload_bytes = coded.len() - CHECK_BYTES;
         // Computed first, and tested last: the latency of the check hides behind the copies.
         let computed = check16(self.fingerprint, &coded[..payload_bytes]);
         let stored = u16::from_le_bytes([coded[payload_bytes], coded[payload_bytes + 1]]);
-        // SAFETY: the caller's promise.
-        let pass = unsafe { self.table.decode(coded, count, start) };
+        // SAFETY: `count` was derived from the length of `coded`.
+        let pass = unsafe { self.table.decode(coded, count, target) };
         let sound = stored == computed
             && pass.valid
             && pass.raw_bytes <= max_bytes

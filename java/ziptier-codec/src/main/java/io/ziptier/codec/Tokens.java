@@ -1,6 +1,5 @@
 package io.ziptier.codec;
 
-import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.util.List;
 import java.util.Objects;
@@ -13,11 +12,9 @@ import java.util.Objects;
  */
 public final class Tokens implements AutoCloseable {
     private final Handle handle;
-    private final Cleaner.Cleanable cleanable;
 
     private Tokens(long opened) {
         handle = new Handle("tokens", opened, Native::tokensFree);
-        cleanable = handle.closeWith(this);
     }
 
     /**
@@ -70,7 +67,8 @@ public final class Tokens implements AutoCloseable {
     }
 
     /**
-     * Decodes the coded value that remains of {@code coded}. It is fastest with room for 16 bytes for each token.
+     * Decodes the coded value that remains of {@code coded}. It is fastest with room for 16 bytes for each token. The
+     * bytes of {@code value} up to its limit may change.
      *
      * @return the bytes of the value
      * @throws DamagedException if the coded value is damaged
@@ -119,6 +117,6 @@ public final class Tokens implements AutoCloseable {
     /** Frees the tokens once the calls that use them have ended. Closing them again does nothing. */
     @Override
     public void close() {
-        cleanable.clean();
+        handle.close();
     }
 }

@@ -4,8 +4,8 @@
 pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Gives the memory back that a long block took.
-pub(crate) fn trim(scratch: &mut Vec<u8>) {
-    if scratch.capacity() > SCRATCH_BYTES_MAX {
+pub(crate) fn trim<T>(scratch: &mut Vec<T>) {
+    if scratch.capacity() * size_of::<T>() > SCRATCH_BYTES_MAX {
         *scratch = Vec::new();
     }
 }

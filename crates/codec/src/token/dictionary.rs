@@ -364,6 +364,7 @@ impl fmt::Debug for Dictionary {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::SCRATCH_BYTES_MAX;
 
     /// The single bytes and a few more, without training: small enough for an interpreter that watches every access.
     fn small(bits: u32) -> Dictionary {
@@ -467,6 +468,19 @@ mod tests {
                 assert_eq!(value, rows.concat());
             }
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a long block")]
+    fn a_long_block_leaves_no_scratch() {
+        let (dictionary, mut encoder) = (small(12), Encoder::new());
+        let mut kept = |bytes: usize| {
+            let block = vec![b'x'; bytes];
+            dictionary.encode_block(&mut encoder, Effort::Fast, &block, 512, &mut Vec::new());
+            encoder.memory_bytes()
+        };
+        let short = kept(4096);
+        assert!(kept(SCRATCH_BYTES_MAX) < short + SCRATCH_BYTES_MAX / 4);
     }
 
     #[test]

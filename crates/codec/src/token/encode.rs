@@ -2,6 +2,7 @@
 
 use super::matcher::Matcher;
 use super::parse::{Farthest, Longest, Parser};
+use crate::scratch::trim;
 
 /// How much time a parse may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,8 +41,9 @@ impl Encoder {
         joined
     }
 
-    /// Keeps the list for the next block.
-    pub(super) fn give_back_joined(&mut self, joined: Vec<u16>) {
+    /// Keeps the list for the next block, unless a long block has used it.
+    pub(super) fn give_back_joined(&mut self, mut joined: Vec<u16>) {
+        trim(&mut joined);
         self.joined = joined;
     }
 

@@ -26,6 +26,7 @@ use super::sessions::{Part, Sessions};
 use super::{Operations, bound};
 use crate::block::ContextCounters;
 use crate::block::split::{PART_BYTES_MIN, PARTS, parts};
+use crate::scratch::trim;
 
 /// Random bytes of an ending.
 const NONCE_BYTES: usize = 8;
@@ -84,14 +85,15 @@ impl<'a> Split<'a> {
             packed[part].clear();
             packed[part].extend_from_slice(output);
         })?;
-        let packed = &packed[..jobs.len()];
+        let packed = &mut packed[..jobs.len()];
         let length = packed.iter().map(Vec::len).sum();
-        if length > room {
-            return Err(JobError::DoesNotFit);
+        let fits = length <= room;
+        if fits {
+            out.reserve(length);
+            packed.iter().for_each(|part| out.extend_from_slice(part));
         }
-        out.reserve(length);
-        packed.iter().for_each(|part| out.extend_from_slice(part));
-        Ok(length)
+        packed.iter_mut().for_each(trim);
+        if fits { Ok(length) } else { Err(JobError::DoesNotFit) }
     }
 
     /// Appends a block of at most `raw_bytes_max` bytes to `out` and returns its length. `None` if the block has no

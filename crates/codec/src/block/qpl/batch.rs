@@ -10,6 +10,7 @@ use super::{How, NAME, Outcome, Path, QplCoder, TRIES_MAX, bound, sizes};
 use crate::block::context::{Context, Damage, Failure};
 use crate::block::{self, BlockCodec, BlockError, ContextCounters, Done, Task, run_job};
 use crate::format::Format;
+use crate::scratch::trim;
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -238,8 +239,10 @@ impl<'a> Batch<'a> {
             out.extend_from_slice(&job.output);
         }
         (self.input, self.output) = (job.input, job.output);
-        self.input.clear();
-        self.output.clear();
+        for scratch in [&mut self.input, &mut self.output] {
+            scratch.clear();
+            trim(scratch);
+        }
         result
     }
 }
@@ -312,6 +315,7 @@ mod tests {
     use super::*;
     use crate::block::qpl::library::{self, fake};
     use crate::block::{Counters, Huffman, Setting};
+    use crate::scratch::SCRATCH_BYTES_MAX;
     use std::sync::atomic::Ordering::Relaxed;
 
     fn batch<'a>(how: How, functions: &'static Functions, counters: &'a Counters) -> Batch<'a> {
@@ -359,6 +363,7 @@ mod tests {
             assert_eq!((given_up(None), fake::JOBS.load(Relaxed)), (0, 0));
         }
         a_full_queue_is_not_waited_for();
+        a_long_block_leaves_no_scratch();
         a_device_that_ends_nothing_gets_no_more_jobs();
         a_library_that_says_it_wrote_too_much_is_not_believed();
         a_device_that_blames_sound_data_is_not_believed_on_auto();
@@ -397,6 +402,16 @@ mod tests {
             } else {
                 assert!(matches!(result, Err(BlockError::Damaged { .. })), "{result:?}");
             }
+        }
+    }
+
+    fn a_long_block_leaves_no_scratch() {
+        let counters = Counters::new();
+        let how = How { path: Path::Hardware, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        for (bytes, is_kept) in [(5, true), (SCRATCH_BYTES_MAX + 1, false)] {
+            batch.decompress(&vec![7; bytes], &mut Vec::new(), bytes).unwrap();
+            assert_eq!((batch.input.capacity() > 0, batch.output.capacity() > 0), (is_kept, is_kept));
         }
     }
 

@@ -2,6 +2,7 @@
 //! blocks away. If the path `auto` reported it at all, every caller would need its own software. So devices fail here
 //! in every possible way.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -207,4 +208,34 @@ fn without_a_device_auto_counts_and_hardware_says_what_is_missing() {
     assert_eq!((engine.worker(), batch(engine.as_ref())), ("software", vec![]));
     let counted = engine.counters().snapshot();
     assert_eq!(counted.fallbacks, counted.compress_calls + counted.decompress_calls, "{counted}");
+}
+
+/// A caller that does not know the length of a block gives more room than a job of a device may have.
+#[test]
+fn more_room_than_a_device_transfers_refuses_no_sound_block() {
+    let mut random = 1u32;
+    let mut noise = |bytes: usize| -> Vec<u8> {
+        let next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 28) as u8
+        };
+        std::iter::repeat_with(next).take(bytes).collect()
+    };
+    let setting = Setting::new(Format::Deflate).with_path(Path::Hardware);
+    let engine = Iaa::on(&setting, device(Injection::default()), JOB_TIME_MAX).unwrap();
+    let (mut codec, mut target) = (engine.open().unwrap(), vec![MaybeUninit::uninit(); 5 << 20]);
+    let large = noise(3 << 20);
+    for raw in [noise(100_000), noise(1_500_000)] {
+        let packed = codec.compress_into(&raw, &mut target[..engine.bound(raw.len())]).unwrap();
+        let packed = packed.unwrap().to_vec();
+        assert_eq!(codec.decompress_up_to(&packed, &mut target).unwrap().unwrap(), raw);
+        assert_eq!(codec.decompress_up_to(&packed, &mut target[..raw.len() - 1]).unwrap(), None);
+    }
+    // A block that needs more than a transfer is still the engine's error.
+    let mut packed = Vec::new();
+    let software = Setting::new(Format::Deflate).engine_named("software").unwrap();
+    software.open().unwrap().compress(&large, &mut packed, large.len()).unwrap().unwrap();
+    let refused = codec.decompress_up_to(&packed, &mut target);
+    let Err(BlockError::Engine { engine: "iaa", reason }) = refused else { panic!("{refused:?}") };
+    assert!(reason.contains("more than the 2097152 that a job takes"), "{reason}");
 }

@@ -129,6 +129,12 @@ impl Devices {
         Devices { queues, discovery: Discovery::default(), job_time_max }
     }
 
+    /// The most bytes that each of them transfers.
+    pub(super) fn transfer_bytes_max(&self) -> usize {
+        let each = self.queues.iter().map(|queue| queue.device.capabilities().transfer_bytes_max);
+        each.min().unwrap_or(0) as usize
+    }
+
     /// Whether their results must be labelled *modelled*.
     pub(crate) fn is_modelled(&self) -> bool {
         self.queues.iter().any(|queue| queue.device.is_modelled())

@@ -310,7 +310,7 @@ impl<'a> IaaContext<'a> {
                     Some(split) if split.parts(raw.len()) > 1 => {
                         split.compress(sessions, raw, room, out, counters)
                     }
-                    _ => sessions.run(operation, raw, room, out, counters),
+                    _ => sessions.run_up_to(operation, raw, room, out, counters),
                 };
                 match compressed(result) {
                     Ok(made) => return Ok(made),
@@ -383,7 +383,7 @@ impl<'a> IaaContext<'a> {
                 {
                     return Ok(Some(target[..length].write_copy_of_slice(&made)));
                 }
-                match sessions.run(operation, packed, room, &mut made, counters) {
+                match sessions.run_up_to(operation, packed, room, &mut made, counters) {
                     Ok(length) => return Ok(Some(target[..length].write_copy_of_slice(&made))),
                     Err(JobError::DoesNotFit) if path == Path::Hardware => return Ok(None),
                     Err(JobError::Damaged(_)) if path == Path::Hardware => {

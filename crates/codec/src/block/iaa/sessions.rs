@@ -16,6 +16,7 @@ const SMALL_BYTES_MAX: usize = 2 * BLOCK_BYTES + 64;
 /// Sessions are made when they are first needed. Each job of the small session takes 24 KiB.
 pub(super) struct Sessions {
     devices: Arc<Devices>,
+    transfer_bytes_max: usize,
     small: Option<Session>,
     large: Option<Roomy>,
     parts: Option<Roomy>,
@@ -63,7 +64,8 @@ struct Seen {
 
 impl Sessions {
     pub(super) fn new(devices: Arc<Devices>) -> Sessions {
-        Sessions { devices, small: None, large: None, parts: None, seen: Seen::default() }
+        let transfer_bytes_max = devices.transfer_bytes_max().min(TRANSFER_BYTES_MAX);
+        Sessions { devices, transfer_bytes_max, small: None, large: None, parts: None, seen: Seen::default() }
     }
 
     /// Whether a job of a batch has to wait until others have ended. Jobs that a device never ends do not count.
@@ -81,7 +83,7 @@ impl Sessions {
         counters: &mut ContextCounters<'_>,
     ) -> Result<usize, JobError> {
         let bytes = source.len().max(output_bytes_max);
-        check_transfer(bytes)?;
+        self.check_transfer(bytes)?;
         let session = if is_small(bytes) { self.small() } else { self.large(bytes) };
         let result = session.run(operation, source, output_bytes_max, |finished| {
             let output = finished?.output;
@@ -90,6 +92,25 @@ impl Sessions {
         });
         self.count(counters);
         result
+    }
+
+    /// As [`run`](Self::run), where the output may be shorter than the caller's limit. The limit of the job is what a
+    /// queue transfers, if that is less.
+    pub(super) fn run_up_to(
+        &mut self,
+        operation: &Operation,
+        source: &[u8],
+        output_bytes_max: usize,
+        out: &mut Vec<u8>,
+        counters: &mut ContextCounters<'_>,
+    ) -> Result<usize, JobError> {
+        let bytes_max = output_bytes_max.min(self.transfer_bytes_max);
+        match self.run(operation, source, bytes_max, out, counters) {
+            Err(JobError::DoesNotFit) if bytes_max < output_bytes_max => {
+                Err(JobError::TooLarge { bytes: output_bytes_max, bytes_max })
+            }
+            result => result,
+        }
     }
 
     /// Begins a job of a batch.
@@ -133,7 +154,7 @@ impl Sessions {
     ) -> Result<(), JobError> {
         let bytes = parts.iter().map(|part| part.source_bytes().max(part.output_bytes_max)).max();
         let bytes = bytes.unwrap_or(1);
-        check_transfer(bytes)?;
+        self.check_transfer(bytes)?;
         let session = self.parts(parts.len(), bytes);
         let submitted = parts.iter().enumerate().try_for_each(|(tag, part)| {
             let fill = |input: &mut [u8]| {
@@ -166,6 +187,11 @@ impl Sessions {
         });
         self.count(counters);
         reaped
+    }
+
+    fn check_transfer(&self, bytes: usize) -> Result<(), JobError> {
+        let bytes_max = self.transfer_bytes_max;
+        if bytes > bytes_max { Err(JobError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
     }
 
     fn small(&mut self) -> &mut Session {
@@ -206,13 +232,8 @@ impl Sessions {
     }
 }
 
-/// Larger blocks are not tried: this is the usual limit of a work queue.
+/// Larger blocks are not tried, whatever a queue transfers: this is its usual limit.
 const TRANSFER_BYTES_MAX: usize = 2 << 20;
-
-fn check_transfer(bytes: usize) -> Result<(), JobError> {
-    let bytes_max = TRANSFER_BYTES_MAX;
-    if bytes > bytes_max { Err(JobError::TooLarge { bytes, bytes_max }) } else { Ok(()) }
-}
 
 fn is_small(bytes: usize) -> bool {
     bytes <= SMALL_BYTES_MAX

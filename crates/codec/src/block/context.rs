@@ -27,7 +27,10 @@ impl Damage {
 #[derive(Debug)]
 pub(super) enum Failure {
     Damage(Damage),
-    #[cfg_attr(not(feature = "qpl"), allow(dead_code, reason = "other coders always can"))]
+    #[cfg_attr(
+        not(any(feature = "zstd", feature = "libdeflate", feature = "zlib", feature = "qpl")),
+        allow(dead_code, reason = "other coders always can")
+    )]
     Engine(String),
 }
 

@@ -13,6 +13,10 @@ pub(super) fn allocate(bytes: usize) -> *mut c_void {
     let layout =
         bytes.checked_add(HEADER_BYTES).and_then(|total| Layout::from_size_align(total, HEADER_BYTES).ok());
     let Some(layout) = layout else { return std::ptr::null_mut() };
+    #[cfg(test)]
+    if tests::IS_FULL.get() {
+        return std::ptr::null_mut();
+    }
     // SAFETY: the layout has at least `HEADER_BYTES` bytes, hence is not empty.
     let base = unsafe { alloc(layout) };
     if base.is_null() {
@@ -45,8 +49,29 @@ pub(super) unsafe fn release(address: *mut c_void) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::block::{BlockError, Engine};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Whether this thread gets no memory.
+        pub(super) static IS_FULL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// A context that gets no memory for a decoder says so, and reads the block once there is memory.
+    pub(in crate::block) fn memory_that_is_refused_is_no_damage(engine: &dyn Engine) {
+        let (raw, mut packed, mut out) = (b"block of a block".repeat(100), Vec::new(), Vec::new());
+        let mut codec = engine.open().expect("it opens");
+        codec.compress(&raw, &mut packed, raw.len()).expect("it works").expect("it fits");
+        IS_FULL.set(true);
+        let refused = codec.decompress(&packed, &mut out, raw.len());
+        IS_FULL.set(false);
+        let Err(BlockError::Engine { engine: name, reason }) = refused else { panic!("{refused:?}") };
+        assert!(name == engine.name() && reason.contains("no memory for"), "{name}: {reason}");
+        codec.decompress(&packed, &mut out, raw.len()).expect("the block is sound");
+        assert_eq!(out, raw);
+    }
 
     #[test]
     fn sizes_come_back() {

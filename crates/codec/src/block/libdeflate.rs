@@ -7,7 +7,7 @@
 //! fixed or dynamic codes by itself and has no preset dictionary; the module [`deflate`](super::deflate) covers those
 //! cases.
 
-use super::context::{Coder, Context, Damage};
+use super::context::{Coder, Context, Damage, Failure};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
 use super::heap;
 use super::setting::SettingError;
@@ -19,6 +19,8 @@ use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use ziptier_deflate as deflate;
+
+const NAME: &str = "software";
 
 /// The engine `software` of format `deflate`.
 pub struct Libdeflate {
@@ -56,7 +58,7 @@ impl Libdeflate {
     /// An engine for a level.
     pub fn new(level: i32) -> Result<Libdeflate, SettingError> {
         if !LEVELS.contains(&level) {
-            let (engine, format) = ("software", Format::Deflate);
+            let (engine, format) = (NAME, Format::Deflate);
             return Err(SettingError::Level { engine, format, level, levels: LEVELS });
         }
         Ok(Libdeflate { level, own: Own::new(level), split: 1, counters: Counters::new() })
@@ -71,7 +73,7 @@ impl Libdeflate {
 
 impl Engine for Libdeflate {
     fn name(&self) -> &'static str {
-        "software"
+        NAME
     }
 
     fn format(&self) -> Format {
@@ -114,7 +116,9 @@ struct LibdeflateCoder<'a> {
 // SAFETY: both methods return the number of bytes that a decoder wrote, or that were copied, from the start of the
 // target.
 unsafe impl Coder for LibdeflateCoder<'_> {
-    type Error = Damage;
+    type Error = Failure;
+
+    const ENGINE: &'static str = NAME;
 
     fn bound(&self, raw_bytes: usize) -> usize {
         bound(raw_bytes)
@@ -145,7 +149,11 @@ unsafe impl Coder for LibdeflateCoder<'_> {
         Ok(compressor.compress(raw, target))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         if deflate::has_preamble(packed)
             && let Some(length) =
                 self.from_entries.get_or_insert_default().decompress_with_preamble(packed, target)
@@ -158,7 +166,7 @@ unsafe impl Coder for LibdeflateCoder<'_> {
         };
         match decompressor.decompress(packed, target)? {
             Some(Stream { read, .. }) if read < packed.len() => {
-                Err(Damage { position: read, what: "bytes after the last block" })
+                Err(Damage { position: read, what: "bytes after the last block" }.into())
             }
             stream => Ok(stream.map(|stream| stream.written)),
         }
@@ -166,7 +174,7 @@ unsafe impl Coder for LibdeflateCoder<'_> {
 }
 
 fn no_memory() -> BlockError {
-    BlockError::Engine { engine: "software", reason: "libdeflate: no memory for an encoder".into() }
+    BlockError::Engine { engine: NAME, reason: "libdeflate: no memory for an encoder".into() }
 }
 
 /// Memory from Rust's allocator, see [`heap`].
@@ -236,10 +244,10 @@ pub(super) struct Decompressor(NonNull<ffi::libdeflate_decompressor>);
 unsafe impl Send for Decompressor {}
 
 impl Decompressor {
-    pub(super) fn new() -> Result<Decompressor, Damage> {
+    pub(super) fn new() -> Result<Decompressor, Failure> {
         // SAFETY: the options name functions that work like `malloc` and `free`.
         let new = NonNull::new(unsafe { ffi::libdeflate_alloc_decompressor_ex(&OPTIONS) });
-        new.map(Decompressor).ok_or(Damage { position: 0, what: "no memory for a decoder" })
+        new.map(Decompressor).ok_or_else(|| Failure::Engine("libdeflate: no memory for a decoder".into()))
     }
 
     /// Decodes a stream, behind which more bytes may follow; `None` if the target is too small for its contents.
@@ -275,5 +283,18 @@ impl Drop for Decompressor {
     fn drop(&mut self) {
         // SAFETY: it was allocated by `new` and is not used afterwards.
         unsafe { ffi::libdeflate_free_decompressor(self.0.as_ptr()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::parts::Parts;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a library in C")]
+    fn a_decoder_without_memory_is_no_damage() {
+        heap::tests::memory_that_is_refused_is_no_damage(&Libdeflate::new(1).expect("a level"));
+        heap::tests::memory_that_is_refused_is_no_damage(&Parts::new(1).expect("a level"));
     }
 }

@@ -8,7 +8,7 @@
 //! No [`Setting`](super::Setting) selects this engine. A caller that uses it must know that its readers stop at the end
 //! of a stream.
 
-use super::context::{Coder, Context, Damage};
+use super::context::{Coder, Context, Damage, Failure};
 use super::deflate::{LEVELS, bound, copied, raw_bytes_max};
 use super::libdeflate::{Decompressor, Own};
 use super::setting::SettingError;
@@ -79,7 +79,9 @@ struct PartsCoder<'a> {
 // SAFETY: `compress` returns the bytes that it copied to the start of the target. Both decoders return the bytes that
 // they wrote.
 unsafe impl Coder for PartsCoder<'_> {
-    type Error = Damage;
+    type Error = Failure;
+
+    const ENGINE: &'static str = NAME;
 
     fn bound(&self, raw_bytes: usize) -> usize {
         bound(raw_bytes)
@@ -95,7 +97,11 @@ unsafe impl Coder for PartsCoder<'_> {
         Ok(copied(&mut self.made, target, |made| encoder.compress_with_trailer(raw, made, room)))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         if let Some(length) = self.parts.get_or_insert_default().decompress_with_trailer(packed, target) {
             return Ok(Some(length));
         }

@@ -7,7 +7,7 @@
 //!
 //! Its encoder refers back at most 3,834 bytes (the window less 262). Of a longer dictionary only the end counts.
 
-use super::context::{Coder, Context, Damage};
+use super::context::{Coder, Context, Damage, Failure};
 use super::heap;
 use super::setting::{Huffman, SettingError};
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine, Preloaded};
@@ -31,6 +31,8 @@ const WINDOW_BITS: c_int = -12;
 /// a DEFLATE block ends when it is full). The default, 8, would clear 64 KiB for each block, however small.
 const MEMORY_LEVEL: c_int = 6;
 
+const NAME: &str = "zlib";
+
 /// The engine `zlib` of format `deflate`.
 #[derive(Debug)]
 pub struct Zlib {
@@ -49,19 +51,14 @@ impl Zlib {
         dictionary: Option<Arc<Dictionary>>,
     ) -> Result<Zlib, SettingError> {
         if !LEVELS.contains(&level) {
-            return Err(SettingError::Level {
-                engine: "zlib",
-                format: Format::Deflate,
-                level,
-                levels: LEVELS,
-            });
+            return Err(SettingError::Level { engine: NAME, format: Format::Deflate, level, levels: LEVELS });
         }
         match &dictionary {
             Some(dictionary) if dictionary.format() != Format::Deflate => {
                 Err(SettingError::DictionaryFormat { found: dictionary.format(), expected: Format::Deflate })
             }
             _ if cfg!(libz_is_built_in) => Err(SettingError::Unavailable {
-                engine: "zlib",
+                engine: NAME,
                 reason: "the program was built where there was no libz to link with; install zlib1g-dev and \
                          build it again"
                     .into(),
@@ -76,7 +73,7 @@ impl Zlib {
 
 impl Engine for Zlib {
     fn name(&self) -> &'static str {
-        "zlib"
+        NAME
     }
 
     fn format(&self) -> Format {
@@ -116,7 +113,9 @@ impl<'a> ZlibCoder<'a> {
 
 // SAFETY: `avail_out` begins at the length of the target, and zlib lowers it by every byte written.
 unsafe impl Coder for ZlibCoder<'_> {
-    type Error = Damage;
+    type Error = Failure;
+
+    const ENGINE: &'static str = NAME;
 
     fn bound(&self, raw_bytes: usize) -> usize {
         // More than deflateBound() for any window and memory level: at most 9 bits per literal, and block headers.
@@ -132,7 +131,7 @@ unsafe impl Coder for ZlibCoder<'_> {
         let (Ok(raw_bytes), Ok(room)) = (c_uint::try_from(raw.len()), c_uint::try_from(target.len())) else {
             return Ok(None);
         };
-        let engine = |reason: String| BlockError::Engine { engine: "zlib", reason };
+        let engine = |reason: String| BlockError::Engine { engine: NAME, reason };
         let stream = match &mut self.compressor {
             Some(stream) => stream,
             None => {
@@ -165,17 +164,21 @@ unsafe impl Coder for ZlibCoder<'_> {
         }
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         let (Ok(packed_bytes), Ok(raw_bytes)) =
             (c_uint::try_from(packed.len()), c_uint::try_from(target.len()))
         else {
-            return Err(Damage::other_length(packed.len()));
+            return Err(Damage::other_length(packed.len()).into());
         };
         let stream = match &mut self.decompressor {
             Some(stream) => stream,
             None => {
-                let none = Damage { position: 0, what: "no memory for a decoder" };
-                self.decompressor.insert(Stream::inflate().map_err(|_| none)?)
+                let stream = Stream::inflate().map_err(Failure::Engine)?;
+                self.decompressor.insert(stream)
             }
         };
         // SAFETY: the stream was set up for decompression and is used by one caller at a time. Source, target and
@@ -198,14 +201,15 @@ unsafe impl Coder for ZlibCoder<'_> {
         };
         let position = packed.len() - stream.z().avail_in as usize;
         let (left, room) = (stream.z().avail_in, stream.z().avail_out);
-        match result {
-            ffi::Z_STREAM_END if left > 0 => Err(Damage { position, what: "bytes after the last block" }),
-            ffi::Z_STREAM_END => Ok(Some(target.len() - room as usize)),
-            ffi::Z_OK | ffi::Z_BUF_ERROR if room == 0 => Ok(None),
-            ffi::Z_OK | ffi::Z_BUF_ERROR => Err(Damage { position, what: "the input ends" }),
-            ffi::Z_MEM_ERROR => Err(Damage { position, what: "no memory for the window" }),
-            _ => Err(Damage { position, what: "no valid stream" }),
-        }
+        let what = match result {
+            ffi::Z_STREAM_END if left > 0 => "bytes after the last block",
+            ffi::Z_STREAM_END => return Ok(Some(target.len() - room as usize)),
+            ffi::Z_OK | ffi::Z_BUF_ERROR if room == 0 => return Ok(None),
+            ffi::Z_OK | ffi::Z_BUF_ERROR => "the input ends",
+            ffi::Z_MEM_ERROR => return Err(Failure::Engine("zlib: no memory for the window".into())),
+            _ => "no valid stream",
+        };
+        Err(Damage { position, what }.into())
     }
 }
 
@@ -268,7 +272,11 @@ impl Drop for Stream {
 }
 
 fn started(function: &str, result: c_int) -> Result<(), String> {
-    if result == ffi::Z_OK { Ok(()) } else { Err(format!("{function} returned {result}")) }
+    match result {
+        ffi::Z_OK => Ok(()),
+        ffi::Z_MEM_ERROR => Err(format!("zlib: no memory for {function}")),
+        other => Err(format!("{function} returned {other}")),
+    }
 }
 
 fn version() -> &'static CStr {
@@ -303,4 +311,16 @@ extern "C" fn zalloc(_opaque: *mut c_void, items: c_uint, bytes: c_uint) -> *mut
 extern "C" fn zfree(_opaque: *mut c_void, address: *mut c_void) {
     // SAFETY: zlib frees what `zalloc` gave it, once.
     unsafe { heap::release(address) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a library in C")]
+    fn a_decoder_without_memory_is_no_damage() {
+        let Ok(engine) = Zlib::new(6, Huffman::Dynamic, None) else { return };
+        heap::tests::memory_that_is_refused_is_no_damage(&engine);
+    }
 }

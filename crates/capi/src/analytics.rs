@@ -155,30 +155,19 @@ impl ziptier_analytics {
             self.executors.run_batch(&mut asked);
             let mut first_failure = Ok(ZIPTIER_OK);
             for (at, ((job, asked), answer)) in jobs.iter().zip(asked).zip(answers).enumerate() {
-                let ended = match ended(&asked) {
-                    // The caller changed a mask after the executor had counted its ones.
-                    Ok(ended) if ended.bytes > job.output_capacity => {
-                        Err((Failure::new(ZIPTIER_TOO_SMALL, "the mask changed meanwhile"), ended.bytes))
-                    }
-                    ended => ended,
-                };
+                let ended = ended(&asked);
                 outputs[at] = asked.output;
                 answer.write(match ended {
                     Ok(ended) => {
+                        let output = &outputs[at][..ended.bytes];
+                        assert!(output.len() <= job.output_capacity, "an executor keeps to the capacity");
                         // SAFETY: the output is within the capacity, and the caller promises that memory.
-                        unsafe {
-                            ptr::copy_nonoverlapping(outputs[at].as_ptr(), job.output.cast(), ended.bytes)
-                        };
+                        unsafe { ptr::copy_nonoverlapping(output.as_ptr(), job.output.cast(), output.len()) };
                         ended.into()
                     }
                     Err((failure, needed)) => {
                         let status = failure.status();
-                        if let Ok(ZIPTIER_OK) = first_failure {
-                            first_failure = match status {
-                                ZIPTIER_TOO_SMALL => Ok(status),
-                                _ => Err(failure.of_job(at)),
-                            };
-                        }
+                        first_failure = first_failure.and_then(|_| Err(failure.of_job(at)));
                         ziptier_analytics_answer::without_output(status, needed)
                     }
                 });
@@ -362,8 +351,9 @@ pub unsafe extern "C" fn ziptier_analytics_fallbacks(analytics: *const ziptier_a
 /// output must not overlap a column, a mask or another output.
 /// Threads: any number at once.
 /// Errors: TOO_SMALL, where output_len of the answer is a capacity that is enough; DAMAGED for a column that is no
-/// DEFLATE or too short; UNAVAILABLE if a device fails on path hardware; INVALID_ARGUMENT, also for integers or indices
-/// that do not fit output_width. The output of a job that fails is unchanged.
+/// DEFLATE or too short, unless the job has no output; UNAVAILABLE if a device fails on path hardware;
+/// INVALID_ARGUMENT, also for integers or indices that do not fit output_width. The output of a job that fails is
+/// unchanged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_analytics_run(
     analytics: *const ziptier_analytics,

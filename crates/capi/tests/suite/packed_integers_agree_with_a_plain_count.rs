@@ -329,6 +329,11 @@ fn a_short_output_stays_and_the_needed_capacity_is_told() {
                     "{model:?}, {output_width}"
                 );
                 assert_eq!(output, [0x5A; 300]);
+                let said = last_error();
+                assert!(
+                    said.starts_with("job 0: ") && said.contains(&format!("fit {capacity} bytes")),
+                    "{said}"
+                );
             }
             let job = ziptier_analytics_job {
                 output_width,

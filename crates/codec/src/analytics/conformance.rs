@@ -327,7 +327,14 @@ fn check_damage(executor: &mut dyn Executor) -> Result<usize, Failure> {
         };
         expect(sound && output.starts_with(BEFORE), || format!("bit {bit} flipped: {answer:?}"))?;
     }
-    Ok(9 * bytes.len() + 1)
+    let none = BitMask { bytes: &[0; 88], endian: Endian::Little, count: 700 };
+    let column = compressed_request(&bytes[..bytes.len() / 2], 700).column;
+    output.truncate(BEFORE.len());
+    let answer = executor.run(&Request::new(column, Operation::Select(none)), &mut output);
+    expect(matches!(answer, Ok(super::Answer { count: 0, bytes: 0, .. })) && output == BEFORE, || {
+        format!("no element of a damaged column: {answer:?}")
+    })?;
+    Ok(9 * bytes.len() + 2)
 }
 
 fn compressed_request(bytes: &[u8], count: u32) -> Request<'_> {

@@ -96,6 +96,9 @@ impl Executor for Cpu {
 
     fn run(&mut self, request: &Request<'_>, output: &mut Vec<u8>) -> Result<Answer, AnalyticsError> {
         let plan = request.plan()?;
+        if let Some(answer) = plan.answer_without_output() {
+            return Ok(answer);
+        }
         let before = output.len();
         let answer = self.answer(request, plan, output);
         trim(&mut self.raw);
@@ -175,6 +178,10 @@ impl Reader<'_> {
             let count = EXPANDED.min(mask.count as usize - first);
             let bits = chunk_of(mask, first, count);
             let ones = bits.iter().map(|word| word.count_ones() as usize).sum();
+            if ones > self.count - next {
+                // Another thread has set bits of the mask since they were counted.
+                return Err(AnalyticsError::TooFewElements { ones: mask.ones(), count: self.count as u32 });
+            }
             self.kernels.expand(self.values(next, ones, &mut values), &bits, &mut expanded);
             writer.push(&expanded[..count])?;
             next += ones;
@@ -204,6 +211,28 @@ fn chunk_of(mask: &BitMask<'_>, first: usize, count: usize) -> Bits {
 mod tests {
     use super::*;
     use ziptier_deflate::{Encoder, Level};
+
+    /// What another thread changes in a mask between the count of its ones and the work.
+    #[test]
+    fn a_mask_that_changes_meanwhile_gives_no_more_than_was_allowed() {
+        let (column, few, all) = (vec![7; 1000], vec![1; 125], vec![0xFF; 125]);
+        let mask = |bytes, count| BitMask { bytes, endian: Endian::Little, count };
+        let request = |operation, output_bytes_max, count| {
+            let column = Column::plain(&column, 8, count);
+            Request { output_bytes_max, ..Request::new(column, operation) }
+        };
+        let select = |bytes| request(Operation::Select(mask(bytes, 1000)), 125, 1000);
+        let expand = |bytes| request(Operation::Expand(mask(bytes, 1000)), 1000, 125);
+        let full = AnalyticsError::OutputFull { bytes_max: 125 };
+        let too_few = AnalyticsError::TooFewElements { ones: 1000, count: 125 };
+        for (counted, worked, error) in
+            [(select(&few), select(&all), full), (expand(&few), expand(&all), too_few)]
+        {
+            let (mut cpu, plan) = (Cpu::new(), counted.plan().unwrap());
+            assert_eq!(cpu.answer(&worked, plan, &mut Vec::new()), Err(error));
+            assert!(cpu.answer(&counted, plan, &mut Vec::new()).is_ok());
+        }
+    }
 
     #[test]
     fn a_long_column_leaves_no_scratch() {

@@ -44,8 +44,8 @@ impl Accelerated {
     }
 
     fn hand_in(&mut self, tag: usize, request: &Request<'_>, plan: Plan) -> Result<Handed, AnalyticsError> {
-        if plan.elements == 0 {
-            return Ok(Handed::Answered(nothing(plan)));
+        if let Some(answer) = plan.answer_without_output() {
+            return Ok(Handed::Answered(answer));
         }
         let raw_bytes = request.column.raw_bytes() as usize;
         let source = match request.column.source {
@@ -147,16 +147,6 @@ fn room(request: &Request<'_>, plan: Plan, output_bytes_max: usize) -> usize {
         return wanted.clamp(1, output_bytes_max);
     }
     plan.bytes as usize
-}
-
-/// The answer to a request without output, which devices refuse.
-fn nothing(plan: Plan) -> Answer {
-    let aggregates = if plan.is_bits() {
-        Aggregates::Bits { ones: 0, first: None, last: None }
-    } else {
-        Aggregates::Integers { min: 0, max: 0, sum: 0 }
-    };
-    Answer { count: 0, bytes: 0, aggregates }
 }
 
 /// Takes the device's result. The device could write `room` bytes at most.

@@ -71,6 +71,8 @@ pub trait Executor: Send {
 
     /// Appends the output of a request to `output`. An error leaves `output` unchanged.
     ///
+    /// An executor does not read the column of a request without output, so that damage of the column is no error then.
+    ///
     /// A request may hold any bytes and any numbers. An executor allocates at most
     /// [`output_bytes_max`](Request::output_bytes_max), the bytes of the column, and a small constant.
     fn run(&mut self, request: &Request<'_>, output: &mut Vec<u8>) -> Result<Answer, AnalyticsError>;

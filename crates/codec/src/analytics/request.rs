@@ -1,6 +1,6 @@
 //! Requests, and the check of a request that every executor makes before it begins.
 
-use super::AnalyticsError;
+use super::{Aggregates, AnalyticsError, Answer};
 use std::ops::RangeInclusive;
 
 /// Widths of an element in bits.
@@ -175,6 +175,16 @@ impl Plan {
     /// Whether the output is the indices of a bit vector.
     pub(super) fn is_indices(&self) -> bool {
         self.is_bits() && self.width != 1
+    }
+
+    /// The answer if there is no output. No executor reads the column then: devices refuse such a request.
+    pub(super) fn answer_without_output(&self) -> Option<Answer> {
+        let aggregates = if self.is_bits() {
+            Aggregates::Bits { ones: 0, first: None, last: None }
+        } else {
+            Aggregates::Integers { min: 0, max: 0, sum: 0 }
+        };
+        (self.elements == 0).then_some(Answer { count: 0, bytes: 0, aggregates })
     }
 }
 

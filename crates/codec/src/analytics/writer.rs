@@ -133,7 +133,11 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(mut self) -> Result<Answer, AnalyticsError> {
         let staged = self.staged;
         self.write(&staged[..self.staged_count])?;
-        let bytes = self.out.len() - self.start;
+        let (bytes, bytes_max) = (self.out.len() - self.start, self.bytes_max);
+        if bytes > bytes_max {
+            // Another thread has set bits of the mask since they were counted.
+            return Err(AnalyticsError::OutputFull { bytes_max });
+        }
         let Writer { ones, first, last, totals, plan, .. } = self;
         let (count, aggregates) = if plan.is_bits() {
             (if plan.is_indices() { ones } else { plan.elements }, Aggregates::Bits { ones, first, last })

@@ -7,7 +7,7 @@
 // frees it. Nothing of the caller's is used after a call has returned.
 //
 // Threads: codecs, dictionaries, tokens, analytics and stores serve any number of threads at once. Batches, iterators
-// and buffers belong to one thread at a time.
+// and buffers belong to one thread at a time. While a call works, no thread changes an input or uses an output.
 //
 // Errors: a function that can fail returns a ziptier_status. Below 0 it is an error, and ziptier_last_error() says in a
 // sentence what was tried, what was found and what to do. Each function names the errors that it has by the ends of
@@ -79,7 +79,7 @@ typedef enum {
   ZIPTIER_DAMAGED = -3,
   // The store is at its memory limit and has refused a write. Nothing has changed.
   ZIPTIER_NO_ROOM = -4,
-  // An engine or a device cannot work. This says nothing against the data.
+  // An engine or a device cannot work, or memory is refused. This says nothing against the data.
   ZIPTIER_UNAVAILABLE = -5,
   // A file, the log, or the system has failed.
   ZIPTIER_IO = -6,
@@ -394,8 +394,8 @@ ziptier_status ziptier_tokens_encode(const ziptier_tokens *tokens,
                                      size_t coded_capacity,
                                      size_t *coded_len);
 
-// Decodes a value, and sets *value_len to its length. The bytes behind the value within the capacity may change. It is
-// fastest with a capacity of 16 bytes for each token.
+// Decodes a value, and sets *value_len to its length. All bytes within the capacity may change, also after an error.
+// It is fastest with a capacity of 16 bytes for each token.
 //
 // Ownership: all memory stays the caller's, and none is used after the call. coded and value must not overlap.
 // Threads: any number at once.
@@ -479,8 +479,9 @@ uint64_t ziptier_analytics_fallbacks(const ziptier_analytics *analytics);
 // output must not overlap a column, a mask or another output.
 // Threads: any number at once.
 // Errors: TOO_SMALL, where output_len of the answer is a capacity that is enough; DAMAGED for a column that is no
-// DEFLATE or too short; UNAVAILABLE if a device fails on path hardware; INVALID_ARGUMENT, also for integers or indices
-// that do not fit output_width. The output of a job that fails is unchanged.
+// DEFLATE or too short, unless the job has no output; UNAVAILABLE if a device fails on path hardware;
+// INVALID_ARGUMENT, also for integers or indices that do not fit output_width. The output of a job that fails is
+// unchanged.
 ziptier_status ziptier_analytics_run(const ziptier_analytics *analytics,
                                      const ziptier_analytics_job *jobs,
                                      size_t jobs_len,
@@ -687,14 +688,14 @@ ziptier_status ziptier_prefix(const ziptier_store *store,
 //
 // Ownership: key and value are the iterator's. They last until the next call with it.
 // Threads: one at a time for each iterator.
-// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, DAMAGED, IO.
+// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, where no record is taken; DAMAGED, IO.
 ziptier_status ziptier_next(ziptier_iterator *iterator, ziptier_slice *key, ziptier_slice *value);
 
 // Gives the last record that has not been given. Calls of ziptier_next and of this function meet in the middle.
 //
 // Ownership: key and value are the iterator's. They last until the next call with it.
 // Threads: one at a time for each iterator.
-// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, DAMAGED, IO.
+// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, where no record is taken; DAMAGED, IO.
 ziptier_status ziptier_next_back(ziptier_iterator *iterator,
                                  ziptier_slice *key,
                                  ziptier_slice *value);

@@ -33,25 +33,30 @@ impl ziptier_iterator {
         let range = unsafe { std::mem::transmute::<Range<'_>, Range<'static>>(range) };
         ziptier_iterator { range, record: (Vec::new(), Vec::new()), _store: store }
     }
+}
 
-    /// # Safety
-    ///
-    /// The caller's promise for key and value.
-    unsafe fn give(
-        &mut self,
-        next: Option<Result<Record, Error>>,
-        key: *mut ziptier_slice,
-        value: *mut ziptier_slice,
-    ) -> Result<ziptier_status, Failure> {
-        const NONE: ziptier_slice = ziptier_slice { data: ptr::null(), len: 0 };
-        // SAFETY: the caller's promise.
-        let (key, value) = unsafe { (result("key", key, NONE)?, result("value", value, NONE)?) };
-        let Some(next) = next else { return Ok(ZIPTIER_NOT_FOUND) };
-        self.record = next?;
-        let slice = |bytes: &Vec<u8>| ziptier_slice { data: bytes.as_ptr().cast(), len: bytes.len() };
-        (*key, *value) = (slice(&self.record.0), slice(&self.record.1));
-        Ok(ZIPTIER_OK)
-    }
+/// Gives the record that `next` takes from an iterator, and takes none if a pointer is null.
+///
+/// # Safety
+///
+/// The promise of the callers of [`ziptier_next`].
+unsafe fn give(
+    iterator: *mut ziptier_iterator,
+    key: *mut ziptier_slice,
+    value: *mut ziptier_slice,
+    next: impl FnOnce(&mut Range<'static>) -> Option<Result<Record, Error>>,
+) -> Result<ziptier_status, Failure> {
+    const NONE: ziptier_slice = ziptier_slice { data: ptr::null(), len: 0 };
+    // SAFETY: the caller's promise.
+    let (key, value, iterator) = unsafe {
+        let (key, value) = (result("key", key, NONE)?, result("value", value, NONE)?);
+        (key, value, own("iterator", iterator)?)
+    };
+    let Some(next) = next(&mut iterator.range) else { return Ok(ZIPTIER_NOT_FOUND) };
+    iterator.record = next?;
+    let slice = |bytes: &Vec<u8>| ziptier_slice { data: bytes.as_ptr().cast(), len: bytes.len() };
+    (*key, *value) = (slice(&iterator.record.0), slice(&iterator.record.1));
+    Ok(ZIPTIER_OK)
 }
 
 /// Opens an iterator over the keys from `from` on and below `to`. Null for `from` begins with the first key, null for
@@ -112,7 +117,7 @@ pub unsafe extern "C" fn ziptier_prefix(
 ///
 /// Ownership: key and value are the iterator's. They last until the next call with it.
 /// Threads: one at a time for each iterator.
-/// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, DAMAGED, IO.
+/// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, where no record is taken; DAMAGED, IO.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_next(
     iterator: *mut ziptier_iterator,
@@ -121,10 +126,7 @@ pub unsafe extern "C" fn ziptier_next(
 ) -> ziptier_status {
     call(|| {
         // SAFETY: the caller's promise.
-        let iterator = unsafe { own("iterator", iterator)? };
-        let next = iterator.range.next();
-        // SAFETY: the caller's promise.
-        unsafe { iterator.give(next, key, value) }
+        unsafe { give(iterator, key, value, Range::next) }
     })
 }
 
@@ -132,7 +134,7 @@ pub unsafe extern "C" fn ziptier_next(
 ///
 /// Ownership: key and value are the iterator's. They last until the next call with it.
 /// Threads: one at a time for each iterator.
-/// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, DAMAGED, IO.
+/// Errors: NOT_FOUND if there is no further record; INVALID_ARGUMENT, where no record is taken; DAMAGED, IO.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_next_back(
     iterator: *mut ziptier_iterator,
@@ -141,10 +143,7 @@ pub unsafe extern "C" fn ziptier_next_back(
 ) -> ziptier_status {
     call(|| {
         // SAFETY: the caller's promise.
-        let iterator = unsafe { own("iterator", iterator)? };
-        let next = iterator.range.next_back();
-        // SAFETY: the caller's promise.
-        unsafe { iterator.give(next, key, value) }
+        unsafe { give(iterator, key, value, Range::next_back) }
     })
 }
 

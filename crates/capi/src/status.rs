@@ -32,7 +32,7 @@ pub enum ziptier_status {
     ZIPTIER_DAMAGED = -3,
     /// The store is at its memory limit and has refused a write. Nothing has changed.
     ZIPTIER_NO_ROOM = -4,
-    /// An engine or a device cannot work. This says nothing against the data.
+    /// An engine or a device cannot work, or memory is refused. This says nothing against the data.
     ZIPTIER_UNAVAILABLE = -5,
     /// A file, the log, or the system has failed.
     ZIPTIER_IO = -6,
@@ -155,6 +155,12 @@ pub(crate) fn call(work: impl FnOnce() -> Result<ziptier_status, Failure>) -> zi
 /// For another language's interface on top of this one: a panic of its own work becomes a status and a sentence.
 pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, ziptier_status> {
     guarded(|| Ok(work()))
+}
+
+/// For the same: the status of memory that is refused, and its sentence. `what` says what the memory is for, and what
+/// to do.
+pub fn no_memory(what: impl fmt::Display) -> ziptier_status {
+    call(|| Err(Failure::new(ZIPTIER_UNAVAILABLE, format_args!("there is no memory for {what}"))))
 }
 
 /// As [`call`], for work that gives a value.

@@ -170,10 +170,15 @@ pub unsafe extern "C" fn ziptier_get_buffer(
 ) -> ziptier_status {
     call(|| {
         // SAFETY: the caller's promise.
-        let (store, key, value) =
-            unsafe { (object("store", store)?, bytes("key", key, key_len)?, own("value", value)?) };
+        let value = unsafe { own("value", value)? };
         // SAFETY: the caller's promise.
-        match unsafe { value.fill(|value| store.get_into(key, value)) }? {
+        let found = unsafe {
+            value.fill(|value| {
+                let (store, key) = (object("store", store)?, bytes("key", key, key_len)?);
+                Ok::<_, Failure>(store.get_into(key, value)?)
+            })
+        };
+        match found? {
             None => Ok(ZIPTIER_NOT_FOUND),
             Some(found) => {
                 // SAFETY: the caller's promise.

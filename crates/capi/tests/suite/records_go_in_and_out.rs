@@ -77,14 +77,23 @@ fn values_of_all_sizes_come_back() {
         let mut meta = ziptier_meta::default();
         // SAFETY: the store is open; the buffer is filled before it is read, and freed once.
         unsafe {
-            let key = slice(key.as_bytes());
-            assert_eq!(ziptier_get_buffer(store.0, key.data, key.len, &mut buffer, &mut meta), ZIPTIER_OK);
+            let (opened, known) = (store.0, slice(key.as_bytes()));
+            assert_eq!(ziptier_get_buffer(opened, known.data, known.len, &mut buffer, &mut meta), ZIPTIER_OK);
             let found =
                 if buffer.len == 0 { &[] } else { std::slice::from_raw_parts(buffer.data, buffer.len) };
             assert!(found == value && meta.len == length as u64);
             let missing = slice(b"missing");
-            let status = ziptier_get_buffer(store.0, missing.data, missing.len, &mut buffer, &mut meta);
+            let status = ziptier_get_buffer(opened, missing.data, missing.len, &mut buffer, &mut meta);
             assert_eq!((status, buffer.len), (ZIPTIER_NOT_FOUND, 0));
+            // No wrong argument leaves the value of another call.
+            for (store, key) in [(ptr::null_mut(), known.data), (opened, ptr::null())] {
+                assert_eq!(
+                    ziptier_get_buffer(opened, known.data, known.len, &mut buffer, &mut meta),
+                    ZIPTIER_OK
+                );
+                let status = ziptier_get_buffer(store, key, 1, &mut buffer, &mut meta);
+                assert_eq!((status, buffer.len), (ZIPTIER_INVALID_ARGUMENT, 0));
+            }
             ziptier_buffer_free(&mut buffer);
         }
     }
@@ -217,6 +226,15 @@ fn a_batch_is_written_whole_and_iterators_keep_the_store_open() {
             ZIPTIER_OK
         );
         assert_eq!(ziptier_range(store.0, ptr::null(), 0, ptr::null(), 0, &mut iterators[2]), ZIPTIER_OK);
+    }
+    // A call without a place for the record takes none.
+    let mut record = slice(b"");
+    for next in [ziptier_next, ziptier_next_back] {
+        // SAFETY: the iterator is open, and null is what the calls refuse.
+        unsafe {
+            assert_eq!(next(iterators[0], &mut record, ptr::null_mut()), ZIPTIER_INVALID_ARGUMENT);
+            assert_eq!(next(iterators[0], ptr::null_mut(), &mut record), ZIPTIER_INVALID_ARGUMENT);
+        }
     }
     assert_eq!(walk(iterators[0]), ["b1", "b3", "b2"]);
     assert_eq!(walk(iterators[1]), ["b2", "b3"]);

@@ -1,6 +1,5 @@
 package io.ziptier.codec;
 
-import java.lang.ref.Cleaner;
 import java.util.List;
 import java.util.Map;
 
@@ -21,12 +20,10 @@ public final class Analytics implements AutoCloseable {
     static final int NEGATE = 16;
 
     private final Handle handle;
-    private final Cleaner.Cleanable cleanable;
     private final String worker;
 
     private Analytics(Handle handle) {
         this.handle = handle;
-        cleanable = handle.closeWith(this);
         long analytics = handle.acquire();
         try {
             worker = Native.text(Native.analyticsWorker(analytics));
@@ -86,6 +83,6 @@ public final class Analytics implements AutoCloseable {
     /** Frees the object once the calls that use it have ended. Closing it again does nothing. */
     @Override
     public void close() {
-        cleanable.clean();
+        handle.close();
     }
 }

@@ -1,6 +1,5 @@
 package io.ziptier.codec;
 
-import java.lang.ref.Cleaner;
 import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.util.Map;
@@ -28,16 +27,15 @@ import java.util.Map;
  * reads blocks of other programs with a window of up to 32 KiB. All others take such blocks for damaged.
  *
  * <p>Buffers may be direct or on the heap, in any pair. Direct buffers save a copy. Positions advance only if a call
- * succeeds, and limits never change. Input and output must not overlap.
+ * succeeds, and limits never change. Input and output must not overlap, and no other thread may change the input or use
+ * the output during a call.
  */
 public final class Codec implements AutoCloseable {
     private final Handle handle;
-    private final Cleaner.Cleanable cleanable;
     private final String worker;
 
     private Codec(Handle handle) {
         this.handle = handle;
-        cleanable = handle.closeWith(this);
         worker = statistics().worker();
     }
 
@@ -167,6 +165,6 @@ public final class Codec implements AutoCloseable {
     /** Frees the codec once the calls that use it have ended. Closing it again does nothing. */
     @Override
     public void close() {
-        cleanable.clean();
+        handle.close();
     }
 }

@@ -1,17 +1,14 @@
 package io.ziptier.codec;
 
-import java.lang.ref.Cleaner;
 import java.util.List;
 import java.util.Objects;
 
 /** Bytes that blocks of one format share. A block can only be read with the dictionary that it was made with. */
 public final class Dictionary implements AutoCloseable {
     private final Handle handle;
-    private final Cleaner.Cleanable cleanable;
 
     private Dictionary(long opened) {
         handle = new Handle("dictionary", opened, Native::dictionaryFree);
-        cleanable = handle.closeWith(this);
     }
 
     /**
@@ -61,6 +58,6 @@ public final class Dictionary implements AutoCloseable {
     /** Frees the caller's share. Codecs that use the dictionary keep theirs. Closing it again does nothing. */
     @Override
     public void close() {
-        cleanable.clean();
+        handle.close();
     }
 }

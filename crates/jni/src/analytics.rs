@@ -1,23 +1,24 @@
 //! Batches of jobs on packed integers.
 //!
 //! Columns, masks and outputs come as an array of objects, and the numbers of all jobs as one array: a call costs the
-//! same few transitions into the JVM whatever a job says of itself.
+//! same few transitions into the JVM whatever a job says of itself. Jobs that read the same part of an array share its
+//! copy.
 
 use jni_sys::{jclass, jint, jintArray, jlong, jlongArray, jobjectArray};
 use std::cell::RefCell;
-use std::ptr;
+use std::collections::HashMap;
 use ziptier_capi::analytics::{
     ziptier_analytics, ziptier_analytics_answer, ziptier_analytics_job, ziptier_analytics_run,
 };
 use ziptier_capi::buffer::ziptier_slice;
 use ziptier_capi::status::ziptier_status::{ZIPTIER_OK, ZIPTIER_PANIC};
 
-use crate::blocks::trim;
+use crate::blocks::{room, trim};
 use crate::{Env, call, env};
 
-/// Numbers of a job in the order in which the class `Analytics` writes them: 8 of the job; a bit for each object that
-/// is an array; start and length of column, mask and output.
-const NUMBERS: usize = 15;
+/// Numbers of a job in the order in which the class `Native` writes them: 8 of the job; a bit for each object that is
+/// an array; then of column, mask and output the number among all objects, the start and the length.
+const NUMBERS: usize = 18;
 
 /// The objects of a job: column, mask, output.
 const OBJECTS: usize = 3;
@@ -40,16 +41,13 @@ impl Row<'_> {
         self.0[8] >> object & 1 == 1
     }
 
-    fn start(self, object: usize) -> usize {
-        self.0[9 + 2 * object] as usize
+    /// Which object it is, and the start and the length of the part.
+    fn part(self, object: usize) -> [usize; 3] {
+        [9, 10, 11].map(|at| self.0[at + 3 * object] as usize)
     }
 
     fn length(self, object: usize) -> usize {
-        self.0[10 + 2 * object] as usize
-    }
-
-    fn scratch_bytes(self) -> usize {
-        (0..OBJECTS).filter(|object| self.is_array(*object)).map(|object| self.length(object)).sum()
+        self.part(object)[2]
     }
 
     fn job(self, memory: [*mut u8; OBJECTS]) -> ziptier_analytics_job {
@@ -73,12 +71,70 @@ impl Row<'_> {
     }
 }
 
+/// Where copies of arrays lie in the scratch. Jobs that read the same part of an array share its copy.
+#[derive(Default)]
+struct Copies {
+    read: HashMap<[usize; 3], usize>,
+    bytes: usize,
+}
+
+impl Copies {
+    /// The place of an array of a job, and whether nothing lies there so far.
+    fn place(&mut self, row: Row<'_>, object: usize) -> (usize, bool) {
+        let (part, next) = (row.part(object), self.bytes);
+        let place = if object == OUTPUT { next } else { *self.read.entry(part).or_insert(next) };
+        let is_new = place == next;
+        self.bytes += if is_new { row.length(object) } else { 0 };
+        (place, is_new)
+    }
+
+    /// The bytes of all copies.
+    fn bytes<'a>(rows: impl Iterator<Item = Row<'a>>) -> usize {
+        let mut copies = Copies::default();
+        for row in rows {
+            for object in (0..OBJECTS).filter(|object| row.is_array(*object)) {
+                copies.place(row, object);
+            }
+        }
+        copies.bytes
+    }
+
+    /// Where an object of a job lies: a direct buffer in place, an array in the scratch.
+    ///
+    /// # Safety
+    ///
+    /// The part lies within its object, and the scratch has room for the copies of all jobs.
+    unsafe fn memory(
+        &mut self,
+        env: Env,
+        objects: jobjectArray,
+        scratch: *mut u8,
+        (row, object): (Row<'_>, usize),
+    ) -> *mut u8 {
+        let [at, start, length] = row.part(object);
+        if !row.is_array(object) {
+            // SAFETY: the caller's promise. An empty mapping of a file has no address.
+            let address = unsafe { env::with_element(env, objects, at, |buffer| env::address(env, buffer)) };
+            return address.wrapping_add(start);
+        }
+        let (place, is_new) = self.place(row, object);
+        let copy = scratch.wrapping_add(place);
+        if is_new && object != OUTPUT {
+            // SAFETY: the caller's promise.
+            unsafe {
+                env::with_element(env, objects, at, |array| env::read(env, array, start, length, copy));
+            }
+        }
+        copy
+    }
+}
+
 /// Runs jobs. The result is the status of the first job that does not succeed; `answers` gets six numbers of each.
 ///
 /// # Safety
 ///
-/// Java calls it with open analytics, three objects and fifteen numbers for each job, parts that lie within their
-/// buffers or arrays, and room for six answers of each job.
+/// Java calls it with open analytics, eighteen numbers for each job, parts that lie within their buffers or arrays, and
+/// room for six answers of each job.
 #[unsafe(no_mangle)]
 pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsRun(
     env: Env,
@@ -93,46 +149,27 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsRun(
             let mut ints = Vec::new();
             // SAFETY: the caller's promise.
             unsafe { env::read_ints(env, numbers, &mut ints) };
-            let rows = ints.as_chunks::<NUMBERS>().0;
-            scratch.reserve(rows.iter().map(|row| Row(row).scratch_bytes()).sum());
-            let mut free = scratch.as_mut_ptr();
-            let mut memory_of = |at: usize, row: Row<'_>, object: usize| -> *mut u8 {
-                let (start, length) = (row.start(object), row.length(object));
-                if !row.is_array(object) && length == 0 {
-                    return ptr::null_mut();
-                }
-                // SAFETY: the parts lie within their objects, and the scratch has room for all arrays of all jobs.
-                unsafe {
-                    env::with_element(env, objects, at * OBJECTS + object, |element| {
-                        if !row.is_array(object) {
-                            return env::address(env, element).wrapping_add(start);
-                        }
-                        let place = free;
-                        free = free.add(length);
-                        if object != OUTPUT {
-                            env::read(env, element, start, length, place);
-                        }
-                        place
-                    })
-                }
+            let rows = || ints.as_chunks::<NUMBERS>().0.iter().map(Row);
+            let memory = match room(scratch, Copies::bytes(rows())) {
+                Ok(memory) => memory,
+                Err(refused) => return refused as jlong,
             };
-            let jobs: Vec<ziptier_analytics_job> = rows
-                .iter()
-                .enumerate()
-                .map(|(at, row)| Row(row).job([0, 1, 2].map(|object| memory_of(at, Row(row), object))))
-                .collect();
+            let mut copies = Copies::default();
+            // SAFETY: the caller's promise, and there is room for all copies.
+            let mut of = |row, object| unsafe { copies.memory(env, objects, memory, (row, object)) };
+            let jobs: Vec<ziptier_analytics_job> =
+                rows().map(|row| row.job([0, 1, 2].map(|object| of(row, object)))).collect();
             let (analytics, mut ended) = (analytics as *const ziptier_analytics, vec![NO_ANSWER; jobs.len()]);
             // SAFETY: memory of all jobs is there, and room for their answers.
             let status =
                 unsafe { ziptier_analytics_run(analytics, jobs.as_ptr(), jobs.len(), ended.as_mut_ptr()) };
-            for (at, ((row, job), answer)) in rows.iter().zip(&jobs).zip(&ended).enumerate() {
-                let row = Row(row);
+            for ((row, job), answer) in rows().zip(&jobs).zip(&ended) {
+                let [at, start, _] = row.part(OUTPUT);
                 if status == ZIPTIER_OK && row.is_array(OUTPUT) {
                     // SAFETY: the output has as many bytes, and its part of the array has room for them.
                     unsafe {
-                        env::with_element(env, objects, at * OBJECTS + OUTPUT, |array| {
-                            let written = job.output.cast();
-                            env::write(env, array, row.start(OUTPUT), answer.output_len, written);
+                        env::with_element(env, objects, at, |array| {
+                            env::write(env, array, start, answer.output_len, job.output.cast());
                         });
                     }
                 }

@@ -9,7 +9,7 @@ use ziptier_capi::buffer::ziptier_slice;
 use ziptier_capi::codec::{
     ziptier_codec, ziptier_compress, ziptier_compress_bound, ziptier_decompress, ziptier_decompress_exact,
 };
-use ziptier_capi::status::ziptier_status;
+use ziptier_capi::status::{no_memory, ziptier_status};
 use ziptier_capi::tokens::{
     ziptier_tokens, ziptier_tokens_bound, ziptier_tokens_decode, ziptier_tokens_decode_group,
     ziptier_tokens_encode, ziptier_tokens_encode_group,
@@ -72,13 +72,12 @@ impl Part {
     /// # Safety
     ///
     /// The part lies within its buffer or array.
-    unsafe fn memory(&self, env: Env, scratch: &mut Vec<u8>) -> *mut u8 {
+    unsafe fn memory(&self, env: Env, scratch: &mut Vec<u8>) -> Result<*mut u8, ziptier_status> {
         if self.is_array {
-            scratch.reserve(self.length);
-            return scratch.as_mut_ptr();
+            return room(scratch, self.length);
         }
         // An empty mapping of a file has no address. SAFETY: the caller's promise.
-        unsafe { env::address(env, self.object).wrapping_add(self.start) }
+        Ok(unsafe { env::address(env, self.object).wrapping_add(self.start) })
     }
 }
 
@@ -94,18 +93,32 @@ unsafe fn with_memory(
     output: &Part,
     work: impl FnOnce(*const c_void, *mut c_void) -> jlong,
 ) -> jlong {
+    // SAFETY: the caller's promise.
+    let memory = unsafe { (input.memory(env, scratch.0), output.memory(env, scratch.1)) };
+    let (source, target) = match memory {
+        (Ok(source), Ok(target)) => (source, target),
+        (Err(refused), _) | (_, Err(refused)) => return refused as jlong,
+    };
     // SAFETY: the caller's promise, and the scratch has room for the parts.
     unsafe {
-        let source = input.memory(env, scratch.0);
         if input.is_array {
             env::read(env, input.object, input.start, input.length, source);
         }
-        let target = output.memory(env, scratch.1);
         let result = work(source.cast(), target.cast());
         if output.is_array && result > 0 {
             env::write(env, output.object, output.start, result as usize, target);
         }
         result
+    }
+}
+
+/// Room for copies of arrays, or the status of memory that is refused.
+pub(crate) fn room(scratch: &mut Vec<u8>, bytes: usize) -> Result<*mut u8, ziptier_status> {
+    match scratch.try_reserve(bytes) {
+        Ok(()) => Ok(scratch.as_mut_ptr()),
+        Err(_) => Err(no_memory(format_args!(
+            "copies of arrays of {bytes} bytes; pass direct buffers, or fewer bytes at once"
+        ))),
     }
 }
 

@@ -4,6 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
@@ -22,8 +23,8 @@ final class Native {
     static final int DECODE = 4;
 
     private static final int STATUS_TOO_SMALL = 2;
-    /** Eight numbers of a job; which of its objects are arrays; start and length of each. */
-    private static final int JOB_NUMBERS = 15;
+    /** Eight numbers of a job; which of its objects are arrays; number, start and length of each. */
+    private static final int JOB_NUMBERS = 18;
     private static final int ANSWER_NUMBERS = 6;
 
     /** A result of so much less than this says that the output is too small, and how many bytes it needs. */
@@ -69,7 +70,7 @@ final class Native {
     /**
      * Runs jobs.
      *
-     * @param objects column, mask and output of each job, direct buffers or byte arrays
+     * @param objects the columns, masks and outputs of all jobs, direct buffers or byte arrays, each of them once
      * @param numbers {@link #JOB_NUMBERS} of each job
      * @param answers gets status, count, bytes, min, max and sum of each job
      * @return the status of the first job that does not succeed, or 0
@@ -149,7 +150,7 @@ final class Native {
 
     static List<AnalyticsAnswer> run(Handle handle, List<AnalyticsJob> jobs) {
         int count = jobs.size();
-        Object[] objects = new Object[3 * count];
+        Map<Object, Integer> places = new IdentityHashMap<>();
         int[] numbers = new int[JOB_NUMBERS * count];
         long[] answers = new long[ANSWER_NUMBERS * count];
         for (int i = 0; i < count; i++) {
@@ -161,12 +162,14 @@ final class Native {
             System.arraycopy(job.numbers(), 0, numbers, JOB_NUMBERS * i, 8);
             for (int j = 0; j < buffers.length; j++) {
                 Object memory = memory(buffers[j]);
-                objects[3 * i + j] = memory;
                 numbers[JOB_NUMBERS * i + 8] |= memory instanceof byte[] ? 1 << j : 0;
-                numbers[JOB_NUMBERS * i + 9 + 2 * j] = start(buffers[j]);
-                numbers[JOB_NUMBERS * i + 10 + 2 * j] = buffers[j].remaining();
+                numbers[JOB_NUMBERS * i + 9 + 3 * j] = places.computeIfAbsent(memory, other -> places.size());
+                numbers[JOB_NUMBERS * i + 10 + 3 * j] = start(buffers[j]);
+                numbers[JOB_NUMBERS * i + 11 + 3 * j] = buffers[j].remaining();
             }
         }
+        Object[] objects = new Object[places.size()];
+        places.forEach((object, place) -> objects[place] = object);
         long analytics = handle.acquire();
         long status;
         try {

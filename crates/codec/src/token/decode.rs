@@ -120,7 +120,6 @@ impl Table {
     /// # Safety
     ///
     /// `coded` holds exactly `count` numbers and a check.
-    #[inline]
     pub(super) unsafe fn decode(&self, coded: &[u8], count: usize, target: &mut [MaybeUninit<u8>]) -> Pass {
         if target.len() < Table::spare_bytes(count * TOKEN_BYTES_MAX) {
             return self.decode_in_pieces(coded, count, target);
@@ -165,7 +164,7 @@ impl Table {
     /// `coded` holds exactly `count` numbers and two bytes more. [`Table::spare_bytes`] of 16 bytes per number may be
     /// written at `start`.
     #[inline]
-    unsafe fn decode_roomily(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
+    pub(super) unsafe fn decode_roomily(&self, coded: &[u8], count: usize, start: *mut u8) -> Pass {
         // SAFETY: the caller's promise, passed on; `self.bits` names the instance.
         unsafe {
             match self.bits {

@@ -1,6 +1,6 @@
 //! [`Dictionary`]: the tokens, their matcher, and the surface of the format.
 
-use super::decode::Table;
+use super::decode::{Pass, Table};
 use super::encode::{Effort, Encoder};
 use super::error::{DecodeError, DictionaryError, TrainError};
 use super::matcher::Matcher;
@@ -228,11 +228,16 @@ impl Dictionary {
     ) -> Result<usize, DecodeError> {
         let count = self.count(coded)?;
         let spare_bytes = Table::spare_bytes(count * TOKEN_BYTES_MAX);
-        if out.capacity() - out.len() < spare_bytes {
+        let room = out.spare_capacity_mut();
+        let raw_bytes = if room.len() < spare_bytes {
             self.make_room(coded, count, spare_bytes, out, max_bytes)?;
-        }
-        let raw_bytes = self.decode(coded, count, out.spare_capacity_mut(), max_bytes)?;
-        // SAFETY: `decode` wrote that many bytes behind the old end, within the capacity.
+            self.decode(coded, count, out.spare_capacity_mut(), max_bytes)?
+        } else {
+            // SAFETY: `count` was derived from the length of `coded`, and there is room for 16 bytes per number.
+            let pass = || unsafe { self.table.decode_roomily(coded, count, room.as_mut_ptr().cast()) };
+            self.checked(coded, count, max_bytes, pass)?
+        };
+        // SAFETY: that many bytes were written behind the old end, within the capacity.
         unsafe { out.set_len(out.len() + raw_bytes) };
         Ok(raw_bytes)
     }
@@ -260,7 +265,6 @@ impl Dictionary {
 
     /// Writes the value of `count` numbers, as [`count`](Self::count) says, to the start of `target`. Returns its
     /// length, which is at most that of `target`.
-    #[inline]
     fn decode(
         &self,
         coded: &[u8],
@@ -270,12 +274,24 @@ impl Dictionary {
     ) -> Result<usize, DecodeError> {
         debug_assert_eq!(self.count(coded), Ok(count));
         let max_bytes = max_bytes.min(target.len());
+        // SAFETY: `count` was derived from the length of `coded`.
+        self.checked(coded, count, max_bytes, || unsafe { self.table.decode(coded, count, target) })
+    }
+
+    /// The length of the value that `pass` decodes, at most `max_bytes`.
+    #[inline]
+    fn checked(
+        &self,
+        coded: &[u8],
+        count: usize,
+        max_bytes: usize,
+        pass: impl FnOnce() -> Pass,
+    ) -> Result<usize, DecodeError> {
         let payload_bytes = coded.len() - CHECK_BYTES;
         // Computed first, and tested last: the latency of the check hides behind the copies.
         let computed = check16(self.fingerprint, &coded[..payload_bytes]);
         let stored = u16::from_le_bytes([coded[payload_bytes], coded[payload_bytes + 1]]);
-        // SAFETY: `count` was derived from the length of `coded`.
-        let pass = unsafe { self.table.decode(coded, count, target) };
+        let pass = pass();
         let sound = stored == computed
             && pass.valid
             && pass.raw_bytes <= max_bytes

@@ -1,7 +1,6 @@
 //! The SSTables of a folder, and the chunks of each.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,9 +8,11 @@ use std::sync::Arc;
 use crate::compression_info::{CHECKSUM_BYTES, CompressionInfo, OFFSET_BYTES};
 use crate::compressor::{Decompressor, Decompressors};
 use crate::error::Error;
+use crate::transactions;
 
 const DATA: &str = "-Data.db";
-/// The first version whose `CompressionInfo.db` has a bound for raw chunks: Cassandra 4.0.
+/// The first version of format `big` whose `CompressionInfo.db` has a bound for raw chunks: Cassandra 4.0. All versions
+/// of format `bti` have the bound.
 const BOUNDS_RAW_SINCE: &str = "na";
 /// An SSTable that is not compressed is read in pieces of this length.
 const PLAIN_CHUNK_BYTES: u32 = 1 << 16;
@@ -35,21 +36,52 @@ struct Packed {
     decompressor: Arc<Decompressor>,
 }
 
+impl Packed {
+    /// Opens the compression of an SSTable with a file `...-Data.db` of so many bytes.
+    fn open(path: &Path, data_bytes: u64, decompressors: &mut Decompressors) -> Result<Packed, Error> {
+        let info_path = part(path, "CompressionInfo.db");
+        let bytes = fs::read(&info_path).map_err(Error::io(&info_path))?;
+        let stem = stem_of(path).unwrap_or_default();
+        let bounds_raw = stem.ends_with("-bti") || stem.split('-').next() >= Some(BOUNDS_RAW_SINCE);
+        let info = CompressionInfo::parse(&bytes, bounds_raw)
+            .map_err(|fault| Error::damaged(&info_path, fault.offset, fault.what))?;
+        if info.offsets.last().is_some_and(|&last| last + CHECKSUM_BYTES > data_bytes) {
+            let what = format!("the last chunk lies behind the {data_bytes} bytes of {}", path.display());
+            return Err(Error::damaged(&info_path, bytes.len() as u64, what));
+        }
+        let decompressor =
+            decompressors.of(&info).map_err(|what| Error::Unsupported { path: info_path, what })?;
+        Ok(Packed { info, decompressor })
+    }
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = fs::read_dir(folder).map_err(Error::io(folder))?;
+    entries.map(|entry| Ok(entry.map_err(Error::io(folder))?.path())).collect()
+}
+
+/// The name of an SSTable, `nb-1-big`, by its file of rows. `None` for any other file.
+fn stem_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()?.strip_suffix(DATA)
+}
+
+/// Another file of the SSTable with a file of rows.
+fn part(path: &Path, name: &str) -> PathBuf {
+    path.with_file_name(format!("{}-{name}", stem_of(path).unwrap_or_default()))
+}
+
 impl Table {
     /// Opens all SSTables of a folder such as `data/shop/orders-1b25...`. Folders in it, such as snapshots, are left
-    /// alone.
+    /// alone, and so are SSTables that a node is writing or has replaced.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] for the compressor of somebody else, [`Error::Damaged`] and [`Error::Io`].
     pub fn open(folder: &Path) -> Result<Table, Error> {
-        let names = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let mut paths: Vec<PathBuf> = names
-            .map_err(Error::io(folder))?
-            .into_iter()
-            .map(|entry| entry.path())
-            .filter(|path| path.to_str().is_some_and(|path| path.ends_with(DATA)))
-            .collect();
+        let mut paths = files(folder)?;
+        // The second list has the log of each SSTable in the first one: a log is older than its SSTables.
+        let strays = transactions::strays(&files(folder)?)?;
+        paths.retain(|path| stem_of(path).is_some_and(|stem| !strays.contains(stem)));
         paths.sort();
         let mut decompressors = Decompressors::default();
         let opened = paths.iter().map(|path| SsTable::open(path, &mut decompressors));
@@ -83,25 +115,10 @@ impl SsTable {
     fn open(path: &Path, decompressors: &mut Decompressors) -> Result<SsTable, Error> {
         let file = File::open(path).map_err(Error::io(path))?;
         let data_bytes = file.metadata().map_err(Error::io(path))?.len();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let stem = name.strip_suffix(DATA).unwrap_or_default();
-        let info_path = path.with_file_name(format!("{stem}-CompressionInfo.db"));
-        let packed = match fs::read(&info_path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::io(&info_path)(error)),
-            Ok(bytes) => {
-                let version = stem.split('-').next().unwrap_or_default();
-                let info = CompressionInfo::parse(&bytes, version >= BOUNDS_RAW_SINCE)
-                    .map_err(|fault| Error::damaged(&info_path, fault.offset, fault.what))?;
-                if info.offsets.last().is_some_and(|&last| last + CHECKSUM_BYTES > data_bytes) {
-                    let what =
-                        format!("the last chunk lies behind the {data_bytes} bytes of {}", path.display());
-                    return Err(Error::damaged(&info_path, bytes.len() as u64, what));
-                }
-                let decompressor =
-                    decompressors.of(&info).map_err(|what| Error::Unsupported { path: info_path, what })?;
-                Some(Packed { info, decompressor })
-            }
+        let packed = match Packed::open(path, data_bytes, decompressors) {
+            // Cassandra gives only uncompressed SSTables a file of checksums.
+            Err(error) if error.is_gone() && part(path, "CRC.db").exists() => None,
+            opened => Some(opened?),
         };
         Ok(SsTable { path: path.to_owned(), file, data_bytes, packed })
     }

@@ -106,6 +106,7 @@ fn rows_of_every_compressor_come_back() {
         write(dir.path(), number as u32, class, &rows, raw_from);
     }
     fs::write(dir.path().join("nb-9-big-Data.db"), &rows).unwrap();
+    fs::write(dir.path().join("nb-9-big-CRC.db"), []).unwrap();
     fs::create_dir(dir.path().join("snapshots")).unwrap();
     let table = Table::open(dir.path()).unwrap();
     assert_eq!((table.ss_tables().len(), table.raw_bytes()), (6, 1_800_000));
@@ -119,6 +120,53 @@ fn rows_of_every_compressor_come_back() {
             assert!(read == rows[offset..end], "{} from {offset}", ss_table.path().display());
         }
     }
+}
+
+/// Versions of BTI, from `da` on, have the bound for raw chunks, though `da` comes before `na`.
+#[test]
+fn rows_of_a_bti_table_come_back() {
+    let rows = rows(100_000);
+    let dir = tempfile::tempdir().unwrap();
+    let data = write(dir.path(), 1, "LZ4Compressor", &rows, CHUNK);
+    for part in ["Data.db", "CompressionInfo.db"] {
+        let of_big = data.with_file_name(format!("nb-1-big-{part}"));
+        fs::rename(of_big, dir.path().join(format!("da-1-bti-{part}"))).unwrap();
+    }
+    let (table, mut read) = (Table::open(dir.path()).unwrap(), Vec::new());
+    table.ss_tables()[0].read(0, rows.len(), &mut read).unwrap();
+    assert!(read == rows);
+}
+
+/// A compaction gives `Data.db` its final name long before it writes `CompressionInfo.db`. The packed bytes were taken
+/// for rows, and a dictionary was trained on them.
+#[test]
+fn ss_tables_that_a_node_is_writing_or_has_replaced_are_left_out() {
+    let rows = rows(50_000);
+    let dir = tempfile::tempdir().unwrap();
+    for number in 1..=4 {
+        write(dir.path(), number, "LZ4Compressor", &rows, CHUNK);
+    }
+    let log = dir.path().join("nb_txn_compaction_5a1e4b20-0000-11ef-8000-000000000000.log");
+    let record = |kind: &str, number: u32| {
+        format!("{kind}:[{}/nb-{number}-big-,0,8][1]\n", dir.path().display())
+    };
+    let records = record("ADD", 3) + &record("REMOVE", 1) + &record("REMOVE", 2);
+    let numbers = || {
+        let table = Table::open(dir.path()).unwrap();
+        let number = |path: &Path| path.file_name().unwrap().to_str().unwrap()[3..4].to_owned();
+        table.ss_tables().iter().map(|ss_table| number(ss_table.path())).collect::<String>()
+    };
+    assert_eq!(numbers(), "1234");
+    fs::write(&log, &records).unwrap();
+    assert_eq!(numbers(), "124", "the compaction is writing 3");
+    fs::write(&log, records + "COMMIT:[,0,0][1]\n").unwrap();
+    assert_eq!(numbers(), "34", "the compaction has replaced 1 and 2");
+    fs::remove_file(&log).unwrap();
+
+    fs::remove_file(dir.path().join("nb-4-big-CompressionInfo.db")).unwrap();
+    assert_eq!(numbers(), "123", "compressed rows without their offsets are on their way out");
+    fs::write(dir.path().join("nb-4-big-CRC.db"), []).unwrap();
+    assert_eq!(numbers(), "1234", "only an uncompressed SSTable has checksums of its own");
 }
 
 /// Cassandra pads a last chunk that is shorter than a raw one and cannot be packed.

@@ -62,15 +62,22 @@ final class CompressionInfo {
         return compressor.equals(NAME);
     }
 
+    /** Whether Cassandra has a compressor that reads the chunks. */
+    boolean isOfCassandra() {
+        return OF_CASSANDRA.containsKey(format());
+    }
+
+    private String format() {
+        return options.getOrDefault("format", "deflate");
+    }
+
     /** The same SSTable with the compressor of Cassandra's own that reads it, with that compressor's defaults. */
     CompressionInfo renamed() throws IOException {
-        String format = options.getOrDefault("format", "deflate");
-        String ofCassandra = OF_CASSANDRA.get(format);
-        if (ofCassandra == null)
+        if (!isOfCassandra())
             throw new IOException(String.format("%s has format '%s', which Cassandra cannot read: "
                                                 + "alter the table, and run nodetool upgradesstables -a first",
-                                                file, format));
-        return new CompressionInfo(file, ofCassandra, Map.of(), chunks);
+                                                file, format()));
+        return new CompressionInfo(file, OF_CASSANDRA.get(format()), Map.of(), chunks);
     }
 
     /** Puts this in the place of the file, for the same owner, as one step that a power cut does not halve. */
@@ -84,7 +91,7 @@ final class CompressionInfo {
                     channel.write(bytes);
                 channel.force(true);
             }
-            copyOwner(written);
+            copyAttributes(written);
             Files.move(written, file, StandardCopyOption.ATOMIC_MOVE);
         } finally {
             Files.deleteIfExists(written);
@@ -94,12 +101,14 @@ final class CompressionInfo {
         }
     }
 
-    private void copyOwner(Path written) throws IOException {
+    /** A node starts only if the files of an SSTable are as old as the log of a transaction says. */
+    private void copyAttributes(Path written) throws IOException {
         PosixFileAttributes old = Files.readAttributes(file, PosixFileAttributes.class);
         PosixFileAttributeView view = Files.getFileAttributeView(written, PosixFileAttributeView.class);
         view.setPermissions(old.permissions());
         view.setGroup(old.group());
         view.setOwner(old.owner());
+        view.setTimes(old.lastModifiedTime(), null, null);
     }
 
     private byte[] toBytes() throws IOException {

@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
@@ -17,7 +18,8 @@ import java.util.stream.Stream;
  *
  * <ol>
  * <li>Read every {@code CompressionInfo.db}, in snapshots and backups, too. One that cannot be renamed ends the command
- *     before anything has changed, and so do hints that ziptier compressed.
+ *     before anything has changed. So do hints that ziptier compressed, and a log of a transaction. Tokens in snapshots
+ *     and backups are named and left, for no node opens them.
  * <li>Write each anew beside the old one, and put it in its place. An interrupted command may run again.
  * </ol>
  *
@@ -26,6 +28,9 @@ import java.util.stream.Stream;
 public final class MigrateOff {
     /** Hints begin with a text that names their compressor. */
     private static final int HINTS_HEADER_BYTES_MAX = 1 << 20;
+    /** Files below the folder of a table, whose name ends in the table's id. A keyspace may be called snapshots. */
+    private static final Pattern COPIES = Pattern.compile("-[0-9a-f]{32}/(.*/)?(snapshots|backups)/");
+    private static final Pattern READ = Pattern.compile("-CompressionInfo\\.db$|\\.hints$|_txn_[^/]*\\.log$");
 
     private MigrateOff() {
     }
@@ -51,40 +56,48 @@ public final class MigrateOff {
 
     /** Renames the compressor of all SSTables below the folders. Gives a sentence on what it has done. */
     static String run(List<Path> folders) throws IOException {
-        List<Path> ofZiptier = new ArrayList<>();
+        List<Path> ofZiptier = new ArrayList<>(), left = new ArrayList<>();
         int others = 0;
         for (Path folder : folders) {
             for (Path file : files(folder)) {
+                if (file.toString().endsWith(".log"))
+                    throw new IOException(file + " is the log of a node that stopped amid a flush or a compaction: "
+                                          + "start the node once with the jar, and stop it cleanly");
                 if (file.toString().endsWith(".hints")) {
                     checkHints(file);
                     continue;
                 }
                 CompressionInfo info = CompressionInfo.read(file);
-                if (info.isOfZiptier()) {
+                if (!info.isOfZiptier()) {
+                    others++;
+                } else if (!info.isOfCassandra() && COPIES.matcher(file.toAbsolutePath().toString()).find()) {
+                    left.add(file);
+                } else {
                     info.renamed();
                     ofZiptier.add(file);
-                } else {
-                    others++;
                 }
             }
         }
-        if (ofZiptier.isEmpty() && others == 0)
+        if (ofZiptier.isEmpty() && left.isEmpty() && others == 0)
             throw new IOException("no SSTable lies below " + folders + ": name the data folders of a node");
         // Read again, one at a time: all of a large node would not fit into the heap.
         for (Path file : ofZiptier)
             CompressionInfo.read(file).renamed().replace();
-        return String.format("%d SSTables have the names of Cassandra's own compressors now; %d needed no change",
-                             ofZiptier.size(), others);
+        StringBuilder told = new StringBuilder(
+            String.format("%d SSTables have the names of Cassandra's own compressors now; %d needed no change",
+                          ofZiptier.size(), others));
+        for (Path file : left)
+            told.append("\nleft ").append(file).append(": a copy with tokens, which only a node with the jar restores");
+        return told.toString();
     }
 
-    /** SSTables' names of compressors, and hints. Folders of a node often are links to other disks. */
+    /** SSTables' names of compressors, hints, and logs of transactions. Folders of a node often are links to other disks. */
     private static List<Path> files(Path folder) throws IOException {
         if (!Files.isDirectory(folder))
             throw new IOException(folder + " is no folder: name a data folder of a node");
         List<Path> files = new ArrayList<>();
         try (Stream<Path> tree = Files.walk(folder, FileVisitOption.FOLLOW_LINKS)) {
-            tree.filter(path -> path.toString().endsWith("-CompressionInfo.db") || path.toString().endsWith(".hints"))
-                .forEach(files::add);
+            tree.filter(path -> READ.matcher(path.toString()).find()).forEach(files::add);
         } catch (UncheckedIOException failure) {
             throw failure.getCause();
         }

@@ -11,7 +11,9 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 
@@ -85,6 +87,42 @@ class MigrateOffTest {
         assertRefused("holds hints that ziptier compressed", deflate, before);
         Files.write(hints, hintsOf("LZ4Compressor"));
         assertTrue(MigrateOff.run(List.of(dir)).startsWith("1 SSTables "));
+    }
+
+    /** A node with a log that is left checks the times of files against that log, and refused to start. */
+    @Test
+    void filesKeepTheirTimesAndALogOfATransactionEndsTheCommand() throws Exception {
+        byte[] before = info("ZiptierCompressor");
+        Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
+        Path log = file("t1/nb_txn_compaction_5a1e4b20-0000-11ef-8000-000000000000.log", new byte[0]);
+        assertRefused(log + " is the log of a node that stopped amid a flush or a compaction", deflate, before);
+        Files.delete(log);
+        FileTime written = FileTime.fromMillis(1_600_000_000_000L);
+        Files.setLastModifiedTime(deflate, written);
+        assertTrue(MigrateOff.run(List.of(dir)).startsWith("1 SSTables "));
+        assertArrayEquals(info("DeflateCompressor"), Files.readAllBytes(deflate));
+        assertEquals(written, Files.getLastModifiedTime(deflate));
+    }
+
+    /** nodetool upgradesstables never rewrites a snapshot, so that the advice of the refusal led nowhere. */
+    @Test
+    void copiesWithTokensAreNamedAndLeft() throws Exception {
+        byte[] tokens = info("ZiptierCompressor", "format", "token"), before = info("ZiptierCompressor");
+        String table = "data/snapshots/orders-1b255f4def2540a60000000000000000/";
+        List<Path> copies = new ArrayList<>();
+        for (String folder : List.of("snapshots/s/", "snapshots/s/.index/", "backups/"))
+            copies.add(file(table + folder + "nb-1-big-CompressionInfo.db", tokens));
+        Path deflate = file(table + "nb-2-big-CompressionInfo.db", before);
+        String told = MigrateOff.run(List.of(dir));
+        assertTrue(told.startsWith("1 SSTables "), told);
+        for (Path copy : copies) {
+            assertTrue(told.contains("left " + copy + ": "), told);
+            assertArrayEquals(tokens, Files.readAllBytes(copy));
+        }
+        assertArrayEquals(info("DeflateCompressor"), Files.readAllBytes(deflate));
+        Files.write(deflate, before);
+        file(table + "nb-3-big-CompressionInfo.db", tokens);
+        assertRefused("nb-3-big-CompressionInfo.db has format 'token'", deflate, before);
     }
 
     private static byte[] hintsOf(String compressor) {

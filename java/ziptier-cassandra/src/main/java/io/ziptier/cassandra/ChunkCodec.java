@@ -6,12 +6,16 @@ import java.nio.ByteBuffer;
 import org.apache.cassandra.io.compress.BufferType;
 import org.apache.cassandra.io.compress.ICompressor;
 
+import io.ziptier.codec.DamagedException;
+import io.ziptier.codec.OutputTooSmallException;
+
 /**
  * Compresses chunks by ziptier's native library, and by Cassandra's own code where that library fails.
  *
- * <p>Cassandra takes any exception of a compressor for a damaged SSTable. A chunk is therefore called damaged only if
- * neither decoder can read it, and no failure of the library or of a device reaches Cassandra. All threads share a
- * codec.
+ * <p>Cassandra takes an {@link IOException} of a compressor for a damaged SSTable. A chunk is therefore called damaged
+ * only if neither decoder can read it. A failure of the library or of a device does not reach Cassandra, but for chunks
+ * of tokens: Cassandra's own code cannot read them, so that the read fails by an unchecked exception. All threads share
+ * a codec.
  */
 public final class ChunkCodec {
     private final ChunkOptions options;
@@ -42,6 +46,11 @@ public final class ChunkCodec {
 
     public ChunkCounters counters() {
         return counters;
+    }
+
+    /** Whether a flush may wait for it. */
+    public boolean isFast() {
+        return options.isFast();
     }
 
     /** The most bytes that a chunk of so many raw bytes takes. */
@@ -79,27 +88,31 @@ public final class ChunkCodec {
      * Decompresses the chunk that remains of {@code input}; both positions advance.
      *
      * @throws IOException if the chunk is damaged
+     * @throws RuntimeException if the library or a device fails, and nothing else can read the chunk
      */
     public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
         int start = input.position(), rawStart = output.position();
-        if (!uncompressedByLibrary(input, output)) {
+        boolean isDone = false;
+        RuntimeException ofLibrary = null;
+        try {
+            isDone = blocks != null && wrapping.uncompress(blocks, input, output);
+        } catch (RuntimeException failure) {
+            ofLibrary = failure;
+            if (!isOfChunk(failure))
+                counters.failed(failure);
+        }
+        if (!isDone) {
             input.position(start);
             output.position(rawStart);
-            uncompressByCassandra(input, output);
+            uncompressByCassandra(input, output, ofLibrary);
             counters.uncompressedByCassandra.increment();
         }
         counters.uncompressed(input.position() - start, output.position() - rawStart);
     }
 
-    private boolean uncompressedByLibrary(ByteBuffer input, ByteBuffer output) {
-        if (blocks == null)
-            return false;
-        try {
-            return wrapping.uncompress(blocks, input, output);
-        } catch (RuntimeException failure) {
-            // Damage looks the same; the other decoder tells which it is.
-            return false;
-        }
+    /** Whether a failure of the library lies in the bytes of a chunk. */
+    private static boolean isOfChunk(RuntimeException failure) {
+        return failure instanceof DamagedException || failure instanceof OutputTooSmallException;
     }
 
     private void compressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
@@ -112,7 +125,9 @@ public final class ChunkCodec {
         output.put(chunk.flip());
     }
 
-    private void uncompressByCassandra(ByteBuffer input, ByteBuffer output) throws IOException {
+    /** {@code ofLibrary} is why the library could not do it, or null. */
+    private void uncompressByCassandra(ByteBuffer input, ByteBuffer output, RuntimeException ofLibrary)
+        throws IOException {
         int chunkBytes = input.remaining();
         try {
             if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
@@ -123,10 +138,15 @@ public final class ChunkCodec {
             ofCassandra.uncompress(direct(input), raw);
             output.put(raw.flip());
         } catch (IOException | RuntimeException damaged) {
+            if (ofLibrary != null && options.format == ChunkFormat.TOKEN && !isOfChunk(ofLibrary))
+                throw ofLibrary;
             counters.damaged.increment();
-            throw new IOException(String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
-                                                chunkBytes, options.format, damaged.getMessage()),
-                                  damaged);
+            IOException told = new IOException(
+                String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
+                              chunkBytes, options.format, damaged.getMessage()), damaged);
+            if (ofLibrary != null)
+                told.addSuppressed(ofLibrary);
+            throw told;
         }
     }
 

@@ -76,6 +76,10 @@ public final class ChunkCounters implements ChunkCountersMXBean {
         lastFailure = failure;
     }
 
+    RuntimeException lastFailure() {
+        return lastFailure;
+    }
+
     private void logNowAndThen() {
         long due = logNotBeforeNs.get(), now = System.nanoTime();
         if (now - due >= 0 && logNotBeforeNs.compareAndSet(due, now + LOG_INTERVAL_NS))

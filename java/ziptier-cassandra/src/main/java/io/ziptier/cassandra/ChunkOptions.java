@@ -99,6 +99,11 @@ public final class ChunkOptions {
         return text;
     }
 
+    /** Whether the level is no slower than the default of its format. */
+    boolean isFast() {
+        return level <= format.levelDefault;
+    }
+
     /** The bytes of the dictionary. */
     byte[] dictionary() {
         try {

@@ -12,6 +12,7 @@ import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -35,9 +36,11 @@ import org.apache.cassandra.io.compress.ZstdCompressor;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 import io.ziptier.cassandra.node.Corpus;
+import io.ziptier.codec.DamagedException;
 
 /** Chunks that Cassandra's own compressors could not read, and failures of an engine that looked like damage. */
 class ChunksTest {
@@ -286,6 +289,46 @@ class ChunksTest {
         assertEquals(1, codec.counters().getCompressedByCassandra());
         assertEquals(1, codec.counters().getUncompressedByCassandra());
         assertEquals(0, codec.counters().getDamagedChunks());
+    }
+
+    /** Nothing but the library reads tokens. Its failure became an IOException, and so a corrupt SSTable. */
+    @Test
+    void anEngineThatFailsOnTokensIsNoDamage() throws Exception {
+        ChunkCodec codec = new ChunkCodec(ChunkOptions.parse(options("token")), new FailingBlocks());
+        ByteBuffer raw = copy(Corpus.read().piece(9, 4096), BufferType.OFF_HEAP);
+        ByteBuffer chunk = compressed(raw, ZiptierCompressor.create(options("token")), BufferType.OFF_HEAP);
+        IllegalStateException failure = assertThrows(
+            IllegalStateException.class,
+            () -> codec.uncompress(chunk, BufferType.OFF_HEAP.allocate(4096)));
+        assertEquals("the queue is full", failure.getMessage());
+        assertEquals(0, codec.counters().getDamagedChunks());
+        assertSame(failure, codec.counters().lastFailure());
+    }
+
+    @Test
+    void damageKeepsTheFailureOfTheLibrary() throws Exception {
+        ByteBuffer noChunk = BufferType.OFF_HEAP.allocate(100).put(new byte[] { 0x48, (byte) 0x89 }).rewind();
+        ChunkCodec failing = new ChunkCodec(ChunkOptions.parse(Map.of()), new FailingBlocks());
+        IOException damaged = assertThrows(
+            IOException.class, () -> failing.uncompress(noChunk.duplicate(), BufferType.OFF_HEAP.allocate(4096)));
+        assertEquals("the queue is full", damaged.getSuppressed()[0].getMessage());
+        assertEquals(1, failing.counters().getDamagedChunks());
+        ICompressor tokens = ZiptierCompressor.create(options("token"));
+        damaged = assertThrows(IOException.class,
+                               () -> tokens.uncompress(noChunk.duplicate(), BufferType.OFF_HEAP.allocate(4096)));
+        assertEquals(DamagedException.class, damaged.getSuppressed()[0].getClass());
+    }
+
+    /** A flush waited for zstd of level 19, though Cassandra flushes tables of its own slow compressors by LZ4. */
+    @ParameterizedTest
+    @CsvSource({ "deflate,6,7", "lz4,1,2", "token,1,2", "zstd,3,4" })
+    void onlyLevelsUpToTheDefaultFlush(String format, String fast, String slow) {
+        Map<String, String> options = new HashMap<>(options(format));
+        assertEquals(EnumSet.allOf(ICompressor.Uses.class), ZiptierCompressor.create(options).recommendedUses());
+        options.put("level", fast);
+        assertEquals(EnumSet.allOf(ICompressor.Uses.class), ZiptierCompressor.create(options).recommendedUses());
+        options.put("level", slow);
+        assertEquals(EnumSet.of(ICompressor.Uses.GENERAL), ZiptierCompressor.create(options).recommendedUses());
     }
 
     @Test

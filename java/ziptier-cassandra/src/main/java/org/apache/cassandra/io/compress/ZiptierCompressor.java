@@ -95,6 +95,6 @@ public class ZiptierCompressor extends DirectCompressor {
     /** With {@code FAST_COMPRESSION} a flush keeps this compressor; without, Cassandra flushes by LZ4. */
     @Override
     public Set<Uses> recommendedUses() {
-        return EnumSet.allOf(Uses.class);
+        return codec.isFast() ? EnumSet.allOf(Uses.class) : EnumSet.of(Uses.GENERAL);
     }
 }

@@ -1,8 +1,8 @@
 //! Tables of Cassandra as they lie on disk, without a node: [`Table`] finds the SSTables of a folder, [`SsTable`] reads
 //! their chunks, and [`Estimate`] tells what other compressors would make of them.
 //!
-//! Cassandra never changes an SSTable once it is written, so a node may run meanwhile. [`Table`] leaves out SSTables that
-//! the node is writing, has replaced, or removes meanwhile.
+//! Cassandra never changes an SSTable once it is written, so a node may run meanwhile. [`Table`] leaves out SSTables
+//! that the node is writing, has replaced, or removes meanwhile.
 //!
 //! The formats are those of Cassandra 3.0 to 5.0, which the file names begin with: `ma` to `oa` (big) and `da` (BTI).
 //!

@@ -1,5 +1,5 @@
-//! The logs of transactions, `nb_txn_compaction_UUID.log`, tell which SSTables of a folder belong to its table. Flushes,
-//! compactions and streams give files their final names at once, and log each SSTable first.
+//! The logs of transactions, `nb_txn_compaction_UUID.log`, tell which SSTables of a folder belong to its table. A
+//! flush, a compaction or a stream logs each SSTable first, and then writes files under their final names.
 //!
 //! | line begins with | meaning |
 //! |---|---|
@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Error;
 
-/// The names, such as `nb-2-big`, of SSTables that transactions are writing or have replaced. `files` are all files of a
-/// folder.
+/// The names, such as `nb-2-big`, of SSTables that transactions are writing or have replaced. `files` are all files of
+/// a folder.
 ///
 /// # Errors
 ///

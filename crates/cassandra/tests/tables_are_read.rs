@@ -147,9 +147,8 @@ fn ss_tables_that_a_node_is_writing_or_has_replaced_are_left_out() {
         write(dir.path(), number, "LZ4Compressor", &rows, CHUNK);
     }
     let log = dir.path().join("nb_txn_compaction_5a1e4b20-0000-11ef-8000-000000000000.log");
-    let record = |kind: &str, number: u32| {
-        format!("{kind}:[{}/nb-{number}-big-,0,8][1]\n", dir.path().display())
-    };
+    let record =
+        |kind: &str, number: u32| format!("{kind}:[{}/nb-{number}-big-,0,8][1]\n", dir.path().display());
     let records = record("ADD", 3) + &record("REMOVE", 1) + &record("REMOVE", 2);
     let numbers = || {
         let table = Table::open(dir.path()).unwrap();

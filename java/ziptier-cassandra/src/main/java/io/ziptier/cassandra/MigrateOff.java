@@ -87,11 +87,11 @@ public final class MigrateOff {
             String.format("%d SSTables have the names of Cassandra's own compressors now; %d needed no change",
                           ofZiptier.size(), others));
         for (Path file : left)
-            told.append("\nleft ").append(file).append(": a copy with tokens, which only a node with the jar restores");
+            told.append("\nleft ").append(file).append(": a copy with tokens, which a node with the jar can restore");
         return told.toString();
     }
 
-    /** SSTables' names of compressors, hints, and logs of transactions. Folders of a node often are links to other disks. */
+    /** Names of compressors, hints, and logs of transactions. Folders of a node often are links to other disks. */
     private static List<Path> files(Path folder) throws IOException {
         if (!Files.isDirectory(folder))
             throw new IOException(folder + " is no folder: name a data folder of a node");

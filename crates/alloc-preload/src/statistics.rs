@@ -4,6 +4,7 @@
 //! sum up takes jemalloc some 50 us, too long for each tick. jemalloc also lends the address of each arena's count of
 //! pages, so between two sums a tick multiplies pages with the bytes that a page held at the last sum.
 
+use std::array::from_fn;
 use std::ffi::{CStr, c_uint, c_void};
 use std::mem::size_of;
 use std::ptr::{from_ref, null_mut};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::page::{Medium, Page};
-use ziptier_alloc::size_class::class_bytes;
+use ziptier_alloc::size_class::{PAGED_ABOVE, class, class_bytes};
 
 use crate::far;
 
@@ -85,7 +86,9 @@ pub(crate) struct Census {
     page_bytes: u64,
     /// The counters of pages that hold blocks, one per arena, and whether the arena is far.
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
-    /// Bytes that jemalloc had handed out, per counted page, at the last sum.
+    /// Pages with blocks in other arenas, at the last sum. These count as DRAM.
+    other_pages: usize,
+    /// Bytes that jemalloc had handed out, per page with blocks, at the last sum.
     bytes_per_page: [f64; 2],
     /// Bytes of free blocks that jemalloc's caches of threads had at the last sum.
     cached_bytes: [u64; 2],
@@ -98,6 +101,7 @@ impl Census {
             small_classes: 0,
             page_bytes: 0,
             pages: [None; ARENAS_MAX],
+            other_pages: 0,
             bytes_per_page: [0.0; 2],
             cached_bytes: [0; 2],
         }
@@ -116,6 +120,9 @@ impl Census {
         let cached = Name::of(c"stats.arenas.0.tcache_bytes");
         self.cached_bytes = by_medium(|arena| cached.value(arena, 0));
         self.find_counters();
+        self.other_pages = 0;
+        let active = Name::of(c"stats.arenas.0.pactive").value(ALL_ARENAS, 0) as usize;
+        self.other_pages = active.saturating_sub(self.counted_pages().iter().sum());
         let pages = self.counted_pages();
         self.bytes_per_page = [0, 1].map(|medium| allocated[medium] as f64 / pages[medium].max(1) as f64);
         self.live(allocated)
@@ -134,17 +141,21 @@ impl Census {
     }
 
     fn counted_pages(&self) -> [usize; 2] {
-        let mut pages = [0; 2];
+        let mut pages = [self.other_pages, 0];
         for (counter, medium) in self.pages.iter().map_while(|page| *page) {
             pages[medium as usize] += counter.load(Relaxed);
         }
         pages
     }
 
-    /// Finds the counters of the arenas. Those of far memory come first: of many arenas, the last have no slot.
+    /// Finds the counters of the arenas. Those of far memory come first: of many arenas, the last have no slot. Arenas
+    /// that the program makes have none, because the program may destroy them.
     fn find_counters(&mut self) {
-        let mut arenas: c_uint = 0;
-        read(c"arenas.narenas", &mut arenas);
+        let (mut arenas, mut threshold_bytes): (c_uint, usize) = (0, 0);
+        read(c"opt.narenas", &mut arenas);
+        // With this option, one more arena has the largest blocks.
+        read(c"opt.oversize_threshold", &mut threshold_bytes);
+        arenas += c_uint::from(threshold_bytes > 0);
         let name = Name::of(c"experimental.arenas.0.pactivep");
         let is_far = |arena: usize| far::arenas().any(|far| far == arena);
         let far = far::arenas().map(|arena| (arena, Medium::Far));
@@ -152,8 +163,8 @@ impl Census {
         let mut slots = self.pages.iter_mut();
         for (arena, medium) in far.chain(dram) {
             let counter = name.value(arena, 0) as *const AtomicUsize;
-            // SAFETY: jemalloc answers with the address of a counter that lives as long as the arena, which is as long
-            // as the process, or not at all.
+            // SAFETY: jemalloc answers with the address of a counter that lives as long as the arena, or not at all. No
+            // program destroys jemalloc's own arenas, for jemalloc refuses that, and none knows those of far memory.
             let Some(counter) = (unsafe { counter.as_ref() }) else { continue };
             let Some(slot) = slots.next() else { break };
             *slot = Some((counter, medium));
@@ -176,13 +187,30 @@ impl Census {
         put([&dram.mapped_bytes, &far.mapped_bytes], by_medium(|arena| mapped.value(arena, 0)));
         let small = Name::of(c"stats.arenas.0.bins.0.curregs");
         let large = Name::of(c"stats.arenas.0.lextents.0.curlextents");
-        for class in 0..READ {
+        let mut by_class: [_; READ] = from_fn(|class| {
             let count = |arena| match class.checked_sub(self.small_classes) {
                 None => small.value(arena, class),
                 Some(large_class) => large.value(arena, large_class),
             };
-            let bytes = by_medium(|arena| count(arena) * class_bytes(class));
+            by_medium(|arena| count(arena) * class_bytes(class))
+        });
+        self.correct_paged(&mut by_class);
+        for (class, bytes) in by_class.into_iter().enumerate() {
             put([&dram.live_bytes_by_class[class], &far.live_bytes_by_class[class]], bytes);
+        }
+    }
+
+    /// Lowers the bytes of classes whose blocks take whole pages. jemalloc tells the bytes of all large blocks, and by
+    /// class only their number.
+    fn correct_paged(&self, by_class: &mut [[u64; 2]; READ]) {
+        let allocated = Name::of(c"stats.arenas.0.large.allocated");
+        let allocated = by_medium(|arena| allocated.value(arena, 0));
+        let (exact, paged) = by_class.split_at_mut(class(PAGED_ABOVE) + 1);
+        for (medium, &allocated) in allocated.iter().enumerate() {
+            let sum = |classes: &[[u64; 2]]| -> u64 { classes.iter().map(|bytes| bytes[medium]).sum() };
+            let bytes = allocated.saturating_sub(sum(&exact[self.small_classes..]));
+            let share = (bytes as f64 / sum(paged).max(1) as f64).min(1.0);
+            paged.iter_mut().for_each(|class| class[medium] = (class[medium] as f64 * share) as u64);
         }
     }
 }

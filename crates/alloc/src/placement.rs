@@ -264,7 +264,7 @@ fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
     step.min(near.max(STEP_BYTES_NEAR_LIMIT))
 }
 
-/// The largest size of a class that fits between live bytes and a limit. It is 0 where the next step would exceed the
+/// The largest size that fits between live bytes and a limit. It is 0 where the next step would exceed the
 /// limit: blocks of a step are not checked one by one.
 fn room_bytes(limit_bytes: u64, live_bytes: u64) -> u64 {
     match limit_bytes.saturating_sub(live_bytes) {

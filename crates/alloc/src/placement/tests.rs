@@ -224,7 +224,8 @@ fn limits_are_told_and_hardly_exceeded() {
 fn room_is_that_of_one_block() {
     assert_eq!(room_bytes(u64::MAX, 7 * MB), u64::MAX);
     assert_eq!(room_bytes(20 * MB, 10 * MB), 10 * MB);
-    assert_eq!(room_bytes(20 * MB, 11 * MB), 8 * MB, "a block of more than 8 MiB takes 10 MiB");
+    assert_eq!(room_bytes(20 * MB, 11 * MB + 1), 9 * MB - 4096, "a block takes whole pages");
+    assert_eq!(room_bytes(20 * MB, 20 * MB - 24_000), 20_480, "a smaller block takes the bytes of its class");
     assert_eq!(room_bytes(20 * MB, 20 * MB - STEP_BYTES_NEAR_LIMIT + 1), 0);
     assert_eq!(room_bytes(20 * MB, 21 * MB), 0);
 }

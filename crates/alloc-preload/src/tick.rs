@@ -130,6 +130,10 @@ pub(crate) unsafe extern "C" fn after_fork_in_child() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
     THREADS.store(1, Relaxed);
+    // SAFETY: `before_fork` has made this thread the owner.
+    if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {
+        page.close_inherited();
+    }
     IS_TAKEN.store(false, Release);
 }
 

@@ -12,8 +12,8 @@
 //! 3. The command writes [`Wanted`] fields between two steps of [`Page::changes`] ([`Page::want`]).
 //! 4. At its next tick the library sees another number of changes and reads them ([`Page::wanted`]). It stores the
 //!    number in [`Page::applied`] after it has obeyed, or in [`Page::refused`] if it cannot.
-//! 5. A forked child shares the page of its parent. The library calls [`SharedPage::renew`] in the child, before it
-//!    writes: the same address then has a page of the child's own.
+//! 5. A forked child shares the page of its parent. The library calls [`SharedPage::close_inherited`] right after the
+//!    fork and [`SharedPage::renew`] before it writes: the same address then has a page of the child's own.
 
 mod mapping;
 mod snapshot;
@@ -135,7 +135,7 @@ pub struct Told {
     pub far_nodes: [AtomicU64; NodeSet::WORDS],
     /// The name of the class, filled up with zeros; all zeros without one.
     pub class: Text<4>,
-    /// Whether the library lost its class: the file of classes is damaged, or has no such class.
+    /// Whether the process is not in its class: the file of classes is damaged, or has no such class.
     pub is_class_lost: AtomicU32,
     /// Threads that have allocated and live.
     pub threads: AtomicU32,

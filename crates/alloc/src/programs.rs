@@ -63,9 +63,9 @@ pub enum Reason {
     NotLoaded,
     /// Its executable cannot have the library.
     CannotPreload(Linkage),
-    /// It has the library and closed the file of the page.
+    /// It has the library and closed the file of the page, or was forked and has not ticked.
     FileClosed,
-    /// It has the page of its parent: it was forked by a system call of its own.
+    /// It has the page of its parent: it was forked and has not ticked, or was forked by a system call of its own.
     PageOfParent(u32),
     /// Its page cannot be used.
     Page(AttachError),
@@ -97,12 +97,13 @@ impl fmt::Display for Obstacle {
             ),
             Reason::CannotPreload(linkage) => write!(f, " cannot be served: {linkage}"),
             Reason::FileClosed => f.write_str(
-                " runs with the library and has closed the file by which the command finds its page: run this command \
-                 as root",
+                " runs with the library and has closed the file by which the command finds its page, or was forked and \
+                 has allocated too little since: run this command as root",
             ),
             Reason::PageOfParent(parent) => write!(
                 f,
-                " was forked by a bare system call and shares the page of process {parent}: ask for that process"
+                " was forked and shares the page of process {parent}, until it has allocated some memory, or for ever \
+                 after a bare system call: ask for that process"
             ),
             Reason::Page(error) => write!(f, " cannot be shown: {error}"),
             Reason::System(error) => write!(f, " cannot be looked at: {error}"),

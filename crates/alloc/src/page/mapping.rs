@@ -14,6 +14,9 @@ use super::{MEMFD_NAME, Page};
 /// File descriptors below this one are the program's: some programs count on the next free one.
 const FD_MIN: i32 = 700;
 
+/// Stands for a descriptor that is closed.
+const NO_FD: RawFd = -1;
+
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A mapped page. Nothing unmaps it: the library has it as long as its process lives, and the command ends soon.
@@ -93,20 +96,30 @@ impl SharedPage {
         SharedPage::of(new_file()?)
     }
 
+    /// Closes the descriptor that a forked child has of its parent's page. The library calls this while the child has
+    /// one thread, so that the descriptor stays that of the same file meanwhile.
+    pub fn close_inherited(&mut self) {
+        let fd = core::mem::replace(&mut self.fd, NO_FD);
+        if fd == NO_FD {
+            return;
+        }
+        // SAFETY: the child has one thread, so nobody opens or closes a file between this call and the next.
+        let inherited = unsafe { BorrowedFd::borrow_raw(fd) };
+        if identity(inherited) == Ok(self.file) {
+            // SAFETY: the descriptor is that of the page, which no other value owns.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+
     /// Puts a page of this process alone, zeroed, where a forked child sees that of its parent. Its address stays. The
-    /// library calls this in the child before it writes to the page, and publishes the page anew.
+    /// library calls this in the child after [`SharedPage::close_inherited`], before it writes to the page, and
+    /// publishes the page anew.
     ///
     /// # Errors
     ///
     /// What the system refused. The address then has a zeroed page that no other process finds.
     pub fn renew(&mut self) -> Result<(), Errno> {
         let address = self.page.as_ptr().cast();
-        // SAFETY: `renew` runs in a forked child with one thread, so the number stays that of the same file meanwhile.
-        let inherited = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        if identity(inherited) == Ok(self.file) {
-            // SAFETY: the descriptor is that of the page, which no other value owns.
-            drop(unsafe { OwnedFd::from_raw_fd(self.fd) });
-        }
         let shared = new_file().and_then(|fd| {
             map(address, MapFlags::SHARED | MapFlags::FIXED, fd.as_fd())?;
             Ok((identity(fd.as_fd())?, fd.into_raw_fd()))
@@ -148,7 +161,7 @@ impl SharedPage {
         Ok(SharedPage { page, file: identity(fd.as_fd())?, fd: fd.into_raw_fd() })
     }
 
-    /// The number of its file descriptor.
+    /// The number of its file descriptor; negative if the page has none.
     pub fn fd(&self) -> RawFd {
         self.fd
     }

@@ -98,6 +98,11 @@ fn a_renewed_page_is_another_one_at_the_same_address() {
     let mut page = published(&Configuration::DEFAULT);
     let parent = attach(page.fd()).unwrap();
     let address = &raw const *page;
+    let fd = page.fd();
+    page.close_inherited();
+    // SAFETY: the call takes numbers.
+    assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "the descriptor of the parent's page is open");
+    page.close_inherited();
     page.renew().unwrap();
     assert_eq!(&raw const *page, address);
     assert_eq!(page.check(), Err(AttachError::NoPage));

@@ -162,10 +162,10 @@ fn each_reason_has_its_sentence() {
     ];
     let expected = [
         "process 7 (redis-server) belongs to another user: run this command as that user, or as root",
-        "process 7 (redis-server) runs with the library and has closed the file by which the command finds its page: \
-         run this command as root",
-        "process 7 (redis-server) was forked by a bare system call and shares the page of process 3: ask for that \
-         process",
+        "process 7 (redis-server) runs with the library and has closed the file by which the command finds its page, \
+         or was forked and has allocated too little since: run this command as root",
+        "process 7 (redis-server) was forked and shares the page of process 3, until it has allocated some memory, or \
+         for ever after a bare system call: ask for that process",
         "process 7 (redis-server) cannot be shown: its library has version 2 of the shared page, and this command \
          version 1; use the command of the same release as the library, or start the program again with the library \
          of this one",

@@ -7,14 +7,14 @@
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 use ziptier_alloc::configuration::NodeSet;
 
 use crate::heap::WORDS;
 use crate::permission::may_bind;
-use crate::statistics;
+use crate::{statistics, tick};
 
 /// The size of the range, and the smallest one that is tried where the system grants no larger one.
 const RANGE_BYTES: (usize, usize) = (16 << 40, 256 << 20);
@@ -140,14 +140,12 @@ pub(crate) fn arena() -> u32 {
     if made != 0 {
         return made;
     }
-    // Arenas are made in order, so that the made ones are the first.
-    static MAKING: AtomicBool = AtomicBool::new(false);
-    if !MAKING.swap(true, AcqRel) {
+    // One thread at a time makes arenas, and in order, so that the made ones are the first.
+    tick::try_without_ticks(|| {
         if let Some(first_free) = ARENAS[..arenas].iter().find(|arena| arena.load(Acquire) == 0) {
             make(first_free);
         }
-        MAKING.store(false, Release);
-    }
+    });
     let made = arenas_made().max(1);
     ARENAS[slot % made].load(Acquire)
 }

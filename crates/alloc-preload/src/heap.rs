@@ -10,6 +10,7 @@ use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
+use crate::room::{LARGE_ABOVE, ROOMS};
 use crate::thread::Thread;
 use crate::{sizes, tick};
 
@@ -47,9 +48,6 @@ pub(crate) static WORDS: Words = Words {
     far_room_bytes: AtomicU64::new(u64::MAX),
 };
 
-/// Smaller tables are not counted until the next tick, because programs have one beside each small object.
-const COUNTED_TABLE_BYTES: usize = 4 << 10;
-
 /// Counts of one medium since the process began, or was forked.
 pub(crate) struct Counts {
     pub(crate) spills: AtomicU64,
@@ -64,7 +62,11 @@ pub(crate) static COUNTS: [Counts; 2] = [const { Counts::new() }; 2];
 impl Words {
     /// Obeys a decision.
     pub(crate) fn set(&self, decision: &Decision) {
-        self.quick_max.store(decision.dram_max.min(decision.dram_room_bytes), Relaxed);
+        let quick_room = match decision.dram_room_bytes {
+            u64::MAX => u64::MAX,
+            room => room.min(LARGE_ABOVE as u64),
+        };
+        self.quick_max.store(decision.dram_max.min(quick_room), Relaxed);
         self.dram_max.store(decision.dram_max, Relaxed);
         self.far_above.store(decision.far_above, Relaxed);
         self.far_fraction.store(decision.far_fraction, Relaxed);
@@ -139,15 +141,14 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
     let thread = Thread::current();
     // SAFETY: the variables are this thread's.
     unsafe {
-        if is_table(bytes) {
-            let block = jemalloc::calloc(1, bytes);
-            if !block.is_null() {
-                sizes::set(block, bytes);
-                return block;
-            }
-        }
-        Thread::count(thread, bytes);
-        if bytes as u64 <= WORDS.quick_max.load(Relaxed) {
+        let is_quick = if is_table(bytes) {
+            Thread::count_unplaced(thread, bytes);
+            bytes <= LARGE_ABOVE && has_room(Medium::Dram, bytes)
+        } else {
+            Thread::count(thread, bytes);
+            bytes as u64 <= WORDS.quick_max.load(Relaxed)
+        };
+        if is_quick {
             let block = jemalloc::calloc(1, bytes);
             if !block.is_null() {
                 sizes::set(block, bytes);
@@ -162,13 +163,7 @@ pub(crate) unsafe fn allocate_zeroed(bytes: usize) -> *mut c_void {
 /// two of pointers or buckets, by `calloc`; their values never come from `calloc`.
 #[inline(always)]
 fn is_table(bytes: usize) -> bool {
-    if !bytes.is_power_of_two() || !WORDS.tables_in_dram.load(Relaxed) {
-        return false;
-    }
-    if bytes >= COUNTED_TABLE_BYTES {
-        tick::count_unplaced(bytes as u64);
-    }
-    has_room(Medium::Dram, bytes)
+    bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed)
 }
 
 /// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, without an arena and a cache.
@@ -200,7 +195,7 @@ unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void 
     // SAFETY: the variables are this thread's.
     unsafe {
         let mut block = place_by_last_tick(thread, bytes, flags);
-        if block.is_null() && is_limited(bytes) {
+        if block.is_null() && is_limited() {
             tick::recount();
             block = place_by_last_tick(thread, bytes, flags);
         }
@@ -213,7 +208,8 @@ unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void 
 unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: the variables are this thread's.
     unsafe {
-        let wanted = wanted(thread, bytes);
+        let wanted =
+            if flags == MALLOCX_ZERO && is_table(bytes) { Medium::Dram } else { wanted(thread, bytes) };
         // Limits count the blocks in magazines already.
         if wanted == Medium::Far && flags == 0 && !(*thread).magazines.is_null() {
             let block = (*(*thread).magazines).take(sizes::class_of_size(bytes));
@@ -222,12 +218,9 @@ unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) ->
             }
         }
         let other = if wanted == Medium::Far { Medium::Dram } else { Medium::Far };
-        let mut block = null_mut();
-        if has_room(wanted, bytes) {
-            block = allocate_in(wanted, thread, bytes, flags);
-        }
-        if block.is_null() && has_room(other, bytes) {
-            block = allocate_in(other, thread, bytes, flags);
+        let mut block = within(wanted, bytes, || allocate_in(wanted, thread, bytes, flags));
+        if block.is_null() {
+            block = within(other, bytes, || allocate_in(other, thread, bytes, flags));
             if !block.is_null() {
                 Counts::spilled(wanted, bytes);
             }
@@ -246,6 +239,16 @@ unsafe fn wanted(thread: *mut Thread, bytes: usize) -> Medium {
     let is_far = bytes > WORDS.far_above.load(Relaxed)
         || unsafe { Thread::dither(thread, WORDS.far_fraction.load(Relaxed)) };
     if is_far { Medium::Far } else { Medium::Dram }
+}
+
+/// Allocates a block that makes a medium `bytes` larger. Returns null if the limit leaves no room.
+#[inline(always)]
+fn within(medium: Medium, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    match has_room(medium, bytes) {
+        false => null_mut(),
+        true if bytes <= LARGE_ABOVE => allocate(),
+        true => ROOMS[medium as usize].allocate(bytes, allocate),
+    }
 }
 
 /// An allocation in one medium, which has room by its limit.
@@ -332,7 +335,7 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
     unsafe {
         Thread::count(thread, bytes);
         let mut resized = resize_by_last_tick(thread, block, bytes, flags);
-        if resized.is_null() && is_limited(bytes) {
+        if resized.is_null() && is_limited() {
             tick::recount();
             resized = resize_by_last_tick(thread, block, bytes, flags);
         }
@@ -352,27 +355,21 @@ unsafe fn resize_by_last_tick(
     unsafe {
         let is_far = WORDS.is_far(block);
         let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
-        let grows_over_limit =
-            !has_room(own, bytes) && !has_room(own, bytes.saturating_sub(sizes::usable(block)));
-        if is_inside(other, bytes) && has_room(other, bytes) {
-            let moved = moved_to(other, thread, block, bytes, flags);
+        if is_inside(other, bytes) {
+            let moved = within(other, bytes, || moved_to(other, thread, block, bytes, flags));
             if !moved.is_null() {
                 Counts::moved(other, bytes);
                 return moved;
             }
         }
-        if !grows_over_limit {
-            let cache = if is_far { Thread::far_flags(thread) } else { 0 };
-            let resized = jemalloc::rallocx(block, bytes.max(1), flags | cache);
-            if !resized.is_null() {
-                sizes::set_by_usable_size(resized);
-                return resized;
-            }
+        let cache = if is_far { Thread::far_flags(thread) } else { 0 };
+        let grown = bytes.saturating_sub(sizes::usable(block));
+        let resized = within(own, grown, || jemalloc::rallocx(block, bytes.max(1), flags | cache));
+        if !resized.is_null() {
+            sizes::set_by_usable_size(resized);
+            return resized;
         }
-        let mut moved = null_mut();
-        if has_room(other, bytes) {
-            moved = moved_to(other, thread, block, bytes, flags);
-        }
+        let moved = within(other, bytes, || moved_to(other, thread, block, bytes, flags));
         if !moved.is_null() {
             Counts::spilled(own, bytes);
         }
@@ -380,9 +377,9 @@ unsafe fn resize_by_last_tick(
     }
 }
 
-/// Whether a limit keeps a size out of a medium.
-fn is_limited(bytes: usize) -> bool {
-    bytes as u64 > WORDS.dram_room_bytes.load(Relaxed).min(WORDS.far_room_bytes.load(Relaxed))
+/// Whether a medium has a limit.
+fn is_limited() -> bool {
+    WORDS.dram_room_bytes.load(Relaxed).min(WORDS.far_room_bytes.load(Relaxed)) < u64::MAX
 }
 
 /// Whether a block of a size leaves a medium below its limit.

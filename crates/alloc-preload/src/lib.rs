@@ -13,6 +13,7 @@
 //! | `thread` | what each thread has: bytes until it settles, its cache of far blocks |
 //! | `magazines` | the free far blocks that a thread keeps at hand |
 //! | `sizes` | the size of each small block |
+//! | `room` | room below a limit, which large blocks take before they are allocated |
 //! | `far` | the range of far addresses, its nodes, and jemalloc's hooks into it |
 //! | `nodes` | the nodes that are far memory |
 //! | `permission` | whether memory may be bound to nodes |
@@ -37,6 +38,7 @@ mod heap;
 mod magazines;
 mod nodes;
 mod permission;
+mod room;
 mod sizes;
 mod start;
 mod statistics;

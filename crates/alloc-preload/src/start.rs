@@ -18,7 +18,8 @@ const NOT_STARTED: i32 = 127;
 #[used]
 static START: unsafe extern "C" fn() = start;
 
-/// Options of jemalloc that a user can add to by `_RJEM_MALLOC_CONF`. Huge pages and background threads stay off.
+/// Options of jemalloc that a user can add to by `_RJEM_MALLOC_CONF`. Huge pages stay off. Background threads start
+/// when the program asks for them, as a stock Redis does by its option `jemalloc-bg-thread`.
 // SAFETY: it is the name and the type that jemalloc documents for its configuration, and nothing else defines it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static MALLOC_CONF: Options = Options(c"background_thread:false".as_ptr());

@@ -90,20 +90,44 @@ impl Thread {
         thread
     }
 
-    /// Counts bytes that the thread allocates.
+    /// Counts bytes that the thread allocates and that the policy places.
     ///
     /// # Safety
     ///
     /// `thread` is this thread's.
     #[inline(always)]
     pub(crate) unsafe fn count(thread: *mut Thread, bytes: usize) {
+        // SAFETY: it is the caller's.
+        unsafe {
+            if Thread::completes(thread, bytes) {
+                settle(thread, Some(bytes));
+            }
+        }
+    }
+
+    /// Counts bytes of a block that the policy does not place: a table, or one whose arena or cache the program names.
+    ///
+    /// # Safety
+    ///
+    /// `thread` is this thread's.
+    #[inline(always)]
+    pub(crate) unsafe fn count_unplaced(thread: *mut Thread, bytes: usize) {
+        // SAFETY: it is the caller's.
+        unsafe {
+            if Thread::completes(thread, bytes) {
+                settle(thread, None);
+            }
+        }
+    }
+
+    /// Takes bytes from what is left of the quantum, and tells whether they complete it.
+    #[inline(always)]
+    unsafe fn completes(thread: *mut Thread, bytes: usize) -> bool {
         // SAFETY: only this thread touches the variable, and no reference to it lives.
         unsafe {
             let (left, is_complete) = (*thread).left.overflowing_sub(bytes as u64);
             (*thread).left = left;
-            if is_complete {
-                settle(thread, bytes);
-            }
+            is_complete
         }
     }
 
@@ -138,11 +162,12 @@ impl Thread {
     }
 }
 
-/// Adds what a thread has allocated to what all have. All of it counts for the size that completed the quantum. A size
-/// completes a quantum as often as its share of the bytes says, so over many quanta this is the histogram.
+/// Adds what a thread has allocated to what all have. All of it counts for the size that completed the quantum, or for
+/// none if the policy does not place that block. A size completes a quantum as often as its share of the bytes says, so
+/// over many quanta this is the histogram.
 #[cold]
 #[inline(never)]
-unsafe fn settle(thread: *mut Thread, bytes: usize) {
+unsafe fn settle(thread: *mut Thread, placed: Option<usize>) {
     // SAFETY: only this thread touches the variable, and no reference to it lives.
     let all_bytes = unsafe {
         if (*thread).random == 0 {
@@ -159,7 +184,7 @@ unsafe fn settle(thread: *mut Thread, bytes: usize) {
         (*thread).left = next;
         all_bytes
     };
-    tick::count(bytes as u64, all_bytes);
+    tick::count(placed, all_bytes);
 }
 
 /// Gives a thread an arena of far memory, and magazines for its free blocks. It works without these, too, if jemalloc

@@ -5,19 +5,21 @@
 //! share of the allocations. A heap that stands still has no ticks, and needs none.
 
 use std::cell::UnsafeCell;
+use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 
-use ziptier_alloc::classes::{Membership, default_path};
+use ziptier_alloc::classes::{ClassError, Membership, Share, default_path};
 use ziptier_alloc::configuration::{Configuration, NodeSet};
 use ziptier_alloc::page::{FarKind, Page, SharedPage};
 use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
 use ziptier_alloc::size_class::{CLASSES, class};
 
 use crate::heap::{COUNTS, Counts, WORDS};
+use crate::room::{ROOMS, Room};
 use crate::start::say;
 use crate::statistics::Census;
-use crate::thread::{QUANTUM_BYTES, THREADS};
+use crate::thread::{QUANTUM_BYTES, THREADS, Thread};
 
 /// A thread settles this many times in a step, if it is the only one that allocates.
 const QUANTA: u64 = 64;
@@ -30,10 +32,15 @@ const SUM_SHARE: u64 = 24;
 const SUM_BYTES_MIN: u64 = 4 << 20;
 
 /// A larger block counts as one of this many bytes.
-const BLOCK_BYTES_MAX: u64 = 1 << 36;
+pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
-/// A thread yields so often to one that ticks. A thread that forks has the ticker, too, and may allocate meanwhile.
-const RECOUNT_TURNS: u32 = 100;
+/// A thread that has no room sleeps so often, and so long, while another one has the ticker. A fork of a large process
+/// takes seconds. The turns end, because the other thread may wait for this one.
+const RECOUNT_TURNS: u32 = 60_000;
+const RECOUNT_TURN_US: u32 = 1000;
+
+/// A process that is not in its class tries to join once in so many milliseconds.
+const JOIN_MS: u64 = 1000;
 
 /// All bytes that were allocated and that the policy may place, by class.
 static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
@@ -42,8 +49,8 @@ static PLACED: [AtomicU64; CLASSES] = [const { AtomicU64::new(0) }; CLASSES];
 static SINCE: AtomicU64 = AtomicU64::new(0);
 /// Bytes from one tick to the next. No tick comes before the start.
 static STEP: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Whether a thread has [`TICKER`].
-static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+/// The thread that has [`TICKER`]; null if none has.
+static OWNER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
 /// Whether this process was forked since the last tick.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -51,23 +58,17 @@ static TICKER: Shared = Shared(UnsafeCell::new(Ticker::new()));
 
 struct Shared(UnsafeCell<Ticker>);
 
-// SAFETY: only the thread that has set `IS_TAKEN` touches the ticker.
+// SAFETY: only the thread that `OWNER` names touches the ticker.
 unsafe impl Sync for Shared {}
 
-/// Adds bytes, the last ones of a block of `size`, to those of all threads, and ticks if they complete a step.
-pub(crate) fn count(size: u64, bytes: u64) {
+/// Adds bytes to those of all threads, and ticks if they complete a step. The policy places the bytes if it has placed
+/// the last block of them, which has the size `placed`. Limits hold for all blocks.
+pub(crate) fn count(placed: Option<usize>, bytes: u64) {
     // A request that cannot be met must not outweigh all others.
     let bytes = bytes.min(BLOCK_BYTES_MAX);
-    PLACED[class(size)].fetch_add(bytes, Relaxed);
-    add(bytes);
-}
-
-/// Adds the bytes of a block that the policy does not place. Limits hold for it, too.
-pub(crate) fn count_unplaced(bytes: u64) {
-    add(bytes.min(BLOCK_BYTES_MAX));
-}
-
-fn add(bytes: u64) {
+    if let Some(size) = placed {
+        PLACED[class(size as u64)].fetch_add(bytes, Relaxed);
+    }
     let since = SINCE.fetch_add(bytes, Relaxed).saturating_add(bytes);
     if since >= STEP.load(Relaxed) {
         with_ticker(|ticker| {
@@ -82,24 +83,61 @@ fn add(bytes: u64) {
 #[cold]
 pub(crate) fn recount() {
     for _ in 0..RECOUNT_TURNS {
-        if with_ticker(|ticker| ticker.tick(u64::MAX)) {
+        if with_ticker(|ticker| ticker.tick(u64::MAX)) || is_own() {
             return;
         }
+        // SAFETY: the call takes a number.
+        unsafe { libc::usleep(RECOUNT_TURN_US) };
+    }
+}
+
+/// Runs with the ticker, unless a thread has it. Returns whether it ran.
+fn with_ticker(run: impl FnOnce(&mut Ticker)) -> bool {
+    // SAFETY: `OWNER` names this thread. What runs does not come back here: jemalloc's statistics and the page allocate
+    // by jemalloc alone, or not at all.
+    try_without_ticks(|| run(unsafe { &mut *TICKER.0.get() }))
+}
+
+/// Runs what must not run beside a tick, unless a thread has the ticker. Returns whether it ran.
+pub(crate) fn try_without_ticks(run: impl FnOnce()) -> bool {
+    let is_taken = try_take();
+    if is_taken {
+        run();
+        release();
+    }
+    is_taken
+}
+
+/// Runs a command of the program to jemalloc. jemalloc holds its locks while it starts or joins a thread. A tick of
+/// either thread would wait for these locks, and for ever.
+pub(crate) fn without_ticks<T>(run: impl FnOnce() -> T) -> T {
+    if is_own() {
+        return run();
+    }
+    take();
+    let result = run();
+    release();
+    result
+}
+
+fn take() {
+    while !try_take() {
         // SAFETY: the call takes nothing.
         unsafe { libc::sched_yield() };
     }
 }
 
-/// Runs with the ticker, unless another thread has it. Returns whether it ran.
-fn with_ticker(run: impl FnOnce(&mut Ticker)) -> bool {
-    if IS_TAKEN.swap(true, Acquire) {
-        return false;
-    }
-    // SAFETY: this thread has set `IS_TAKEN`. What runs does not come back here: jemalloc's statistics and the page
-    // allocate by jemalloc alone, or not at all.
-    run(unsafe { &mut *TICKER.0.get() });
-    IS_TAKEN.store(false, Release);
-    true
+fn try_take() -> bool {
+    OWNER.compare_exchange(null_mut(), Thread::current(), Acquire, Relaxed).is_ok()
+}
+
+/// Whether this thread has the ticker.
+fn is_own() -> bool {
+    OWNER.load(Relaxed) == Thread::current()
+}
+
+fn release() {
+    OWNER.store(null_mut(), Release);
 }
 
 /// Starts with a configuration, and with the page where it is told, if there is one.
@@ -107,34 +145,35 @@ pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
     with_ticker(|ticker| {
         ticker.configuration = *configuration;
         ticker.page = page;
-        ticker.join();
+        if let Err(error) = ticker.join(now_ms()) {
+            let name = configuration.class.as_ref().map_or("", |name| name.as_str());
+            say(format_args!("it serves without the class {name}, because {error}"));
+        }
         ticker.tick(u64::MAX);
     });
 }
 
 /// Keeps other threads from the ticker while the process forks: the child has only one thread.
 pub(crate) unsafe extern "C" fn before_fork() {
-    while IS_TAKEN.swap(true, Acquire) {
-        // SAFETY: the call takes nothing.
-        unsafe { libc::sched_yield() };
-    }
+    take();
 }
 
 /// Undoes [`before_fork`] in the parent.
 pub(crate) unsafe extern "C" fn after_fork_in_parent() {
-    IS_TAKEN.store(false, Release);
+    release();
 }
 
 /// Undoes [`before_fork`] in the child, whose next tick gets a page of its own. Until then the child tells nothing.
 pub(crate) unsafe extern "C" fn after_fork_in_child() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
+    ROOMS.iter().for_each(Room::end_all);
     THREADS.store(1, Relaxed);
     // SAFETY: `before_fork` has made this thread the owner.
     if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {
         page.close_inherited();
     }
-    IS_TAKEN.store(false, Release);
+    release();
 }
 
 struct Ticker {
@@ -149,6 +188,10 @@ struct Ticker {
     follows_live_bytes: bool,
     page: Option<SharedPage>,
     membership: Option<Membership>,
+    /// What the class left at the last tick in which the process was a member.
+    share: Option<Share>,
+    /// When the process may try to join.
+    join_ms: u64,
     ticks: u64,
     /// When the ticker told last what takes long to read.
     told_ms: u64,
@@ -165,6 +208,8 @@ impl Ticker {
             follows_live_bytes: true,
             page: None,
             membership: None,
+            share: None,
+            join_ms: 0,
             ticks: 0,
             told_ms: 0,
         }
@@ -173,6 +218,7 @@ impl Ticker {
     fn tick(&mut self, bytes: u64) {
         let now_ms = now_ms();
         self.since_sum = self.since_sum.saturating_add(bytes);
+        let ended = ROOMS.each_ref().map(Room::ended);
         let mut live_bytes = self.census.estimate();
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
@@ -195,6 +241,8 @@ impl Ticker {
         let decision = self.placement.decide(&rules, &seen);
         WORDS.tables_in_dram.store(configuration.tables_in_dram, Relaxed);
         WORDS.set(&decision);
+        ROOMS[0].allow(ended[0], decision.dram_room_bytes);
+        ROOMS[1].allow(ended[1], decision.far_room_bytes);
         STEP.store(decision.step_bytes, Relaxed);
         let (least, most) = QUANTUM_BYTES_BOUNDS;
         QUANTUM_BYTES.store((decision.step_bytes / QUANTA).clamp(least, most) as u32, Relaxed);
@@ -211,40 +259,42 @@ impl Ticker {
         page.told.ticks.store(self.ticks, Release);
     }
 
-    /// Takes a slot in the class.
-    fn join(&mut self) {
-        let Some(name) = &self.configuration.class else { return };
-        let path = self.configuration.class_file.unwrap_or_else(default_path);
-        match Membership::join(&path, name) {
-            Ok(membership) => self.membership = Some(membership),
-            Err(error) => {
-                say(format_args!("it serves without the class {}, because {error}", name.as_str()));
-                self.lose_class();
-            }
+    /// Takes a slot in the class, if there is one.
+    fn join(&mut self, now_ms: u64) -> Result<(), ClassError> {
+        self.join_ms = now_ms + JOIN_MS;
+        let Some(name) = &self.configuration.class else { return Ok(()) };
+        if let Some(membership) = &mut self.membership {
+            return membership.join_again();
         }
+        let path = self.configuration.class_file.unwrap_or_else(default_path);
+        self.membership = Some(Membership::join(&path, name)?);
+        Ok(())
     }
 
-    /// The configuration with the ratio and the budgets of the class.
+    /// The configuration with the ratio and the budgets of the class: the last ones, while there is no class.
     fn with_class(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Configuration {
-        let mut configuration = self.configuration;
-        match self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms)) {
-            None => {}
-            Some(Err(_)) => self.lose_class(),
-            Some(Ok(share)) => {
-                let [dram, far] = share.limit_bytes;
-                configuration.ratio = share.ratio.unwrap_or(configuration.ratio);
-                configuration.dram_limit_bytes = configuration.dram_limit_bytes.min(dram);
-                configuration.far_limit_bytes = configuration.far_limit_bytes.min(far);
+        let told = self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms));
+        let is_member = matches!(told, Some(Ok(_)));
+        match told {
+            Some(Ok(share)) => self.share = Some(share),
+            // One that has joined is a member from the next tick on. An error shows in the page.
+            _ if now_ms >= self.join_ms => {
+                let _ = self.join(now_ms);
             }
+            _ => {}
+        }
+        if let Some(page) = &self.page {
+            let is_lost = self.configuration.class.is_some() && !is_member;
+            page.told.is_class_lost.store(is_lost.into(), Relaxed);
+        }
+        let mut configuration = self.configuration;
+        if let Some(share) = self.share {
+            let [dram, far] = share.limit_bytes;
+            configuration.ratio = share.ratio.unwrap_or(configuration.ratio);
+            configuration.dram_limit_bytes = configuration.dram_limit_bytes.min(dram);
+            configuration.far_limit_bytes = configuration.far_limit_bytes.min(far);
         }
         configuration
-    }
-
-    fn lose_class(&mut self) {
-        self.membership = None;
-        if let Some(page) = &self.page {
-            page.told.is_class_lost.store(1, Relaxed);
-        }
     }
 
     /// Takes what the command wants.
@@ -265,13 +315,13 @@ impl Ticker {
     /// for the child's.
     fn renew(&mut self, live_bytes: [u64; 2]) {
         (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
-        let membership = self.membership.take().map(|membership| membership.fork(live_bytes));
-        let has_lost_class = matches!(membership, Some(Err(_)));
-        self.membership = membership.and_then(Result::ok);
+        // Without a slot, the child is no member at its next tick.
+        if let Some(membership) = &mut self.membership {
+            let _ = membership.fork(live_bytes);
+        }
         let Some(page) = &mut self.page else { return };
         let (kind, nodes) = (FarKind::of_number(page.told.far_kind.load(Relaxed)), page.told.nodes());
         let failed_bindings = page.told.failed_bindings.load(Relaxed);
-        let is_class_lost = page.told.is_class_lost.load(Relaxed) != 0 || has_lost_class;
         let mut mistake = [[0; 8]; 64];
         page.mistake.get(&mut mistake);
         // Without a file, the page stays private and nobody finds it.
@@ -279,7 +329,6 @@ impl Ticker {
         page.mistake.set(mistake.as_flattened());
         page.told.failed_bindings.store(failed_bindings, Relaxed);
         publish(page, kind, &nodes, &self.configuration);
-        page.told.is_class_lost.store(is_class_lost.into(), Relaxed);
     }
 }
 

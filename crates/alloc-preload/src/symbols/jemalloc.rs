@@ -3,6 +3,8 @@
 //! Both media are arenas of one jemalloc, so its statistics and its commands are those of the whole heap. A caller that
 //! names an arena or a cache gets what it names.
 //!
+//! No tick runs during a call that gives jemalloc a value: see [`tick::without_ticks`].
+//!
 //! `experimental.batch_alloc` is refused, because its blocks would come without their sizes in [`crate::sizes`].
 //!
 //! Safety, for every function here: the arguments are what jemalloc's manual wants.
@@ -11,7 +13,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use tikv_jemalloc_sys as jemalloc;
 
-use crate::{heap, sizes};
+use crate::thread::Thread;
+use crate::{heap, sizes, tick};
 
 /// The bits of flags that name a cache or an arena.
 const NAMED: c_int = !0xff;
@@ -25,6 +28,7 @@ unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
         if flags & NAMED == 0 {
             return heap::allocate_with(bytes, flags);
         }
+        Thread::count_unplaced(Thread::current(), bytes);
         let block = jemalloc::mallocx(bytes, flags);
         sizes::set_by_usable_size(block);
         block
@@ -38,6 +42,7 @@ unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> 
         if flags & NAMED == 0 {
             return heap::reallocate_with(block, bytes, flags);
         }
+        Thread::count_unplaced(Thread::current(), bytes);
         let resized = jemalloc::rallocx(block, bytes, flags);
         sizes::set_by_usable_size(resized);
         resized
@@ -48,8 +53,10 @@ unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> 
 unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, flags: c_int) -> usize {
     // SAFETY: it is the caller's. The block stays where it is.
     unsafe {
+        let before = sizes::usable(block);
         let usable = jemalloc::xallocx(block, bytes, extra, flags);
         sizes::set(block, usable);
+        Thread::count_unplaced(Thread::current(), usable.saturating_sub(before));
         usable
     }
 }
@@ -97,7 +104,7 @@ unsafe extern "C" fn mallctl(
         if CStr::from_ptr(name) == BATCH_ALLOC {
             return libc::ENOENT;
         }
-        jemalloc::mallctl(name, old, old_len, new, new_len)
+        with_value(new, || jemalloc::mallctl(name, old, old_len, new, new_len))
     }
 }
 
@@ -122,7 +129,12 @@ unsafe extern "C" fn mallctlbymib(
     new_len: usize,
 ) -> c_int {
     // SAFETY: it is the caller's.
-    unsafe { jemalloc::mallctlbymib(mib, mib_len, old, old_len, new, new_len) }
+    unsafe { with_value(new, || jemalloc::mallctlbymib(mib, mib_len, old, old_len, new, new_len)) }
+}
+
+/// Calls jemalloc with a value, or with none. Only a value has jemalloc start or join threads.
+fn with_value(value: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
+    if value.is_null() { call() } else { tick::without_ticks(call) }
 }
 
 #[unsafe(no_mangle)]

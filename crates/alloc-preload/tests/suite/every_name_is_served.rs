@@ -5,8 +5,9 @@ use std::ffi::{CStr, c_void};
 use std::hint::black_box;
 use std::mem::transmute;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 
-use crate::support::{free, function, in_child, library, mallctl, malloc, usable, with_library};
+use crate::support::{free, function, in_child, library, mallctl, malloc, page_of, usable, with_library};
 
 const NAMES: [&CStr; 54] = [
     c"malloc",
@@ -132,6 +133,39 @@ fn by_ratio() {
 #[test]
 fn with_everything_in_far_memory() {
     in_child("every_name_is_served::with_everything_in_far_memory", "policy=only-far", calls);
+}
+
+/// Blocks of a named cache, and blocks that grow in place.
+fn counted() {
+    type WithFlags = unsafe extern "C" fn(usize, i32) -> usize;
+    type Resize = unsafe extern "C" fn(usize, usize, i32) -> usize;
+    type InPlace = unsafe extern "C" fn(usize, usize, usize, i32) -> usize;
+    const NO_CACHE: i32 = 0x100;
+    let page = page_of(std::process::id());
+    let counts = |name: &str, call: &dyn Fn()| {
+        let ticks = page.told.ticks.load(Relaxed);
+        (0..4000).for_each(|_| call());
+        assert!(page.told.ticks.load(Relaxed) > ticks + 10, "{name} is not counted");
+    };
+    // SAFETY: the functions have these types, and get live blocks.
+    unsafe {
+        let mallocx: WithFlags = transmute::<*mut c_void, _>(function(c"mallocx"));
+        let rallocx: Resize = transmute::<*mut c_void, _>(function(c"rallocx"));
+        let xallocx: InPlace = transmute::<*mut c_void, _>(function(c"xallocx"));
+        counts("mallocx", &|| free(mallocx(20_000, NO_CACHE)));
+        let block = mallocx(32_000, NO_CACHE);
+        counts("rallocx", &|| assert_eq!(rallocx(block, 32_000, NO_CACHE), block));
+        counts("xallocx", &|| {
+            xallocx(block, 20_000, 0, 0);
+            assert!(xallocx(block, 32_000, 0, 0) >= 32_000, "the block cannot grow in place");
+        });
+    }
+}
+
+#[test]
+fn and_counts_blocks_of_a_named_cache() {
+    let name = "every_name_is_served::and_counts_blocks_of_a_named_cache";
+    in_child(name, "policy=only-dram,dram-limit=1GiB", counted);
 }
 
 fn shrinks() {

@@ -1,7 +1,8 @@
 //! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use ziptier_alloc::page::SharedPage;
@@ -128,6 +129,80 @@ fn fork_and_overwrite() {
 #[test]
 fn by_contents() {
     in_child("forks_disturb_nobody::by_contents", "ratio=1:1", fork_and_overwrite);
+}
+
+/// A child that has not ticked has no descriptor of its parent's page: at its tick it may have threads that use the
+/// number for a file of theirs.
+fn fork_and_look() {
+    let has_page = || {
+        // Without an allocation, so that the child has no tick.
+        let mut link = [0_u8; 64];
+        // SAFETY: the path is a C string, and the buffer has as many bytes as the call says.
+        unsafe { libc::readlink(c"/proc/self/fd/700".as_ptr(), link.as_mut_ptr().cast(), link.len()) > 0 }
+    };
+    assert!(has_page(), "the page of the library has the first descriptor from 700");
+    fork(|| !has_page(), |_| assert!(has_page()));
+}
+
+#[test]
+fn by_a_descriptor_of_the_page() {
+    in_child("forks_disturb_nobody::by_a_descriptor_of_the_page", "ratio=1:3", fork_and_look);
+}
+
+/// Whether [`hold`] holds up a fork; then whether the other thread has a block, or none.
+static STEP: AtomicU8 = AtomicU8::new(0);
+const HOLDS: u8 = 1;
+const ALLOCATES: u8 = 2;
+const HAS_NONE: u8 = 3;
+const HAS_BLOCK: u8 = 4;
+
+/// Goes before the library's constructor, so its handler runs after the library's.
+// SAFETY: the section holds pointers to functions of this type.
+#[unsafe(link_section = ".preinit_array")]
+#[used]
+static BEFORE_LIBRARY: extern "C" fn() = register;
+
+extern "C" fn register() {
+    // SAFETY: the handler may be called around a fork.
+    unsafe { libc::pthread_atfork(Some(hold), None, None) };
+}
+
+/// Holds up a fork until the other thread has given up, or for longer than the library once gave it.
+unsafe extern "C" fn hold() {
+    if STEP.compare_exchange(HOLDS, ALLOCATES, SeqCst, SeqCst).is_ok() {
+        (0..300).filter(|_| STEP.load(SeqCst) == ALLOCATES).for_each(|_| {
+            // SAFETY: the call takes a number.
+            unsafe { libc::usleep(1000) };
+        });
+    }
+}
+
+/// One thread forks while another one, which no medium has room for by the last tick, has freed enough.
+fn fork_beside_a_full_thread() {
+    let filled = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut blocks = Vec::with_capacity(4096);
+            while blocks.last() != Some(&0) {
+                blocks.push(malloc(MB));
+            }
+            blocks.into_iter().for_each(free);
+            filled.wait();
+            while STEP.load(SeqCst) != ALLOCATES {}
+            let has_block = malloc(MB) != 0;
+            STEP.store(if has_block { HAS_BLOCK } else { HAS_NONE }, SeqCst);
+        });
+        filled.wait();
+        STEP.store(HOLDS, SeqCst);
+        fork(|| true, |_| {});
+    });
+    assert_eq!(STEP.load(SeqCst), HAS_BLOCK);
+}
+
+#[test]
+fn by_refusing_blocks_of_other_threads() {
+    let options = "ratio=1:1,dram-limit=256MiB,far-limit=256MiB";
+    in_child("forks_disturb_nobody::by_refusing_blocks_of_other_threads", options, fork_beside_a_full_thread);
 }
 
 /// Forks while other threads allocate and tick.

@@ -1,12 +1,15 @@
 //! A medium that has reached its limit leaves the program running: the other medium takes its blocks, and both count
 //! them. `malloc` fails only where both are full.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::Barrier;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use ziptier_alloc::page::{Medium, SharedPage};
+use ziptier_alloc::size_class::class;
 
-use crate::support::{far_range, free, in_child, in_child_with, malloc, page_of};
+use crate::support::{far_range, free, in_child, in_child_with, malloc, page_of, usable};
 
 const MB: usize = 1 << 20;
 
@@ -166,6 +169,39 @@ fn and_a_large_block_does_not_exceed_them() {
     in_child("full_media_spill::and_a_large_block_does_not_exceed_them", options, large_blocks);
 }
 
+/// Threads that allocate at the same moment, between two ticks.
+fn large_blocks_of_threads() {
+    const THREADS: usize = 8;
+    let far = far_range();
+    let (ready, done) = (Barrier::new(THREADS), Barrier::new(THREADS));
+    let (in_dram, most_in_dram) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    ready.wait();
+                    let block = malloc(6 * MB);
+                    let own = usize::from(!far.contains(&block));
+                    most_in_dram.fetch_max(in_dram.fetch_add(own, SeqCst) + own, SeqCst);
+                    done.wait();
+                    in_dram.fetch_sub(own, SeqCst);
+                    free(block);
+                }
+            });
+        }
+    });
+    let most_in_dram = most_in_dram.into_inner();
+    assert!(most_in_dram <= 2, "{most_in_dram} blocks of 6 MiB in DRAM");
+    let spills = page_of(std::process::id()).told.medium(Medium::Dram).spills.load(Relaxed);
+    assert!((200 * 6..200 * 8).contains(&spills), "{spills} of 1600 blocks spilled");
+}
+
+#[test]
+fn and_large_blocks_of_threads_do_not_exceed_them_together() {
+    let name = "full_media_spill::and_large_blocks_of_threads_do_not_exceed_them_together";
+    in_child(name, "policy=only-dram,dram-limit=16MiB", large_blocks_of_threads);
+}
+
 fn grow() {
     let small = malloc(MB);
     // SAFETY: the block is live.
@@ -193,6 +229,54 @@ fn tables() {
 fn and_tables_do_not_exceed_them() {
     let options = "policy=only-dram,dram-limit=17MiB";
     in_child("full_media_spill::and_tables_do_not_exceed_them", options, tables);
+}
+
+fn zeroed(bytes: usize) -> usize {
+    // SAFETY: nothing is given.
+    unsafe { libc::calloc(1, bytes) as usize }
+}
+
+fn small_zeroed_blocks() {
+    let blocks: Vec<usize> = (0..64 * MB / 1024).map(|_| zeroed(1024)).collect();
+    let far = far_range();
+    let in_dram = blocks.iter().filter(|&block| !far.contains(block)).count() * 1024;
+    assert!((12 * MB..18 * MB).contains(&in_dram), "{in_dram} bytes in DRAM");
+}
+
+#[test]
+fn and_small_zeroed_blocks_do_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=16MiB";
+    let name = "full_media_spill::and_small_zeroed_blocks_do_not_exceed_them";
+    in_child(name, options, small_zeroed_blocks);
+}
+
+/// The largest block that has room takes the pages that it needs, and no more.
+fn almost_the_limit() {
+    let block = malloc(1100 * MB);
+    assert_ne!(block, 0, "there is room for 1200 MiB");
+    assert_eq!(usable(block), 1100 * MB);
+}
+
+#[test]
+fn and_a_block_just_below_a_limit_has_room() {
+    let options = "policy=only-dram,dram-limit=1200MiB,far-limit=1200MiB";
+    in_child("full_media_spill::and_a_block_just_below_a_limit_has_room", options, almost_the_limit);
+}
+
+fn told_by_class() {
+    let blocks: Vec<usize> = (0..256).map(|_| malloc(33_000)).collect();
+    assert_eq!(usable(blocks[0]), 36_864);
+    let page = told();
+    let told: u64 =
+        page.told.media.iter().map(|medium| medium.live_bytes_by_class[class(33_000)].load(Relaxed)).sum();
+    blocks.into_iter().for_each(free);
+    assert!((256 * 36_864..258 * 36_864).contains(&told), "{told} bytes");
+}
+
+#[test]
+fn and_the_bytes_of_a_class_are_those_of_its_pages() {
+    let name = "full_media_spill::and_the_bytes_of_a_class_are_those_of_its_pages";
+    in_child(name, "ratio=1:3", told_by_class);
 }
 
 /// The system's own limit: no more addresses for DRAM. Far memory has addresses that it used before; for others, too,

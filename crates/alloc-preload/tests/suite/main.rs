@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
+mod a_lost_class_keeps_its_limits;
 mod a_million_calls_agree_with_a_shadow;
 mod a_stock_redis_keeps_its_values;
+mod commands_of_jemalloc_disturb_no_tick;
 mod every_name_is_served;
 mod far_memory_lies_on_its_nodes;
 mod forks_disturb_nobody;

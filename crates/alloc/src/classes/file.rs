@@ -79,7 +79,7 @@ pub fn default_path() -> FilePath {
 #[derive(Debug)]
 pub struct ClassFile {
     table: NonNull<Table>,
-    path: FilePath,
+    pub(super) path: FilePath,
     /// Device and inode, so that another file at the same path is noticed.
     identity: (u64, u64),
 }

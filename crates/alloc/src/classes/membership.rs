@@ -72,8 +72,7 @@ impl Membership {
     ///
     /// # Errors
     ///
-    /// The class or the file was deleted, or the file was damaged. The caller drops the membership then, and may join
-    /// again.
+    /// The class or the file was deleted, or the file was damaged. The caller may try [`Membership::join_again`] then.
     pub fn tick(&self, live_bytes: [u64; 2], now_ms: u64) -> Result<Share, ClassError> {
         self.file.check()?;
         let table = self.file.table();
@@ -144,29 +143,45 @@ impl Membership {
         inherited.map_or(0, |inherited| inherited.live_bytes[medium])
     }
 
+    /// Takes a slot in the class of the same name, after [`Membership::tick`] has failed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Membership::join`]. The membership stays lost.
+    pub fn join_again(&mut self) -> Result<(), ClassError> {
+        self.give_back();
+        let again = Membership::join(&self.file.path, &self.name)?;
+        *self = Membership { inherited: self.inherited.take(), ..again };
+        Ok(())
+    }
+
     /// Takes a slot for a forked child beside that of its parent. The bytes of the time before the fork count for the
     /// parent while it lives.
     ///
     /// # Errors
     ///
-    /// The file was damaged, or has no free slot.
-    pub fn fork(self, live_bytes: [u64; 2]) -> Result<Membership, ClassError> {
+    /// The file was damaged, or has no free slot. The child's next [`Membership::tick`] fails then.
+    pub fn fork(&mut self, live_bytes: [u64; 2]) -> Result<(), ClassError> {
+        // The parent that joined, and not one that has adopted the child meanwhile.
+        let parent = Pid::from_raw(self.identity.pid as i32);
+        self.inherited = Some(Inherited { parent, live_bytes });
+        self.identity = Identity::own();
         self.file.check()?;
-        let identity = Identity::own();
-        let slot = claim(&self.file, identity).ok_or(ClassError::Full)?;
-        let member = &self.file.table().members[slot];
+        self.slot = claim(&self.file, self.identity).ok_or(ClassError::Full)?;
+        let member = &self.file.table().members[self.slot];
         for bytes in member.live_bytes.iter().chain(&member.granted_bytes) {
             bytes.store(0, Relaxed);
         }
         member.class.store(u64::from(self.generation) << 32 | self.class as u64, Release);
-        // The parent that joined, and not one that has adopted the child meanwhile.
-        let parent = Pid::from_raw(self.identity.pid as i32);
-        let inherited = Some(Inherited { parent, live_bytes });
-        Ok(Membership { identity, slot, inherited, ..self })
+        Ok(())
     }
 
     /// Gives the slot back, as a process does that ends in order.
     pub fn leave(self) {
+        self.give_back();
+    }
+
+    fn give_back(&self) {
         if self.file.check().is_err() {
             return;
         }

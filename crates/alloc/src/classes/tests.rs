@@ -228,14 +228,47 @@ fn reap(child: i32) {
 fn bytes_from_before_a_fork_count_once_while_the_parent_lives() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let file = Locked::open(&path).unwrap();
     reap(in_fork(|| {
-        let child = member.fork([1000, 0]).unwrap();
-        let share = child.tick([1500, 0], 0).unwrap();
+        member.fork([1000, 0]).unwrap();
+        let share = member.tick([1500, 0], 0).unwrap();
         assert_eq!(file.members(&name("gold")).map(|member| member.live_bytes[0]).sum::<u64>(), 500);
         assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
     }));
+}
+
+/// The bytes of the parent would count twice otherwise.
+#[test]
+fn a_child_that_joins_again_keeps_what_it_inherited() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
+    fs::remove_file(folder.file()).unwrap();
+    reap(in_fork(|| {
+        assert_eq!(member.fork([1000, 0]), Err(ClassError::NoFile));
+        assert!(member.tick([1500, 0], 0).is_err());
+        assert_eq!(member.join_again(), Err(ClassError::NoFile));
+        class(&folder, [1 << 20, NONE]);
+        member.join_again().unwrap();
+        let share = member.tick([1500, 0], 0).unwrap();
+        assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
+    }));
+}
+
+/// A slot that stayed taken would be lost with each class that is made again.
+#[test]
+fn a_member_that_joins_again_gives_its_slot_back() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
+    for _ in 0..=MEMBERS_MAX {
+        Locked::open(&path).unwrap().delete(&name("gold"), true).unwrap();
+        assert_eq!(member.tick([5, 7], 0), Err(ClassError::NoClass));
+        class(&folder, [1 << 20, NONE]);
+        member.join_again().unwrap();
+    }
+    assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 1);
 }
 
 /// The parent ends before the child has ticked, as that of a daemon does.
@@ -248,13 +281,13 @@ fn bytes_from_before_a_fork_count_for_an_orphan() {
         file.members(&name("gold")).find(|member| member.pid == pid).map(|member| member.live_bytes[0])
     };
     reap(in_fork(|| {
-        let parent = Membership::join(&path, &name("gold")).unwrap();
+        let mut member = Membership::join(&path, &name("gold")).unwrap();
         let own = std::process::id();
         in_fork(|| {
             // SAFETY: the call takes nothing.
             ziptier_testing::until("it is an orphan", || unsafe { libc::getppid() } as u32 != own);
-            let child = parent.fork([1000, 0]).unwrap();
-            child.tick([1500, 0], 0).unwrap();
+            member.fork([1000, 0]).unwrap();
+            member.tick([1500, 0], 0).unwrap();
             let told = folder.0.path().join("orphan");
             fs::write(&told, std::format!("{}", std::process::id())).unwrap();
             ziptier_testing::until("the test ends", || !told.exists());

@@ -73,7 +73,8 @@ fn notes(program: &Program, seen: &Snapshot) -> Vec<String> {
     if let (Some(class), true) = (seen.class, seen.is_class_lost) {
         let class = class.as_str();
         notes.push(format!(
-            "the class {class} is gone; the program goes on by its own options, see: ziptier alloc class"
+            "the program is not in the class {class}; it keeps the ratio and the limits that it had, and joins \
+             when there is such a class, see: ziptier alloc class"
         ));
     }
     notes

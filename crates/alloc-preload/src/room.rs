@@ -1,0 +1,64 @@
+//! Room below a limit for large blocks, which threads take before they allocate.
+//!
+//! Between two ticks, threads compare the sizes of small blocks with one word: the next tick comes soon enough. Large
+//! blocks of several threads would use the same room up several times.
+//!
+//! 1. A thread adds the bytes of a large block to those that were ever begun, unless they exceed what a tick allows.
+//! 2. The thread allocates, and adds the bytes to those that were ever ended.
+//! 3. A tick reads the bytes that were ended, then counts live bytes. It allows as many bytes to be begun as were ended
+//!    and have room: the count may miss each block that was not ended.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::tick::BLOCK_BYTES_MAX;
+
+/// Larger blocks take room. A thread that allocates such a block settles at once.
+pub(crate) const LARGE_ABOVE: usize = 64 << 10;
+
+/// Bytes of large blocks in one medium since the process began.
+pub(crate) struct Room {
+    begun: AtomicU64,
+    ended: AtomicU64,
+    /// Bytes that may be begun.
+    allowed: AtomicU64,
+}
+
+/// DRAM's and far memory's, by [`ziptier_alloc::page::Medium`].
+pub(crate) static ROOMS: [Room; 2] = [const { Room::new() }; 2];
+
+impl Room {
+    const fn new() -> Room {
+        Room { begun: AtomicU64::new(0), ended: AtomicU64::new(0), allowed: AtomicU64::new(u64::MAX) }
+    }
+
+    /// Allocates a block that makes the medium `bytes` larger. Returns null if the medium has no room.
+    pub(crate) fn allocate(&self, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
+        let bytes = (bytes as u64).min(BLOCK_BYTES_MAX).next_multiple_of(4096);
+        let is_allowed = |begun: &u64| *begun <= self.allowed.load(Acquire);
+        let begin = |begun: u64| begun.checked_add(bytes).filter(is_allowed);
+        if self.begun.fetch_update(AcqRel, Relaxed, begin).is_err() {
+            return null_mut();
+        }
+        let block = allocate();
+        self.ended.fetch_add(bytes, Release);
+        block
+    }
+
+    /// Bytes of blocks that the next count of live bytes sees.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.load(Acquire)
+    }
+
+    /// Allows as many bytes as have room by a count that began after `ended` bytes.
+    pub(crate) fn allow(&self, ended: u64, room_bytes: u64) {
+        self.allowed.store(ended.saturating_add(room_bytes), Release);
+    }
+
+    /// Ends the blocks of threads that a forked child does not have.
+    pub(crate) fn end_all(&self) {
+        self.ended.store(self.begun.load(Relaxed), Relaxed);
+    }
+}

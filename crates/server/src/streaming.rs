@@ -269,8 +269,8 @@ impl Streaming {
 }
 
 impl Rows {
-    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces, for which there is
-    /// room.
+    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces: one with room, as
+    /// `check_room` tells.
     fn answer_keys(
         &mut self,
         backend: &dyn Backend,

@@ -51,6 +51,5 @@ pub mod conformance;
 pub mod doctor;
 mod envelope;
 pub mod format;
-#[cfg(any(feature = "deflate", feature = "zstd"))]
 mod scratch;
 pub mod token;

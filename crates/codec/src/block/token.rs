@@ -15,7 +15,7 @@ use super::setting::SettingError;
 use super::zstd::{self, Zstd};
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
 use crate::format::Format;
-use crate::scratch::trim;
+use crate::scratch::{SCRATCH_BYTES_MAX, trim};
 use crate::token::{self, BITS, CHECK_BYTES, DecodeError, Effort, Encoder, TOKEN_BYTES_MAX};
 use std::mem::MaybeUninit;
 use std::ops::RangeInclusive;
@@ -117,7 +117,7 @@ struct TokenCoder<'a> {
     tokens: &'a token::Dictionary,
     zstd: Box<dyn BlockCodec + 'a>,
     encoder: Encoder,
-    /// A coded block.
+    /// A coded block, or a value that is decoded with room to spare.
     scratch: Vec<u8>,
     /// Blocks in a row that were no zstd.
     losses: u32,
@@ -197,11 +197,22 @@ unsafe impl Coder for TokenCoder<'_> {
         let (kind, rest) = kind_of(packed)?;
         match kind {
             RAW => Ok(target.get_mut(..rest.len()).map(|target| target.write_copy_of_slice(rest).len())),
-            TOKENS => match self.tokens.decode_into(rest, target) {
-                Ok(raw) => Ok(Some(raw.len())),
-                Err(DecodeError::TooLong { .. }) => Ok(None),
-                Err(_) => Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
-            },
+            TOKENS => {
+                // Decoding with room to spare and copying is faster than measuring first.
+                self.scratch.clear();
+                let spare_bytes = self.tokens.spare_bytes(rest.len());
+                if spare_bytes <= SCRATCH_BYTES_MAX {
+                    self.scratch.reserve(spare_bytes);
+                }
+                let decoded = self.tokens.decode_append(rest, &mut self.scratch, target.len());
+                let written = match decoded {
+                    Ok(length) => Some(target[..length].write_copy_of_slice(&self.scratch).len()),
+                    Err(DecodeError::TooLong { .. }) => None,
+                    Err(_) => return Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
+                };
+                trim(&mut self.scratch);
+                Ok(written)
+            }
             _ => match self.zstd.decompress_up_to(rest, target) {
                 Ok(raw) => Ok(raw.map(|raw| raw.len())),
                 Err(BlockError::Damaged { position, what, .. }) => {

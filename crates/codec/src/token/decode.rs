@@ -132,7 +132,7 @@ impl Table {
     #[inline(never)]
     fn decode_in_pieces(&self, coded: &[u8], count: usize, target: &mut [MaybeUninit<u8>]) -> Pass {
         /// Near the end of the target, this many numbers go through a buffer.
-        const BUFFERED: usize = 32;
+        const BUFFERED: usize = 128;
         let mut buffer = [MaybeUninit::uninit(); (BUFFERED + 1) * TOKEN_BYTES_MAX];
         let (mut all, mut done) = (Pass { raw_bytes: 0, valid: true }, 0);
         while done < count {
@@ -254,7 +254,7 @@ mod tests {
         let tokens: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![byte; usize::from(byte % 16) + 1]).collect();
         for bits in crate::token::BITS {
             let table = Table::new(tokens.iter().map(Vec::as_slice), bits);
-            for count in [1, 8, 31, 32, 33, 64, 200] {
+            for count in [1, 8, 33, 127, 128, 129, 300] {
                 let all: Vec<u16> = (0..count).map(|number| (number * 89 % 256) as u16).collect();
                 let value: Vec<u8> =
                     all.iter().flat_map(|&number| table.token(number.into())).copied().collect();

@@ -9,7 +9,7 @@ use crate::checksum::check16;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-/// An output buffer gets this size without a measurement of the value's length.
+/// An output buffer gets this size without a measurement of the value's length, and as much beyond a measured length.
 const RESERVE_FREELY_BYTES: usize = 4096;
 
 /// A set of tokens, with the tables for coding and decoding.
@@ -228,15 +228,40 @@ impl Dictionary {
     ) -> Result<usize, DecodeError> {
         let count = self.count(coded)?;
         let spare_bytes = Table::spare_bytes(count * TOKEN_BYTES_MAX);
-        let room = out.spare_capacity_mut();
-        let raw_bytes = if room.len() < spare_bytes {
-            self.make_room(coded, count, spare_bytes, out, max_bytes)?;
-            self.decode(coded, count, out.spare_capacity_mut(), max_bytes)?
-        } else {
-            // SAFETY: `count` was derived from the length of `coded`, and there is room for 16 bytes per number.
-            let pass = || unsafe { self.table.decode_roomily(coded, count, room.as_mut_ptr().cast()) };
-            self.checked(coded, count, max_bytes, pass)?
-        };
+        if out.capacity() - out.len() < spare_bytes {
+            if spare_bytes > RESERVE_FREELY_BYTES {
+                return self.decode_measured(coded, count, out, max_bytes);
+            }
+            out.reserve(spare_bytes);
+        }
+        let start = out.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: `count` was derived from the length of `coded`, and there is room for 16 bytes per number.
+        let pass = || unsafe { self.table.decode_roomily(coded, count, start) };
+        let raw_bytes = self.checked(coded, count, max_bytes, pass)?;
+        // SAFETY: that many bytes were written behind the old end, within the capacity.
+        unsafe { out.set_len(out.len() + raw_bytes) };
+        Ok(raw_bytes)
+    }
+
+    /// As [`decode_append`](Self::decode_append), for a value whose measured length may be much less than 16 bytes per
+    /// number.
+    #[cold]
+    fn decode_measured(
+        &self,
+        coded: &[u8],
+        count: usize,
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<usize, DecodeError> {
+        let raw_bytes = self.table.measure(coded, count).raw_bytes;
+        if raw_bytes > max_bytes {
+            return Err(DecodeError::TooLong { raw_bytes, max_bytes });
+        }
+        if out.capacity() - out.len() < Table::spare_bytes(raw_bytes) {
+            // With room to spare, few numbers go through a buffer.
+            out.reserve(raw_bytes + RESERVE_FREELY_BYTES);
+        }
+        let raw_bytes = self.decode(coded, count, out.spare_capacity_mut(), max_bytes)?;
         // SAFETY: that many bytes were written behind the old end, within the capacity.
         unsafe { out.set_len(out.len() + raw_bytes) };
         Ok(raw_bytes)
@@ -314,28 +339,6 @@ impl Dictionary {
         } else {
             Err(self.explain(coded, count, stored, computed, pass.raw_bytes, usize::MAX))
         }
-    }
-
-    /// Grows `out` for a value: freely if it is small, to its measured length if it is large.
-    #[cold]
-    fn make_room(
-        &self,
-        coded: &[u8],
-        count: usize,
-        spare_bytes: usize,
-        out: &mut Vec<u8>,
-        max_bytes: usize,
-    ) -> Result<(), DecodeError> {
-        if spare_bytes <= RESERVE_FREELY_BYTES {
-            out.reserve(spare_bytes);
-            return Ok(());
-        }
-        let raw_bytes = self.table.measure(coded, count).raw_bytes;
-        if raw_bytes > max_bytes {
-            return Err(DecodeError::TooLong { raw_bytes, max_bytes });
-        }
-        out.reserve(Table::spare_bytes(raw_bytes));
-        Ok(())
     }
 
     /// Names the first reason why a value was refused.

@@ -32,7 +32,7 @@ pub enum ziptier_status {
     ZIPTIER_DAMAGED = -3,
     /// The store is at its memory limit and has refused a write. Nothing has changed.
     ZIPTIER_NO_ROOM = -4,
-    /// An engine or a device cannot work, or memory is refused. This says nothing against the data.
+    /// An engine or a device cannot work, or gets no memory. This says nothing against the data.
     ZIPTIER_UNAVAILABLE = -5,
     /// A file, the log, or the system has failed.
     ZIPTIER_IO = -6,

@@ -223,13 +223,18 @@ mod tests {
         };
         let select = |bytes| request(Operation::Select(mask(bytes, 1000)), 125, 1000);
         let expand = |bytes| request(Operation::Expand(mask(bytes, 1000)), 1000, 125);
-        let full = AnalyticsError::OutputFull { bytes_max: 125 };
+        let bits = Column::plain(&column, 1, 1000);
+        let few_bits = |bytes| Request { column: bits, output_bytes_max: 16, ..select(bytes) };
+        let full = |bytes_max| AnalyticsError::OutputFull { bytes_max };
         let too_few = AnalyticsError::TooFewElements { ones: 1000, count: 125 };
-        for (counted, worked, error) in
-            [(select(&few), select(&all), full), (expand(&few), expand(&all), too_few)]
-        {
-            let (mut cpu, plan) = (Cpu::new(), counted.plan().unwrap());
-            assert_eq!(cpu.answer(&worked, plan, &mut Vec::new()), Err(error));
+        for (counted, worked, error) in [
+            (select(&few), select(&all), full(125)),
+            (few_bits(&few), few_bits(&all), full(16)),
+            (expand(&few), expand(&all), too_few),
+        ] {
+            let (mut cpu, plan, mut output) = (Cpu::new(), counted.plan().unwrap(), Vec::new());
+            assert_eq!(cpu.answer(&worked, plan, &mut output), Err(error));
+            assert!(output.len() <= worked.output_bytes_max, "{}", output.len());
             assert!(cpu.answer(&counted, plan, &mut Vec::new()).is_ok());
         }
     }

@@ -90,6 +90,7 @@ impl<'a> Writer<'a> {
                     Endian::Big => word.reverse_bits().to_be_bytes(),
                 };
             }
+            self.check_room(count.div_ceil(8))?;
             self.out.extend_from_slice(&bytes[..count.div_ceil(8)]);
         }
         self.bits += count as u32;
@@ -110,11 +111,7 @@ impl<'a> Writer<'a> {
         if indices.last().is_some_and(|&last| last > self.packing.element_max()) {
             return Err(AnalyticsError::OutputTooNarrow { bits: self.packing.width });
         }
-        if self.out.len() - self.start + self.packing.bytes(count) > self.bytes_max {
-            return Err(AnalyticsError::OutputFull { bytes_max: self.bytes_max });
-        }
-        self.kernels.pack(indices, self.packing, self.out);
-        Ok(())
+        self.pack(indices)
     }
 
     /// Writes a chunk of integers, or the last ones.
@@ -125,7 +122,22 @@ impl<'a> Writer<'a> {
             return self.push_bits(portable::between(&chunk, 1, 1), values.len());
         }
         self.kernels.total(values, &mut self.totals);
-        self.kernels.pack(values, self.packing, self.out);
+        self.pack(values)
+    }
+
+    /// Packs elements behind the others.
+    fn pack(&mut self, elements: &[u32]) -> Result<(), AnalyticsError> {
+        self.check_room(self.packing.bytes(elements.len()))?;
+        self.kernels.pack(elements, self.packing, self.out);
+        Ok(())
+    }
+
+    /// Refuses more output than was asked for: more indices, or elements of bits of a mask that another thread has set
+    /// since they were counted.
+    fn check_room(&self, bytes: usize) -> Result<(), AnalyticsError> {
+        if self.out.len() - self.start + bytes > self.bytes_max {
+            return Err(AnalyticsError::OutputFull { bytes_max: self.bytes_max });
+        }
         Ok(())
     }
 
@@ -133,11 +145,7 @@ impl<'a> Writer<'a> {
     pub(super) fn finish(mut self) -> Result<Answer, AnalyticsError> {
         let staged = self.staged;
         self.write(&staged[..self.staged_count])?;
-        let (bytes, bytes_max) = (self.out.len() - self.start, self.bytes_max);
-        if bytes > bytes_max {
-            // Another thread has set bits of the mask since they were counted.
-            return Err(AnalyticsError::OutputFull { bytes_max });
-        }
+        let bytes = self.out.len() - self.start;
         let Writer { ones, first, last, totals, plan, .. } = self;
         let (count, aggregates) = if plan.is_bits() {
             (if plan.is_indices() { ones } else { plan.elements }, Aggregates::Bits { ones, first, last })

@@ -205,13 +205,13 @@ unsafe impl Coder for TokenCoder<'_> {
                     self.scratch.reserve(spare_bytes);
                 }
                 let decoded = self.tokens.decode_append(rest, &mut self.scratch, target.len());
-                let written = match decoded {
-                    Ok(length) => Some(target[..length].write_copy_of_slice(&self.scratch).len()),
-                    Err(DecodeError::TooLong { .. }) => None,
-                    Err(_) => return Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
-                };
+                let written = decoded.map(|length| target[..length].write_copy_of_slice(&self.scratch).len());
                 trim(&mut self.scratch);
-                Ok(written)
+                match written {
+                    Ok(written) => Ok(Some(written)),
+                    Err(DecodeError::TooLong { .. }) => Ok(None),
+                    Err(_) => Err(Damage { position: 1, what: "no tokens of this dictionary" }.into()),
+                }
             }
             _ => match self.zstd.decompress_up_to(rest, target) {
                 Ok(raw) => Ok(raw.map(|raw| raw.len())),

@@ -1,6 +1,6 @@
 package io.ziptier.codec;
 
-/** The native library, an engine or a device cannot work, or memory is refused. This says nothing against the data. */
+/** The native library, an engine or a device cannot work, or gets no memory. This says nothing against the data. */
 public final class EngineException extends ZiptierException {
     private static final long serialVersionUID = 1;
 

@@ -189,18 +189,30 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
     unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-/// Places a block. Before it refuses, it counts what was freed.
+/// Allocates a block that makes some medium `bytes` larger. Before it refuses, it counts what was freed. As long as the
+/// count says that there is room, others took what it allowed large blocks before this thread came to it.
+#[inline(always)]
+fn try_again(bytes: usize, mut allocate: impl FnMut() -> *mut c_void) -> *mut c_void {
+    const COUNTS_MAX: u32 = 16;
+    let mut block = allocate();
+    for _ in 0..COUNTS_MAX {
+        if !block.is_null() || !is_limited() {
+            break;
+        }
+        tick::recount();
+        block = allocate();
+        if !has_room(Medium::Dram, bytes) && !has_room(Medium::Far, bytes) {
+            break;
+        }
+    }
+    block
+}
+
+/// Places a block.
 #[inline(never)]
 unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: the variables are this thread's.
-    unsafe {
-        let mut block = place_by_last_tick(thread, bytes, flags);
-        if block.is_null() && is_limited() {
-            tick::recount();
-            block = place_by_last_tick(thread, bytes, flags);
-        }
-        or_no_memory(block)
-    }
+    unsafe { or_no_memory(try_again(bytes, || place_by_last_tick(thread, bytes, flags))) }
 }
 
 /// Chooses the medium, and takes the other one where it has no room.
@@ -246,7 +258,7 @@ unsafe fn wanted(thread: *mut Thread, bytes: usize) -> Medium {
 fn within(medium: Medium, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
     match has_room(medium, bytes) {
         false => null_mut(),
-        true if bytes <= LARGE_ABOVE => allocate(),
+        true if bytes <= LARGE_ABOVE || room_bytes(medium) == u64::MAX => allocate(),
         true => ROOMS[medium as usize].allocate(bytes, allocate),
     }
 }
@@ -334,12 +346,8 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
     // SAFETY: the variables are this thread's. The block is live and from here.
     unsafe {
         Thread::count(thread, bytes);
-        let mut resized = resize_by_last_tick(thread, block, bytes, flags);
-        if resized.is_null() && is_limited() {
-            tick::recount();
-            resized = resize_by_last_tick(thread, block, bytes, flags);
-        }
-        or_no_memory(resized)
+        let grown = bytes.saturating_sub(sizes::usable(block));
+        or_no_memory(try_again(grown, || resize_by_last_tick(thread, block, bytes, flags)))
     }
 }
 
@@ -379,17 +387,22 @@ unsafe fn resize_by_last_tick(
 
 /// Whether a medium has a limit.
 fn is_limited() -> bool {
-    WORDS.dram_room_bytes.load(Relaxed).min(WORDS.far_room_bytes.load(Relaxed)) < u64::MAX
+    room_bytes(Medium::Dram).min(room_bytes(Medium::Far)) < u64::MAX
 }
 
 /// Whether a block of a size leaves a medium below its limit.
 #[inline(always)]
 fn has_room(medium: Medium, bytes: usize) -> bool {
+    let is_there = medium == Medium::Dram || WORDS.range_len.load(Relaxed) != 0;
+    bytes as u64 <= room_bytes(medium) && is_there
+}
+
+/// The room of the last tick.
+#[inline(always)]
+fn room_bytes(medium: Medium) -> u64 {
     match medium {
-        Medium::Dram => bytes as u64 <= WORDS.dram_room_bytes.load(Relaxed),
-        Medium::Far => {
-            bytes as u64 <= WORDS.far_room_bytes.load(Relaxed) && WORDS.range_len.load(Relaxed) != 0
-        }
+        Medium::Dram => WORDS.dram_room_bytes.load(Relaxed),
+        Medium::Far => WORDS.far_room_bytes.load(Relaxed),
     }
 }
 

@@ -205,7 +205,8 @@ impl Census {
     fn correct_paged(&self, by_class: &mut [[u64; 2]; READ]) {
         let allocated = Name::of(c"stats.arenas.0.large.allocated");
         let allocated = by_medium(|arena| allocated.value(arena, 0));
-        let (exact, paged) = by_class.split_at_mut(class(PAGED_ABOVE) + 1);
+        // With pages of 16 KiB or more, more classes are small.
+        let (exact, paged) = by_class.split_at_mut(self.small_classes.max(class(PAGED_ABOVE) + 1));
         for (medium, &allocated) in allocated.iter().enumerate() {
             let sum = |classes: &[[u64; 2]]| -> u64 { classes.iter().map(|bytes| bytes[medium]).sum() };
             let bytes = allocated.saturating_sub(sum(&exact[self.small_classes..]));

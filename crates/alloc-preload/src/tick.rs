@@ -37,7 +37,7 @@ pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 36;
 /// A thread that has no room sleeps so often, and so long, while another one has the ticker. A fork of a large process
 /// takes seconds. The turns end, because the other thread may wait for this one.
 const RECOUNT_TURNS: u32 = 60_000;
-const RECOUNT_TURN_US: u32 = 1000;
+const RECOUNT_TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// A process that is not in its class tries to join once in so many milliseconds.
 const JOIN_MS: u64 = 1000;
@@ -86,8 +86,9 @@ pub(crate) fn recount() {
         if with_ticker(|ticker| ticker.tick(u64::MAX)) || is_own() {
             return;
         }
-        // SAFETY: the call takes a number.
-        unsafe { libc::usleep(RECOUNT_TURN_US) };
+        // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not. SAFETY: the
+        // call reads a time.
+        unsafe { libc::syscall(libc::SYS_nanosleep, &RECOUNT_TURN, null_mut::<libc::timespec>()) };
     }
 }
 

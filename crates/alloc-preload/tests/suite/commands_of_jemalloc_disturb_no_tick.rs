@@ -15,9 +15,9 @@ use crate::support::{free, function, in_child_with, mallctl, malloc, page_of};
 const PAIRS: usize = 4000;
 
 /// A thread that waits for itself must not wait for ever.
-fn end_after_a_minute() {
+fn end_after_five_minutes() {
     // SAFETY: the call takes a number.
-    unsafe { libc::alarm(60) };
+    unsafe { libc::alarm(300) };
 }
 
 /// glibc keeps the memory of ended threads by default, and allocates nothing for the next ones.
@@ -34,7 +34,7 @@ fn switch() {
 
 /// The calls of `switch` are the only allocations, so one of them completes each step.
 fn switch_often() {
-    end_after_a_minute();
+    end_after_five_minutes();
     let page = page_of(std::process::id());
     switch();
     let ticks = page.told.ticks.load(Relaxed);
@@ -56,7 +56,7 @@ extern "C" fn switch_first(_: *mut c_void) -> *mut c_void {
 
 /// A thread whose first far block is one of a switch would have an arena made. Until then only this thread has one.
 fn switch_in_new_threads() {
-    end_after_a_minute();
+    end_after_five_minutes();
     let page = page_of(std::process::id());
     let wanted = Configuration { policy: Policy::OnlyFar, tables_in_dram: false, ..Configuration::DEFAULT };
     let changes = page.want(&wanted);

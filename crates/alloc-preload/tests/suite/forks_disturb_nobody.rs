@@ -188,13 +188,18 @@ fn fork_beside_a_full_thread() {
             }
             blocks.into_iter().for_each(free);
             filled.wait();
-            while STEP.load(SeqCst) != ALLOCATES {}
+            while STEP.load(SeqCst) != ALLOCATES {
+                std::thread::yield_now();
+            }
             let has_block = malloc(MB) != 0;
             STEP.store(if has_block { HAS_BLOCK } else { HAS_NONE }, SeqCst);
         });
         filled.wait();
         STEP.store(HOLDS, SeqCst);
         fork(|| true, |_| {});
+        // The other thread ends, even if nothing held up the fork.
+        let is_held_up = STEP.compare_exchange(HOLDS, ALLOCATES, SeqCst, SeqCst).is_err();
+        assert!(is_held_up, "the handler did not run");
     });
     assert_eq!(STEP.load(SeqCst), HAS_BLOCK);
 }

@@ -202,6 +202,34 @@ fn and_large_blocks_of_threads_do_not_exceed_them_together() {
     in_child(name, "policy=only-dram,dram-limit=16MiB", large_blocks_of_threads);
 }
 
+/// A thread asks for a block that has room, while others take and free what a tick allows.
+fn a_block_beside_churn() {
+    let is_done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while is_done.load(SeqCst) == 0 {
+                    let block = malloc(MB);
+                    assert!(block != 0);
+                    free(block);
+                }
+            });
+        }
+        for round in 0..1000 {
+            let block = malloc(20 * MB);
+            is_done.store(usize::from(block == 0 || round == 999), SeqCst);
+            assert!(block != 0, "no room in round {round}");
+            free(block);
+        }
+    });
+}
+
+#[test]
+fn and_large_blocks_that_others_free_leave_room() {
+    let name = "full_media_spill::and_large_blocks_that_others_free_leave_room";
+    in_child(name, "ratio=1:1,dram-limit=32MiB,far-limit=32MiB", a_block_beside_churn);
+}
+
 fn grow() {
     let small = malloc(MB);
     // SAFETY: the block is live.

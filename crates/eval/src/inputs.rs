@@ -114,22 +114,14 @@ pub struct Effect {
     pub result: f64,
     /// The result with the number moved down, and up; nothing where it is impossible.
     pub moved: [Option<f64>; 2],
+    /// The least and the most that the result becomes while the number is off by that much or less.
+    range: [f64; 2],
 }
 
 impl Effect {
     /// How far the result goes, from its least to its most.
     pub fn width(&self) -> f64 {
-        let [down, up] = self.ends();
-        self.result.max(down).max(up) - self.result.min(down).min(up)
-    }
-
-    /// Both ends of the result. One that is impossible is taken to lie as far away as the other.
-    fn ends(&self) -> [f64; 2] {
-        match self.moved {
-            [Some(down), Some(up)] => [down, up],
-            [Some(end), None] | [None, Some(end)] => [end, 2.0 * self.result - end],
-            [None, None] => [self.result; 2],
-        }
+        self.range[1] - self.range[0]
     }
 
     /// The standard deviation of the result by the error of this number alone, if `reach` is as far as the result goes
@@ -178,12 +170,33 @@ fn effects_in(table: &Table, result: impl Fn(&Table) -> Option<f64>) -> Vec<Effe
                 *at_mut(&mut moved, &path) = Value::Float(to);
                 moved.as_table().and_then(&result)
             };
-            let moved = [moved(value - by), moved(value + by)];
-            Effect { name: words(table, &path), value, by, error, result: unmoved, moved }
+            // A result in steps, such as one of whole servers, may go further between the ends than at them.
+            let parts = if error.is_some() { PARTS } else { 1 };
+            let pairs = (1..=parts).map(|part| f64::from(part) / f64::from(parts));
+            let pairs: Vec<(f64, [Option<f64>; 2])> =
+                pairs.map(|part| (part, [-part, part].map(|part| moved(value + part * by)))).collect();
+            let range = range(unmoved, &pairs);
+            let moved = pairs.last().map_or([None; 2], |(_, ends)| *ends);
+            Effect { name: words(table, &path), value, by, error, result: unmoved, moved, range }
         })
         .collect();
     effects.sort_by(|one, other| other.width().total_cmp(&one.width()));
     effects
+}
+
+/// Moves on either side of a number that has an error.
+const PARTS: u32 = 16;
+
+/// The least and the most of a result, by what it becomes while a number is moved down and up by parts of a whole. At
+/// the end, a side that is impossible is taken to lie as far away as the other. Where both are impossible, the largest
+/// part that is possible stands for the whole.
+fn range(result: f64, pairs: &[(f64, [Option<f64>; 2])]) -> [f64; 2] {
+    let is_possible = |pair: &&(f64, [Option<f64>; 2])| pair.1.iter().any(Option::is_some);
+    let Some((part, [down, up])) = pairs.iter().rev().find(is_possible) else { return [result; 2] };
+    let mirrored = down.xor(*up).map(|end| 2.0 * result - end);
+    let all = || pairs.iter().flat_map(|(_, moved)| moved).flatten().copied().chain(mirrored);
+    let [least, most] = [all().fold(result, f64::min), all().fold(result, f64::max)];
+    [least, most].map(|end| result + (end - result) / part)
 }
 
 /// The standard deviation of a result, from the errors that the file gives; nothing if it gives none.
@@ -197,7 +210,7 @@ pub fn interval_95(effects: &[Effect]) -> Option<[f64; 2]> {
     let result = effects.first()?.result;
     let side = |sign: f64| {
         let reach =
-            |effect: &Effect| effect.ends().map(|end| (end - result) * sign).into_iter().fold(0.0, f64::max);
+            |effect: &Effect| effect.range.map(|end| (end - result) * sign).into_iter().fold(0.0, f64::max);
         let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect)));
         Some(result + sign * Deviation::together(all)?.reach_95())
     };
@@ -393,6 +406,18 @@ mod tests {
         let [low, high] = interval_95(&effects_in(&table, steps)).unwrap();
         assert!(low == 3.0 && (high - 4.0).abs() < 1e-9, "{low} {high}");
         assert_eq!(interval_95(&[]), None);
+        // Two servers and four save nothing, three save one.
+        let odd = |table: &Table| Some(value_of(&table["a"]).map(|a| a.floor() % 2.0).unwrap_or_default());
+        assert_eq!(interval_95(&effects_in(&table, odd)), Some([0.0, 1.0]));
+    }
+
+    /// A share may be no more than 1 and no less than 0.
+    #[test]
+    fn an_error_beyond_both_bounds_is_an_error() {
+        let table = table("a = { value = 0.5, error = 1 }");
+        let bounded = |table: &Table| value_of(&table["a"]).filter(|a| (0.0..=1.0).contains(a));
+        let [low, high] = interval_95(&effects_in(&table, bounded)).unwrap();
+        assert!((low - 0.5 + 1.96).abs() < 1e-3 && (high - 0.5 - 1.96).abs() < 1e-3, "{low} {high}");
     }
 
     #[test]

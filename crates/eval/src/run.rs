@@ -292,8 +292,10 @@ impl<'a, T: Target> Run<'a, T> {
         let empty = self.empty;
         let online = window.machine.online();
         let usable = self.targets.first().and_then(T::processors);
+        let usable = usable.map(|all| all.into_iter().filter(|one| online.contains(one)).collect::<Vec<_>>());
         Measurement {
-            processors: usable.map(|usable| usable.into_iter().filter(|one| online.contains(one)).collect()),
+            // In a container, the kernel's numbers may be others than those of its meters.
+            processors: usable.filter(|usable| !usable.is_empty()),
             operations: window.operations,
             wall_sec: window.wall_sec,
             usage: window.usage,

@@ -59,7 +59,9 @@ pub(crate) fn unsteady(rounds: &[Round]) -> Option<String> {
 
 /// Why the search did not find the number of threads that gives the most.
 fn unsaturated(rounds: &[Round]) -> Option<String> {
-    let found = rounds.first()?.measurement.saturation.as_ref().filter(|found| !found.is_saturated)?;
+    let found = rounds.first()?.measurement.saturation.as_ref();
+    // Results of older versions call a search saturated whose throughput still grew.
+    let found = found.filter(|found| !found.is_saturated || found.still_grows())?;
     Some(format!(
         "its search for the number of threads did not saturate: throughput still grew at {} thread(s), so that it may \
          do more; give a larger `threads_max`, and move its results away",
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
     use crate::mbwu::limit::Shares;
     use crate::mbwu::origin::Origin;
-    use crate::run::saturation::{Effort, saturate};
+    use crate::run::saturation::{Effort, Saturation, saturate};
     use crate::run::spec::RunSpec;
     use crate::run::steady::WarmedUp;
     use crate::statistics::Mean;
@@ -189,8 +191,13 @@ mod tests {
         let mut searched = |most: f64| {
             let effort = Effort { load_max: 16, ..Effort::default() };
             let found = saturate(effort, &mut |load| Ok((load as f64).min(most))).unwrap();
+            // Results of older versions looked at the knee alone.
+            let was_saturated = Saturation { is_saturated: true, ..found.clone() };
+            rounds[0].measurement.saturation = Some(was_saturated);
+            let before = unsteady(&rounds);
             rounds[0].measurement.saturation = Some(found);
-            unsteady(&rounds)
+            assert_eq!(unsteady(&rounds), before);
+            before
         };
         assert_eq!(searched(4.0), None);
         let told = searched(1e9).unwrap();

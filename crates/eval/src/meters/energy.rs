@@ -2,7 +2,10 @@
 //!
 //! Meters overlap, and a sum must count no joule twice. So of RAPL a sum has the packages and their DRAM, which lies
 //! outside of a package's energy. Cores and graphics are parts of a package. `psys` is left out: it is the whole
-//! platform with packages and DRAM in it, and few boards have it. Of one sensor with several files a sum has one.
+//! platform with packages and DRAM in it, and few boards have it.
+//!
+//! Of one sensor of hwmon with several files a sum has one. Sensors of several chips may still overlap, such as those
+//! of a whole server and of its graphics card. Their files do not tell, so a result names the meters of its sum.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -92,8 +92,20 @@ pub(crate) fn saturate(
     let knee_error = relative_error(&slope, &peak).map(|error| error * knee);
     let enough_load = search.enough(peak_load, peak.mean, effort)?;
     search.points.sort_by_key(|point| point.load);
-    let is_saturated = search.is_saturated(knee, peak_load, &peak);
-    Ok(Saturation { points: search.points, peak_load, peak, knee, knee_error, enough_load, is_saturated })
+    let points = search.points;
+    let is_saturated = points.last().is_some_and(|point| point.load as f64 > knee * BEYOND);
+    let found = Saturation { points, peak_load, peak, knee, knee_error, enough_load, is_saturated };
+    Ok(Saturation { is_saturated: is_saturated && !found.still_grows(), ..found })
+}
+
+impl Saturation {
+    /// Whether the largest load gave more throughput than half of it.
+    pub(crate) fn still_grows(&self) -> bool {
+        let Some(largest) = self.points.last().map(|point| point.load) else { return false };
+        let half = self.points.iter().find(|point| point.load * 2 == largest);
+        let grows = half.is_some_and(|half| self.peak.mean > half.mean() * (1.0 + GROWTH_MIN));
+        self.peak_load == largest && grows
+    }
 }
 
 impl fmt::Display for Saturation {
@@ -155,14 +167,6 @@ impl Search<'_> {
             None => self.points.push(Point { load, throughputs: vec![throughput] }),
         }
         Ok(throughput)
-    }
-
-    /// See [`Saturation::is_saturated`]. Points are sorted by load.
-    fn is_saturated(&self, knee: f64, peak_load: u64, peak: &Mean) -> bool {
-        let Some(largest) = self.points.last().map(|point| point.load) else { return false };
-        let half = self.points.iter().find(|point| point.load * 2 == largest);
-        let grows = half.is_some_and(|half| peak.mean > half.mean() * (1.0 + GROWTH_MIN));
-        largest as f64 > knee * BEYOND && !(peak_load == largest && grows)
     }
 
     /// Measures the least load, and the load with the largest throughput beside twice and half of it, in turns, until

@@ -329,13 +329,13 @@ impl Group<'_> {
 mod tests {
     use super::*;
     use std::ffi::CStr;
-    use ziptier_capi::status::{ZIPTIER_UNAVAILABLE, ziptier_last_error};
+    use ziptier_capi::status::ziptier_last_error;
 
     /// No machine has room for half of all addresses.
     #[test]
     fn copies_that_memory_refuses_are_an_error() {
         let mut scratch = Vec::new();
-        assert_eq!(room(&mut scratch, isize::MAX as usize), Err(ZIPTIER_UNAVAILABLE));
+        assert_eq!(room(&mut scratch, isize::MAX as usize), Err(ziptier_status::ZIPTIER_UNAVAILABLE));
         // SAFETY: the sentence lasts until the next call of this thread.
         let said = unsafe { CStr::from_ptr(ziptier_last_error()) }.to_str().unwrap();
         assert!(said.contains("no memory for copies of arrays of 9223372036854775807 bytes"), "{said}");

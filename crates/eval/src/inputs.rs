@@ -106,7 +106,8 @@ pub struct Effect {
     pub name: String,
     /// The number.
     pub value: f64,
-    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it.
+    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it. With an error
+    /// whose ends are both impossible, half of that, or a quarter, and so on.
     pub by: f64,
     /// The error that the file gives; nothing if it gives none, and `by` is a tenth.
     pub error: Option<Deviation>,
@@ -114,28 +115,54 @@ pub struct Effect {
     pub result: f64,
     /// The result with the number moved down, and up; nothing where it is impossible.
     pub moved: [Option<f64>; 2],
+    /// The least and the most of the result: without a move, with the number at both ends of the move, and between
+    /// them where the file gives an error. An end that is impossible is taken to lie as far away as the other.
+    pub range: [f64; 2],
 }
 
+/// Places between a number and each end of its move at which the result is asked for, too. A result with whole servers
+/// may be the same at both ends, and another between them.
+const PLACES_BETWEEN: u32 = 16;
+/// Times that the move of a number with an error is halved until one of its ends is possible.
+const HALVINGS: i32 = 30;
+
 impl Effect {
-    /// How far the result goes, from its least to its most.
-    pub fn width(&self) -> f64 {
-        let [down, up] = self.ends();
-        self.result.max(down).max(up) - self.result.min(down).min(up)
+    /// Moves a number. `at` tells the result for another value of it, and `result` is the one without a move.
+    fn of(
+        name: String,
+        value: f64,
+        error: Option<Deviation>,
+        result: f64,
+        at: impl Fn(f64) -> Option<f64>,
+    ) -> Self {
+        let both = |by: f64| [at(value - by), at(value + by)];
+        let whole = error.map_or(value.abs() / 10.0, |error| error.reach_95());
+        let mut halved = (0..HALVINGS).map(|times| whole / 2f64.powi(times));
+        let possible = error.and_then(|_| halved.find(|by| both(*by) != [None, None]));
+        let by = possible.unwrap_or(whole);
+        let moved = both(by);
+        let ends = match moved {
+            [Some(down), Some(up)] => [down, up],
+            [Some(end), None] | [None, Some(end)] => [end, 2.0 * result - end],
+            [None, None] => [result; 2],
+        };
+        let places = 1..=possible.map_or(0, |_| PLACES_BETWEEN);
+        let part = |place: u32| f64::from(place) / f64::from(PLACES_BETWEEN + 1);
+        let between = places.flat_map(|place| both(by * part(place))).flatten();
+        let wider = |[least, most]: [f64; 2], found: f64| [least.min(found), most.max(found)];
+        let range = between.chain(ends).fold([result; 2], wider);
+        Effect { name, value, by, error, result, moved, range }
     }
 
-    /// Both ends of the result. One that is impossible is taken to lie as far away as the other.
-    fn ends(&self) -> [f64; 2] {
-        match self.moved {
-            [Some(down), Some(up)] => [down, up],
-            [Some(end), None] | [None, Some(end)] => [end, 2.0 * self.result - end],
-            [None, None] => [self.result; 2],
-        }
+    /// How far the result goes, from its least to its most.
+    pub fn width(&self) -> f64 {
+        self.range[1] - self.range[0]
     }
 
     /// The standard deviation of the result by the error of this number alone, if `reach` is as far as the result goes
     /// while the number is off by `by`.
     fn deviation(&self, reach: f64) -> Option<Deviation> {
-        self.error.map(|error| Deviation { error: reach / error.sure_95(), ..error })
+        self.error.map(|error| error.times(if self.by > 0.0 { reach / self.by } else { 0.0 }))
     }
 }
 
@@ -170,16 +197,13 @@ fn effects_in(table: &Table, result: impl Fn(&Table) -> Option<f64>) -> Vec<Effe
         .into_iter()
         .map(|path| {
             let number = at(table, &path);
-            let value = value_of(number).unwrap_or(0.0);
-            let error = error_of(number);
-            let by = error.map_or(value.abs() / 10.0, |error| error.reach_95());
             let moved = |to: f64| {
                 let mut moved = Value::Table(table.clone());
                 *at_mut(&mut moved, &path) = Value::Float(to);
                 moved.as_table().and_then(&result)
             };
-            let moved = [moved(value - by), moved(value + by)];
-            Effect { name: words(table, &path), value, by, error, result: unmoved, moved }
+            let value = value_of(number).unwrap_or(0.0);
+            Effect::of(words(table, &path), value, error_of(number), unmoved, moved)
         })
         .collect();
     effects.sort_by(|one, other| other.width().total_cmp(&one.width()));
@@ -195,13 +219,12 @@ pub fn deviation(effects: &[Effect]) -> Option<Deviation> {
 /// Each side has its own reach, since a count of whole servers may go to one side alone.
 pub fn interval_95(effects: &[Effect]) -> Option<[f64; 2]> {
     let result = effects.first()?.result;
-    let side = |sign: f64| {
-        let reach =
-            |effect: &Effect| effect.ends().map(|end| (end - result) * sign).into_iter().fold(0.0, f64::max);
-        let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect)));
-        Some(result + sign * Deviation::together(all)?.reach_95())
+    let reach_95 = |reach: &dyn Fn([f64; 2]) -> f64| {
+        let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect.range)));
+        Some(Deviation::together(all)?.reach_95())
     };
-    Some([side(-1.0)?, side(1.0)?])
+    let (below, above) = (reach_95(&|[least, _]| result - least)?, reach_95(&|[_, most]| most - result)?);
+    Some([result - below, result + above])
 }
 
 /// A part that is saved, and how sure that is.
@@ -370,6 +393,18 @@ mod tests {
         assert_eq!(effect.moved, [None, Some(1.0 + by)]);
         assert!((effect.width() - 2.0 * by).abs() < 1e-9, "{effect:?}");
         assert!(effects_in(&table, |_| None).is_empty());
+    }
+
+    /// The result is linear, so that its deviation is that of the number, however little of the move is possible.
+    #[test]
+    fn a_number_within_bounds_keeps_the_effect_of_a_large_error() {
+        for [value, error] in [[1.0, 0.5], [1.0, 1e4], [0.0, 2.0], [3.0, 2.0]] {
+            let table = table(&format!("a = {{ value = {value:?}, error = {error:?}, samples = 2 }}"));
+            let bounded = |table: &Table| value_of(&table["a"]).filter(|a| (0.0..=3.0).contains(a));
+            let [effect] = effects_in(&table, bounded).try_into().unwrap();
+            let found = deviation(std::slice::from_ref(&effect)).unwrap();
+            assert!((found.error / error - 1.0).abs() < 1e-9 && found.freedom == 1.0, "{effect:?}");
+        }
     }
 
     #[test]

@@ -106,8 +106,8 @@ pub struct Effect {
     pub name: String,
     /// The number.
     pub value: f64,
-    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it. With an error
-    /// whose ends are both impossible, half of that, or a quarter, and so on.
+    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it. Where both
+    /// ends of an error are impossible, half of that, or a quarter, and so on.
     pub by: f64,
     /// The error that the file gives; nothing if it gives none, and `by` is a tenth.
     pub error: Option<Deviation>,

@@ -167,12 +167,10 @@ impl Evaluation {
         let mut rounds = rounds(&place)?;
         let (unit, raw) = (&self.sheets.unit, place.join("raw.json"));
         let is_enough = |rounds: &[Round]| is_enough(rounds, unit.rounds, unit.rounds_max);
-        if is_enough(&rounds) && (folders.is_empty() || raw.exists()) {
-            // Nothing is measured, so that this program and this machine play no part.
-            let unmeasured = Origin { commit: None, machine: None, ..origin.clone() };
-            self.refuse_mixture(subject, &rounds, Some(&unmeasured))?;
-        } else {
-            self.refuse_mixture(subject, &rounds, Some(&origin))?;
+        let lacks_rounds = !is_enough(&rounds);
+        let lacks_any = lacks_rounds || !folders.is_empty() && !raw.exists();
+        self.refuse_mixture(subject, &rounds, Some(&origin.shared(lacks_rounds, lacks_any)))?;
+        if lacks_any {
             forget_behind(&place, rounds.len())?;
         }
         let mut line = ProgressLine::new(unit.rounds + 1, (unit.rounds + 1) as f64 * unit.seconds);

@@ -1,8 +1,11 @@
 //! Energy by the machine's own meters: the counters of RAPL, or else the power sensors of hwmon.
 //!
-//! Meters overlap, and a sum must count no joule twice. So of RAPL a sum has the packages and their DRAM, which lies
-//! outside of a package's energy. Cores and graphics are parts of a package. `psys` is left out: it is the whole
-//! platform with packages and DRAM in it, and few boards have it. Of one sensor with several files a sum has one.
+//! Meters overlap. So of RAPL a sum has the packages and their DRAM, which lies outside of a package's energy. Cores
+//! and graphics are parts of a package. `psys` is left out: it is the whole platform with packages and DRAM in it, and
+//! few boards have it. Of one sensor with several files a sum has one.
+//!
+//! The kernel does not say which sensors of hwmon overlap, so a sum has them all. The sensor of a whole board counts
+//! the joules of its graphics card once more. `watts_of` in results names the sensors, so that a reader can tell.
 
 use std::collections::BTreeMap;
 use std::fs;

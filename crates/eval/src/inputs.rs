@@ -106,7 +106,8 @@ pub struct Effect {
     pub name: String,
     /// The number.
     pub value: f64,
-    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it.
+    /// How far it was moved, down and up: as far as it may be off in 95 of 100 cases, or by a tenth of it. Where both
+    /// ends of an error are impossible, half of that, or a quarter, and so on.
     pub by: f64,
     /// The error that the file gives; nothing if it gives none, and `by` is a tenth.
     pub error: Option<Deviation>,
@@ -114,11 +115,45 @@ pub struct Effect {
     pub result: f64,
     /// The result with the number moved down, and up; nothing where it is impossible.
     pub moved: [Option<f64>; 2],
-    /// The least and the most that the result becomes while the number is off by that much or less.
-    range: [f64; 2],
+    /// The least and the most of the result: without a move, with the number at both ends of the move, and between
+    /// them where the file gives an error. An end that is impossible is taken to lie as far away as the other.
+    pub range: [f64; 2],
 }
 
+/// Places between a number and each end of its move at which the result is asked for, too. A result with whole servers
+/// may be the same at both ends, and another between them.
+const PLACES_BETWEEN: u32 = 16;
+/// Times that the move of a number with an error is halved until one of its ends is possible.
+const HALVINGS: i32 = 30;
+
 impl Effect {
+    /// Moves a number. `at` tells the result for another value of it, and `result` is the one without a move.
+    fn of(
+        name: String,
+        value: f64,
+        error: Option<Deviation>,
+        result: f64,
+        at: impl Fn(f64) -> Option<f64>,
+    ) -> Self {
+        let both = |by: f64| [at(value - by), at(value + by)];
+        let whole = error.map_or(value.abs() / 10.0, |error| error.reach_95());
+        let mut halved = (0..HALVINGS).map(|times| whole / 2f64.powi(times));
+        let possible = error.and_then(|_| halved.find(|by| both(*by) != [None, None]));
+        let by = possible.unwrap_or(whole);
+        let moved = both(by);
+        let ends = match moved {
+            [Some(down), Some(up)] => [down, up],
+            [Some(end), None] | [None, Some(end)] => [end, 2.0 * result - end],
+            [None, None] => [result; 2],
+        };
+        let places = 1..=possible.map_or(0, |_| PLACES_BETWEEN);
+        let part = |place: u32| f64::from(place) / f64::from(PLACES_BETWEEN + 1);
+        let between = places.flat_map(|place| both(by * part(place))).flatten();
+        let wider = |[least, most]: [f64; 2], found: f64| [least.min(found), most.max(found)];
+        let range = between.chain(ends).fold([result; 2], wider);
+        Effect { name, value, by, error, result, moved, range }
+    }
+
     /// How far the result goes, from its least to its most.
     pub fn width(&self) -> f64 {
         self.range[1] - self.range[0]
@@ -127,7 +162,7 @@ impl Effect {
     /// The standard deviation of the result by the error of this number alone, if `reach` is as far as the result goes
     /// while the number is off by `by`.
     fn deviation(&self, reach: f64) -> Option<Deviation> {
-        self.error.map(|error| Deviation { error: reach / error.sure_95(), ..error })
+        self.error.map(|error| error.times(if self.by > 0.0 { reach / self.by } else { 0.0 }))
     }
 }
 
@@ -162,41 +197,17 @@ fn effects_in(table: &Table, result: impl Fn(&Table) -> Option<f64>) -> Vec<Effe
         .into_iter()
         .map(|path| {
             let number = at(table, &path);
-            let value = value_of(number).unwrap_or(0.0);
-            let error = error_of(number);
-            let by = error.map_or(value.abs() / 10.0, |error| error.reach_95());
             let moved = |to: f64| {
                 let mut moved = Value::Table(table.clone());
                 *at_mut(&mut moved, &path) = Value::Float(to);
                 moved.as_table().and_then(&result)
             };
-            // A result in steps, such as one of whole servers, may go further between the ends than at them.
-            let parts = if error.is_some() { PARTS } else { 1 };
-            let pairs = (1..=parts).map(|part| f64::from(part) / f64::from(parts));
-            let pairs: Vec<(f64, [Option<f64>; 2])> =
-                pairs.map(|part| (part, [-part, part].map(|part| moved(value + part * by)))).collect();
-            let range = range(unmoved, &pairs);
-            let moved = pairs.last().map_or([None; 2], |(_, ends)| *ends);
-            Effect { name: words(table, &path), value, by, error, result: unmoved, moved, range }
+            let value = value_of(number).unwrap_or(0.0);
+            Effect::of(words(table, &path), value, error_of(number), unmoved, moved)
         })
         .collect();
     effects.sort_by(|one, other| other.width().total_cmp(&one.width()));
     effects
-}
-
-/// Moves on either side of a number that has an error.
-const PARTS: u32 = 16;
-
-/// The least and the most of a result, by what it becomes while a number is moved down and up by parts of a whole. At
-/// the end, a side that is impossible is taken to lie as far away as the other. Where both are impossible, the largest
-/// part that is possible stands for the whole.
-fn range(result: f64, pairs: &[(f64, [Option<f64>; 2])]) -> [f64; 2] {
-    let is_possible = |pair: &&(f64, [Option<f64>; 2])| pair.1.iter().any(Option::is_some);
-    let Some((part, [down, up])) = pairs.iter().rev().find(is_possible) else { return [result; 2] };
-    let mirrored = down.xor(*up).map(|end| 2.0 * result - end);
-    let all = || pairs.iter().flat_map(|(_, moved)| moved).flatten().copied().chain(mirrored);
-    let [least, most] = [all().fold(result, f64::min), all().fold(result, f64::max)];
-    [least, most].map(|end| result + (end - result) / part)
 }
 
 /// The standard deviation of a result, from the errors that the file gives; nothing if it gives none.
@@ -208,13 +219,12 @@ pub fn deviation(effects: &[Effect]) -> Option<Deviation> {
 /// Each side has its own reach, since a count of whole servers may go to one side alone.
 pub fn interval_95(effects: &[Effect]) -> Option<[f64; 2]> {
     let result = effects.first()?.result;
-    let side = |sign: f64| {
-        let reach =
-            |effect: &Effect| effect.range.map(|end| (end - result) * sign).into_iter().fold(0.0, f64::max);
-        let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect)));
-        Some(result + sign * Deviation::together(all)?.reach_95())
+    let reach_95 = |reach: &dyn Fn([f64; 2]) -> f64| {
+        let all = effects.iter().filter_map(|effect| effect.deviation(reach(effect.range)));
+        Some(Deviation::together(all)?.reach_95())
     };
-    Some([side(-1.0)?, side(1.0)?])
+    let (below, above) = (reach_95(&|[least, _]| result - least)?, reach_95(&|[_, most]| most - result)?);
+    Some([result - below, result + above])
 }
 
 /// A part that is saved, and how sure that is.
@@ -383,6 +393,18 @@ mod tests {
         assert_eq!(effect.moved, [None, Some(1.0 + by)]);
         assert!((effect.width() - 2.0 * by).abs() < 1e-9, "{effect:?}");
         assert!(effects_in(&table, |_| None).is_empty());
+    }
+
+    /// The result is linear, so that its deviation is that of the number, however little of the move is possible.
+    #[test]
+    fn a_number_within_bounds_keeps_the_effect_of_a_large_error() {
+        for [value, error] in [[1.0, 0.5], [1.0, 1e4], [0.0, 2.0], [3.0, 2.0]] {
+            let table = table(&format!("a = {{ value = {value:?}, error = {error:?}, samples = 2 }}"));
+            let bounded = |table: &Table| value_of(&table["a"]).filter(|a| (0.0..=3.0).contains(a));
+            let [effect] = effects_in(&table, bounded).try_into().unwrap();
+            let found = deviation(std::slice::from_ref(&effect)).unwrap();
+            assert!((found.error / error - 1.0).abs() < 1e-9 && found.freedom == 1.0, "{effect:?}");
+        }
     }
 
     #[test]

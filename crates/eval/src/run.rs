@@ -290,12 +290,9 @@ impl<'a, T: Target> Run<'a, T> {
         let Windows { warm_up, last: window, steps, saturation } = windows;
         let Rested { end, memory, settled, settle_cpu_sec, descriptions, counters } = rested;
         let empty = self.empty;
-        let online = window.machine.online();
-        let usable = self.targets.first().and_then(T::processors);
-        let usable = usable.map(|all| all.into_iter().filter(|one| online.contains(one)).collect::<Vec<_>>());
+        let allowed = self.targets.first().and_then(T::processors);
         Measurement {
-            // In a container, the kernel's numbers may be others than those of its meters.
-            processors: usable.filter(|usable| !usable.is_empty()),
+            processors: allowed.and_then(|allowed| window.machine.online_of(allowed)),
             operations: window.operations,
             wall_sec: window.wall_sec,
             usage: window.usage,

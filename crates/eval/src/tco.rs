@@ -464,6 +464,32 @@ mod tests {
         assert!(crossing.contains("with 95 % something from 33.3 to 50.0 %"), "{crossing}");
     }
 
+    /// Both need four servers, or both two, at the ends of the error, and three beside two between them.
+    #[test]
+    fn an_error_that_changes_a_saving_between_its_ends_changes_the_saving() {
+        let text = "work = { operations_per_second = { value = 2_900, error = 485 }, data_gb = 0 }\n\
+                    site = { years = 1 }\nitem = [{ name = 'box', price = 1_000 }]\n\
+                    [[design]]\nname = 'a'\ncores = 10\noperations_per_second_per_core = 100\n\
+                    [[design]]\nname = 'b'\ncores = 10\ncore_saving = 0.1";
+        let (sheet, table) = Sheet::parse(text).unwrap();
+        let told = render(&sheet, &table, Format::Table).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains("b saves 0.0 % of the cost that a takes, but with 95 %"), "{told}");
+        let effects = effects_on_saving(&table, 1);
+        assert_eq!(effects[0].moved, [Some(0.0); 2]);
+        assert!((effects[0].range[1] - 1.0 / 3.0).abs() < 1e-9, "{effects:?}");
+    }
+
+    #[test]
+    fn an_error_beyond_what_a_number_may_be_has_its_effect() {
+        let from = "watts_idle = 100";
+        assert!(SMALL.contains(from));
+        let text = SMALL.replace(from, "watts_idle = { value = 100, error = 20, samples = 2 }")
+            + "\n        item = [{ name = 'box', price = 1_700 }]";
+        let effects = effects_on_saving(&Sheet::parse(&text).unwrap().1, 1);
+        let effect = effects.iter().find(|effect| effect.name == "design one, watts_idle").unwrap();
+        assert!(effect.width() > 0.0, "{effect:?}");
+    }
+
     #[test]
     fn a_sheet_without_a_price_is_refused() {
         let free = "work = { operations_per_second = 9, data_gb = 1 }\nsite = { years = 1 }\n\

@@ -167,12 +167,10 @@ impl Evaluation {
         let mut rounds = rounds(&place)?;
         let (unit, raw) = (&self.sheets.unit, place.join("raw.json"));
         let is_enough = |rounds: &[Round]| is_enough(rounds, unit.rounds, unit.rounds_max);
-        // Where no round is measured, this program plays no part. Where nothing is, nor does this machine.
-        let is_whole = is_enough(&rounds) && (folders.is_empty() || raw.exists());
-        let commit = origin.commit.clone().filter(|_| !is_enough(&rounds));
-        let machine = origin.machine.clone().filter(|_| !is_whole);
-        self.refuse_mixture(subject, &rounds, Some(&Origin { commit, machine, ..origin.clone() }))?;
-        if !is_whole {
+        let lacks_rounds = !is_enough(&rounds);
+        let lacks_any = lacks_rounds || !folders.is_empty() && !raw.exists();
+        self.refuse_mixture(subject, &rounds, Some(&origin.shared(lacks_rounds, lacks_any)))?;
+        if lacks_any {
             forget_behind(&place, rounds.len())?;
         }
         let mut line = ProgressLine::new(unit.rounds + 1, (unit.rounds + 1) as f64 * unit.seconds);

@@ -62,6 +62,16 @@ impl Origin {
         known_difference(&of_side(self), &of_side(other), names)
     }
 
+    /// The part of a command's origin that its rounds must share. A command that measures no round may be of another
+    /// commit, and one that measures nothing may run on another machine.
+    pub(crate) fn shared(&self, measures_round: bool, measures: bool) -> Origin {
+        Origin {
+            commit: self.commit.clone().filter(|_| measures_round),
+            machine: self.machine.clone().filter(|_| measures),
+            ..self.clone()
+        }
+    }
+
     /// How the work of a round differs from that of a round of another side.
     pub(crate) fn work_apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
         let of_work = |origin: &Origin| {
@@ -132,6 +142,21 @@ mod tests {
             None,
             "older results"
         );
+    }
+
+    /// A new ziptier may take the raw load anew beside rounds of an older one, on their machine.
+    #[test]
+    fn a_command_that_measures_no_round_may_be_of_another_commit() {
+        let command = origin(|command| {
+            command.commit = Some("b".into());
+            command.machine.as_mut().unwrap()["cpu"] = "Y".into();
+        });
+        let apart = |measures_round, measures| {
+            origin(|_| {}).apart(&command.shared(measures_round, measures), ["round 1", "this command"])
+        };
+        assert!(apart(true, true).unwrap().contains("`commit`"));
+        assert!(apart(false, true).unwrap().contains("`cpu`"));
+        assert_eq!(apart(false, false), None);
     }
 
     #[test]

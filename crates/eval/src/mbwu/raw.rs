@@ -64,7 +64,6 @@ pub(crate) fn measure_raw(
 ) -> Result<Raw, Error> {
     const BLOCK: usize = 4096;
     const BLOCK_MAX: usize = 1 << 20;
-    const BLOCKS_BYTES_MAX: usize = 64 << 20;
     let found = requests(folders, rounds).unwrap_or_default();
     let load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
         if per_sec < REQUESTS_PER_SEC_MIN {
@@ -84,9 +83,7 @@ pub(crate) fn measure_raw(
             })?;
             Ok(Ceiling::together(&all))
         };
-        // Each thread has a block in memory, of which the work may have little.
-        let threads_max = THREADS_MAX.min((BLOCKS_BYTES_MAX / block_bytes) as u64);
-        Ok(Some((block_bytes, most(threads, threads_max, at)?)))
+        Ok(Some((block_bytes, most(threads, threads_max(block_bytes), at)?)))
     };
     Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
 }
@@ -107,23 +104,30 @@ fn spec(folder: &Path, read: u32, block_bytes: usize, threads: u64) -> CeilingSp
     }
 }
 
-/// The most that the media do with `threads` or more. With the threads of the work alone, media that could do more with
-/// a longer queue would seem to be in full use. The best number of threads is measured again: the largest of several
-/// figures is the luckiest, too.
+/// Threads that may read and write at once on a medium. Each has a block in memory, of which a process may have little.
+fn threads_max(block_bytes: usize) -> u64 {
+    const BLOCKS_BYTES_MAX: usize = 64 << 20;
+    THREADS_MAX.min((BLOCKS_BYTES_MAX / block_bytes) as u64)
+}
+
+/// What the media do with the number of threads, from `threads` on, with which they do most. With the threads of the
+/// work alone, media that could do more with a longer queue would seem to be in full use. The measurement that counts
+/// is another than those that chose the number, or the luckiest would win.
 fn most(
     threads: u64,
     threads_max: u64,
     mut at: impl FnMut(u64) -> Result<Ceiling, Error>,
 ) -> Result<Ceiling, Error> {
-    let mut best = (threads, at(threads)?.operations_per_sec);
-    ramp(threads * 2, threads_max, &mut |threads| {
-        let operations_per_sec = at(threads)?.operations_per_sec;
-        if operations_per_sec > best.1 {
-            best = (threads, operations_per_sec);
+    let doubled = |threads: &u64| (*threads < threads_max).then(|| (threads * 2).min(threads_max));
+    let mut best = (0.0, threads.min(threads_max));
+    ramp(std::iter::successors(Some(best.1), doubled), &mut |threads| {
+        let per_sec = at(threads)?.operations_per_sec;
+        if per_sec > best.0 {
+            best = (per_sec, threads);
         }
-        Ok(operations_per_sec)
+        Ok(per_sec)
     })?;
-    at(best.0)
+    at(best.1)
 }
 
 /// How much of each resource was in use while throughput was steady. `link` is what the network can carry.
@@ -162,32 +166,49 @@ mod tests {
     use crate::run::steady::Steadiness;
     use crate::target::registry::Registry;
 
-    /// Work that waits for a lock has few threads, with which a raw load keeps no queue of an SSD filled.
-    #[test]
-    fn a_raw_load_has_as_many_threads_as_the_media_take() {
+    /// Numbers of threads that a search asked for, and operations per second that it found, where `per_sec` gives those
+    /// of a number of threads that is asked for the n-th time.
+    fn searched(threads: u64, threads_max: u64, per_sec: impl Fn(u64, usize) -> f64) -> (Vec<u64>, f64) {
         let mut asked = Vec::new();
         let at = |threads: u64| {
             asked.push(threads);
-            let operations_per_sec = 1_000.0 * threads.min(40) as f64;
+            let times = asked.iter().filter(|one| **one == threads).count();
             Ok(Ceiling {
-                operations_per_sec,
+                operations_per_sec: per_sec(threads, times),
                 bytes_per_sec: 0.0,
                 device_bytes_per_operation: None,
                 is_direct: true,
             })
         };
-        assert_eq!(most(5, THREADS_MAX, at).unwrap().operations_per_sec, 40_000.0);
-        assert_eq!(asked, [5, 10, 20, 40, 80, 160, 40]);
+        let found = most(threads, threads_max, at).unwrap().operations_per_sec;
+        (asked, found)
+    }
+
+    /// Work that waits for a lock has few threads, with which a raw load keeps no queue of an SSD filled.
+    #[test]
+    fn a_raw_load_has_as_many_threads_as_the_media_take() {
+        let found = searched(5, THREADS_MAX, |threads, _| 1_000.0 * threads.min(40) as f64);
+        assert_eq!(found, (vec![5, 10, 20, 40, 80, 160, 40], 40_000.0));
+        let found = searched(300, THREADS_MAX, |threads, _| threads as f64);
+        assert_eq!(found, (vec![300, 600, 1_024, 1_024], 1_024.0));
+        assert_eq!(searched(90, 64, |threads, _| threads as f64), (vec![64, 64], 64.0));
     }
 
     #[test]
-    fn every_thread_of_a_raw_load_has_a_block() {
-        for (block_bytes, threads) in
-            [(4_096, 1), (4_096, THREADS_MAX), (1 << 20, 256), (1 << 20, THREADS_MAX)]
-        {
+    fn a_lucky_measurement_is_not_what_the_media_do() {
+        let found = searched(8, THREADS_MAX, |_, times| if times == 1 { 150.0 } else { 100.0 });
+        assert_eq!(found, (vec![8, 16, 32, 8], 100.0));
+    }
+
+    #[test]
+    fn every_thread_of_a_raw_load_has_a_block_on_the_medium_and_in_memory() {
+        for block_bytes in [4_096, 64 << 10, 128 << 10, 1 << 20] {
+            let threads = threads_max(block_bytes);
+            assert!(threads * block_bytes as u64 <= 64 << 20, "{threads} of {block_bytes}");
             let spec = spec(Path::new("/medium"), 100, block_bytes, threads);
             assert!(spec.file_bytes / block_bytes as u64 >= threads, "{spec:?}");
         }
+        assert_eq!([4_096, 1 << 20].map(threads_max), [THREADS_MAX, 64]);
     }
 
     /// A second of four processors, of which two were busy for these shares.

@@ -59,13 +59,11 @@ pub(crate) fn unsteady(rounds: &[Round]) -> Option<String> {
 
 /// Why the search did not find the number of threads that gives the most.
 fn unsaturated(rounds: &[Round]) -> Option<String> {
-    let found = rounds.first()?.measurement.saturation.as_ref();
-    // Results of older versions call a search saturated whose throughput still grew.
-    let found = found.filter(|found| !found.is_saturated || found.still_grows())?;
+    let found = rounds.first()?.measurement.saturation.as_ref().filter(|found| !found.is_saturated())?;
     Some(format!(
         "its search for the number of threads did not saturate: throughput still grew at {} thread(s), so that it may \
          do more; give a larger `threads_max`, and move its results away",
-        found.points.last().map_or(0, |point| point.load)
+        found.largest_load()
     ))
 }
 
@@ -126,10 +124,12 @@ fn throughputs(rounds: &[Round]) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::mbwu::limit::Shares;
     use crate::mbwu::origin::Origin;
-    use crate::run::saturation::{Effort, Saturation, saturate};
+    use crate::run::saturation::{Effort, saturate};
     use crate::run::spec::RunSpec;
     use crate::run::steady::WarmedUp;
     use crate::statistics::Mean;
@@ -191,18 +191,29 @@ mod tests {
         let mut searched = |most: f64| {
             let effort = Effort { load_max: 16, ..Effort::default() };
             let found = saturate(effort, &mut |load| Ok((load as f64).min(most))).unwrap();
-            // Results of older versions looked at the knee alone.
-            let was_saturated = Saturation { is_saturated: true, ..found.clone() };
-            rounds[0].measurement.saturation = Some(was_saturated);
-            let before = unsteady(&rounds);
             rounds[0].measurement.saturation = Some(found);
-            assert_eq!(unsteady(&rounds), before);
-            before
+            unsteady(&rounds)
         };
         assert_eq!(searched(4.0), None);
         let told = searched(1e9).unwrap();
         assert!(told.contains("did not saturate: throughput still grew at 16 thread(s)"), "{told}");
         assert!(told.contains("give a larger `threads_max`"), "{told}");
+    }
+
+    /// Results of versions that knew the knee alone call that saturated.
+    #[test]
+    fn older_results_saturate_by_the_rule_of_this_version() {
+        let mut rounds = rounds(&[100.0; 5], &[]);
+        let points: Vec<_> = [1, 2, 4, 8, 16, 32, 64]
+            .map(|load| json!({ "load": load, "throughputs": [f64::from(load).sqrt()] }))
+            .into();
+        let found = json!({
+            "points": points, "peak_load": 64, "peak": { "mean": 8.0, "error": null, "samples": 1 }, "knee": 8.0,
+            "knee_error": null, "enough_load": 64, "is_saturated": true
+        });
+        rounds[0].measurement.saturation = serde_json::from_value(found).unwrap();
+        let told = unsteady(&rounds).unwrap();
+        assert!(told.contains("throughput still grew at 64 thread(s)"), "{told}");
     }
 
     #[test]

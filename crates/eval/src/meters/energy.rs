@@ -1,11 +1,11 @@
 //! Energy by the machine's own meters: the counters of RAPL, or else the power sensors of hwmon.
 //!
-//! Meters overlap, and a sum must count no joule twice. So of RAPL a sum has the packages and their DRAM, which lies
-//! outside of a package's energy. Cores and graphics are parts of a package. `psys` is left out: it is the whole
-//! platform with packages and DRAM in it, and few boards have it.
+//! Meters overlap. So of RAPL a sum has the packages and their DRAM, which lies outside of a package's energy. Cores
+//! and graphics are parts of a package. `psys` is left out: it is the whole platform with packages and DRAM in it, and
+//! few boards have it. Of one sensor with several files a sum has one.
 //!
-//! Of one sensor of hwmon with several files a sum has one. Sensors of several chips may still overlap, such as those
-//! of a whole server and of its graphics card. Their files do not tell, so a result names the meters of its sum.
+//! The kernel does not say which sensors of hwmon overlap, so a sum has them all. The sensor of a whole board counts
+//! the joules of its graphics card once more. `watts_of` in results names the sensors, so that a reader can tell.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -241,6 +241,14 @@ impl MachineUse {
         shares.filter_map(|(number, share)| share.map(|_| number)).collect()
     }
 
+    /// Those of some processors that were online; `None` if none was. A container may have a `/proc/stat` that numbers
+    /// processors by itself.
+    pub(crate) fn online_of(&self, mut numbers: Vec<usize>) -> Option<Vec<usize>> {
+        let online = self.online();
+        numbers.retain(|number| online.contains(number));
+        (!numbers.is_empty()).then_some(numbers)
+    }
+
     /// What the machine did in parts of a time that follow each other; nothing of no part. A meter that one of them
     /// lacks is missing.
     pub(crate) fn joined<'a>(parts: impl IntoIterator<Item = &'a MachineUse>) -> Option<MachineUse> {
@@ -457,6 +465,8 @@ mod tests {
         let busy = [&[][..], &[0, 2], &[2], &[1], &[3]].map(|numbers| done.busy_cores(numbers));
         assert_eq!(busy, [Some(1.0), Some(1.0), Some(0.0), None, None]);
         assert_eq!(done.online(), [0, 2]);
+        assert_eq!(done.online_of(vec![1, 2]), Some(vec![2]));
+        assert_eq!(done.online_of(vec![6, 7]), None, "numbers of the host beside those of a container");
         let disks = done.disks.as_ref().unwrap();
         let sda = DiskUse {
             reads: 1_000,

@@ -46,7 +46,7 @@ fn benchmark(folder: &Path, runs: &[(&str, u64)]) -> Vec<Configuration> {
         serde_json::from_value(json!({
             "points": [{ "load": 1, "throughputs": [90.0, 110.0] }, { "load": 2, "throughputs": [150.0] }],
             "peak_load": 2, "peak": { "mean": 150.0, "error": null, "samples": 1 }, "knee": 1.5, "knee_error": null,
-            "enough_load": 2, "is_saturated": true
+            "enough_load": 2
         }))
         .unwrap(),
     );

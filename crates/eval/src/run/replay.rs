@@ -154,6 +154,7 @@ impl<T: Target> Stage<'_, T> {
         let spec = self.timed.spec;
         let requests_max = spec.operations.unwrap_or(u64::MAX);
         let (target, left) = (&self.timed.targets[0], AtomicU64::new(spec.threads));
+        let work = self.timed.work();
         let (left, mut inboxes) = (&left, inboxes.into_iter().zip(parts));
         thread::scope(|scope| {
             let feeding = scope.spawn(move || feeder.feed(file, requests_max));
@@ -163,6 +164,7 @@ impl<T: Target> Stage<'_, T> {
                 let (inbox, part) = inboxes.next().expect("each worker has a queue");
                 let owner = Owner {
                     target,
+                    work,
                     values: self.values,
                     may_forget: target.may_forget(),
                     can_delete: target.refuses(Operation::Delete).is_none(),
@@ -190,6 +192,8 @@ impl<T: Target> Stage<'_, T> {
 /// A thread that makes the requests of the keys that it owns.
 struct Owner<'a, T: Target> {
     target: &'a T,
+    /// As the target told before the window.
+    work: Work,
     values: &'a TraceValues,
     may_forget: bool,
     can_delete: bool,
@@ -210,9 +214,8 @@ impl<T: Target> Owner<'_, T> {
     /// Works until the queue ends, or the run.
     fn run(mut self, inbox: &Inbox, is_paced: bool, control: &Control) -> Buffers<T> {
         let mut phase = Phase::WarmUp;
-        let work = self.target.work();
         control.start();
-        let timer = self.clock.as_ref().filter(|_| is_paced).map(|clock| Timer::new(clock, work));
+        let timer = self.clock.as_ref().filter(|_| is_paced).map(|clock| Timer::new(clock, self.work));
         'all: for batch in inbox.batches.iter() {
             for (request, key) in batch.iter() {
                 if phase == Phase::Measure {

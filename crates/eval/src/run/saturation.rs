@@ -67,9 +67,22 @@ pub struct Saturation {
     pub knee_error: Option<f64>,
     /// The least load that gave 97 % of the largest throughput.
     pub enough_load: u64,
+}
+
+impl Saturation {
     /// Whether some load was well beyond the knee, and the largest load gave no more throughput than half of it. If
     /// not, the largest load that was allowed is too small.
-    pub is_saturated: bool,
+    pub fn is_saturated(&self) -> bool {
+        let largest = self.largest_load();
+        let half = self.points.iter().find(|point| point.load * 2 == largest);
+        let grows = half.is_some_and(|half| self.peak.mean > half.mean() * (1.0 + GROWTH_MIN));
+        largest as f64 > self.knee * BEYOND && !(self.peak_load == largest && grows)
+    }
+
+    /// The largest load that was measured; 0 for none.
+    pub fn largest_load(&self) -> u64 {
+        self.points.iter().map(|point| point.load).max().unwrap_or(0)
+    }
 }
 
 /// Searches. `measure` gives operations per second at a load, and is asked as seldom as the errors allow.
@@ -81,7 +94,8 @@ pub(crate) fn saturate(
     measure: &mut dyn FnMut(u64) -> Result<f64, Error>,
 ) -> Result<Saturation, Error> {
     let mut search = Search { points: Vec::new(), measure };
-    ramp(1, effort.load_max.max(1), &mut |load| search.measured(load))?;
+    let doubled = std::iter::successors(Some(1u64), |load| load.checked_mul(2));
+    ramp(doubled.take_while(|load| *load <= effort.load_max.max(1)), &mut |load| search.measured(load))?;
     let first = search.points[0].load;
     let (peak_load, slope, peak) = search.asymptotes(first, effort)?;
     if slope.mean <= 0.0 {
@@ -92,34 +106,23 @@ pub(crate) fn saturate(
     let knee_error = relative_error(&slope, &peak).map(|error| error * knee);
     let enough_load = search.enough(peak_load, peak.mean, effort)?;
     search.points.sort_by_key(|point| point.load);
-    let points = search.points;
-    let is_saturated = points.last().is_some_and(|point| point.load as f64 > knee * BEYOND);
-    let found = Saturation { points, peak_load, peak, knee, knee_error, enough_load, is_saturated };
-    Ok(Saturation { is_saturated: is_saturated && !found.still_grows(), ..found })
-}
-
-impl Saturation {
-    /// Whether the largest load gave more throughput than half of it.
-    pub(crate) fn still_grows(&self) -> bool {
-        let Some(largest) = self.points.last().map(|point| point.load) else { return false };
-        let half = self.points.iter().find(|point| point.load * 2 == largest);
-        let grows = half.is_some_and(|half| self.peak.mean > half.mean() * (1.0 + GROWTH_MIN));
-        self.peak_load == largest && grows
-    }
+    Ok(Saturation { points: search.points, peak_load, peak, knee, knee_error, enough_load })
 }
 
 impl fmt::Display for Saturation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = self.knee_error.map_or(String::new(), |error| format!(" (standard error {error:.1})"));
         let (knee, enough, peak) = (self.knee, self.enough_load, self.peak_load);
-        let largest = self.points.last().map_or(0, |point| point.load);
-        match self.is_saturated {
+        match self.is_saturated() {
             true => write!(
                 f,
                 "{enough} thread(s) are enough for 97 % of the largest throughput, which {peak} gave; the knee lies at \
                  {knee:.1}{error}"
             ),
-            false => write!(f, "NOT SATURATED: throughput still grew at {largest} thread(s); allow more"),
+            false => {
+                let largest = self.largest_load();
+                write!(f, "NOT SATURATED: throughput still grew at {largest} thread(s); allow more")
+            }
         }
     }
 }
@@ -132,18 +135,16 @@ fn relative_error(one: &Mean, other: &Mean) -> Option<f64> {
     Some(both.reach_95() / student_t(0.975, f64::INFINITY))
 }
 
-/// Doubles the load from `first` on until two doublings in a row gave no growth.
+/// Measures growing loads until two in a row gave no growth.
 ///
 /// # Errors
 /// Those of `measure`.
 pub(crate) fn ramp(
-    first: u64,
-    load_max: u64,
+    loads: impl IntoIterator<Item = u64>,
     measure: &mut dyn FnMut(u64) -> Result<f64, Error>,
 ) -> Result<(), Error> {
     let (mut best, mut without_growth) = (0.0f64, 0);
-    let loads = std::iter::successors(Some(first), |load| load.checked_mul(2));
-    for load in loads.take_while(|load| *load <= load_max) {
+    for load in loads {
         let throughput = measure(load)?;
         without_growth = if throughput < best * (1.0 + GROWTH_MIN) { without_growth + 1 } else { 0 };
         best = best.max(throughput);
@@ -238,7 +239,7 @@ mod tests {
             let off = found.knee / knee - 1.0;
             assert!(off.abs() < 0.05, "seed {seed}: {} of {knee}", found.knee);
             assert!(found.knee_error.is_some_and(|error| error <= 0.012 * found.knee));
-            assert!(found.is_saturated && (found.peak.mean / (250.0 * knee) - 1.0).abs() < 0.05);
+            assert!(found.is_saturated() && (found.peak.mean / (250.0 * knee) - 1.0).abs() < 0.05);
         }
     }
 
@@ -267,7 +268,7 @@ mod tests {
             Ok(1_000.0 * load.min(24) as f64)
         };
         let found = saturate(Effort::default(), &mut measure).unwrap();
-        assert_eq!((found.knee, found.enough_load, found.is_saturated), (24.0, 24, true));
+        assert_eq!((found.knee, found.enough_load, found.is_saturated()), (24.0, 24, true));
         assert_eq!((found.peak.mean, found.knee_error), (24_000.0, Some(0.0)));
         assert!(asked <= 40, "{asked}");
         let loads: Vec<u64> = found.points.iter().map(|point| point.load).collect();
@@ -277,14 +278,14 @@ mod tests {
     #[test]
     fn what_does_not_saturate_is_told_and_an_error_ends_the_search() {
         let found = searched(1, 0.0, Effort { load_max: 16, ..Effort::default() }, |load| load * 7.0);
-        assert_eq!((found.is_saturated, found.peak_load, found.enough_load), (false, 16, 16));
+        assert_eq!((found.is_saturated(), found.peak_load, found.enough_load), (false, 16, 16));
         let found = searched(1, 0.0, Effort { load_max: 1, ..Effort::default() }, |load| load * 7.0);
-        assert_eq!((found.is_saturated, found.peak_load, found.knee), (false, 1, 1.0));
+        assert_eq!((found.is_saturated(), found.peak_load, found.knee), (false, 1, 1.0));
         // Far beyond where the asymptotes cross, each doubling still gives two fifths more.
         let found = searched(1, 0.0, Effort { load_max: 64, ..Effort::default() }, f64::sqrt);
-        assert_eq!((found.is_saturated, found.peak_load, found.knee), (false, 64, 8.0));
+        assert_eq!((found.is_saturated(), found.peak_load, found.knee), (false, 64, 8.0));
         let one_only = searched(1, 0.0, Effort::default(), |_| 9.0);
-        assert_eq!((one_only.is_saturated, one_only.enough_load, one_only.knee), (true, 1, 1.0));
+        assert_eq!((one_only.is_saturated(), one_only.enough_load, one_only.knee), (true, 1, 1.0));
         let none = saturate(Effort::default(), &mut |_| Ok(0.0)).unwrap_err().to_string();
         assert!(none.contains("no operation ended within the windows of the search"), "{none}");
         let mut dies = |load: u64| match load {

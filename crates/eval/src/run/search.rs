@@ -91,14 +91,14 @@ mod tests {
     use std::cell::RefCell;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
-    use std::thread::{self, ThreadId};
+    use std::thread;
     use std::time::Duration;
 
     use super::*;
     use crate::run::spec::RunSpec;
     use crate::run::window::Windows;
     use crate::run::window::tests::simulated_by;
-    use crate::target::{Answers, Config, Records, TargetError, Work};
+    use crate::target::{Answers, Config, Records, TargetError};
     use crate::targets::BTreeMapTarget;
 
     /// Threads beyond these give no more throughput.
@@ -112,9 +112,8 @@ mod tests {
         records: BTreeMapTarget,
         now_ns: Arc<AtomicU64>,
         aged_ns: f64,
-        /// Threads that ask and have not ended, beside the one that opened the store and gives the commands.
+        /// Threads that have read and have not ended.
         threads: Arc<AtomicU64>,
-        opener: ThreadId,
     }
 
     /// One of the threads; it ends with this.
@@ -140,11 +139,16 @@ mod tests {
                 now_ns: Arc::default(),
                 aged_ns: config.landing_bytes.unwrap_or_default() as f64 * 1e9,
                 threads: Arc::default(),
-                opener: thread::current().id(),
             })
         }
 
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
+            PRESENT.with_borrow_mut(|present| {
+                present.get_or_insert_with(|| {
+                    self.threads.fetch_add(1, Ordering::Relaxed);
+                    Present(Arc::clone(&self.threads))
+                });
+            });
             let threads = self.threads.load(Ordering::Relaxed).clamp(1, KNEE) as f64;
             let age = self.now_ns.load(Ordering::Relaxed) as f64 / self.aged_ns.max(1.0);
             let get_ns = GET_NS * FRESH.powf(age.min(1.0) - 1.0) / threads;
@@ -152,19 +156,6 @@ mod tests {
             // So that no thread has a processor for itself.
             thread::sleep(Duration::from_micros(20));
             self.records.get(key, value)
-        }
-
-        /// Each thread asks for this before any of them reads.
-        fn work(&self) -> Work {
-            if thread::current().id() != self.opener {
-                PRESENT.with_borrow_mut(|present| {
-                    present.get_or_insert_with(|| {
-                        self.threads.fetch_add(1, Ordering::Relaxed);
-                        Present(Arc::clone(&self.threads))
-                    });
-                });
-            }
-            Work::Here
         }
 
         fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {

@@ -223,7 +223,7 @@ impl<T: Target> Timed<'_, T> {
         self.perf.map_or(Ok(()), |mut perf| perf.write_all(format!("{order}\n").as_bytes()))
     }
 
-    fn work(&self) -> Work {
+    pub(crate) fn work(&self) -> Work {
         self.targets.first().map_or(Work::Here, T::work)
     }
 

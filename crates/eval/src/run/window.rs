@@ -11,7 +11,7 @@ use crate::run::spec::RunSpec;
 use crate::run::steady::WarmedUp;
 use crate::run::timed::{End, Span, Timed, Window};
 use crate::run::worker::{Buffers, Worker};
-use crate::target::Target;
+use crate::target::{Target, Work};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
 use crate::workload::scan::ScanLengths;
@@ -113,9 +113,10 @@ impl<T: Target> Arena<'_, T> {
             _ => None,
         };
         let interval_ns = offer.rate.map(|rate| 1e9 * workers as f64 / rate);
+        let work = self.timed.work();
         self.timed.window(buffers, workers, offer.span, |number, buffers| {
             let worker = self.worker(number, offer.threads, buffers);
-            let worker = Worker { quota: quota(number), interval_ns, ..worker };
+            let worker = Worker { work, quota: quota(number), interval_ns, ..worker };
             move |control: &Control| worker.run(control)
         })
     }
@@ -125,6 +126,7 @@ impl<T: Target> Arena<'_, T> {
         let (instance, thread) = ((number / threads) as usize, number % threads);
         Worker {
             target: &self.timed.targets[instance],
+            work: Work::Here,
             oracle: &self.spaces[instance].measured,
             chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
             mix: spec.workload.mix,
@@ -205,8 +207,15 @@ pub(crate) mod tests {
     const GET_NS: u64 = 10_000;
 
     /// A store whose calls take 10 us of a simulated clock each, and do not wait for each other. The next get also
-    /// takes the nanoseconds in the third field. In the middle of these, the window of the last field ends.
-    pub(crate) struct Ticking(BTreeMapTarget, Arc<AtomicU64>, AtomicU64, Mutex<Option<Arc<Control>>>);
+    /// takes the nanoseconds in the third field. In the middle of these, the window of the fourth field ends. The last
+    /// field counts how often somebody asked for the place of the work.
+    pub(crate) struct Ticking(
+        BTreeMapTarget,
+        Arc<AtomicU64>,
+        AtomicU64,
+        Mutex<Option<Arc<Control>>>,
+        AtomicU64,
+    );
 
     impl Ticking {
         pub(crate) fn now(&self) -> Arc<AtomicU64> {
@@ -227,7 +236,8 @@ pub(crate) mod tests {
         type Batch = Answers;
 
         fn open(config: &Config) -> Result<Self, TargetError> {
-            Ok(Ticking(BTreeMapTarget::open(config)?, Arc::default(), AtomicU64::new(0), Mutex::default()))
+            let map = BTreeMapTarget::open(config)?;
+            Ok(Ticking(map, Arc::default(), AtomicU64::new(0), Mutex::default(), AtomicU64::new(0)))
         }
 
         fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
@@ -254,6 +264,11 @@ pub(crate) mod tests {
 
         fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
             self.0.scan(from, limit, records)
+        }
+
+        fn work(&self) -> Work {
+            self.4.fetch_add(1, Ordering::Relaxed);
+            Work::Here
         }
     }
 
@@ -309,6 +324,18 @@ pub(crate) mod tests {
             let ns_each = window.wall_sec * 1e9 / 4_000.0;
             assert!((GET_NS as f64..GET_NS as f64 * 1.1).contains(&ns_each), "{ns_each}");
         });
+    }
+
+    /// A target of servers looks into all processes for that, and each thread would do so within the window.
+    #[test]
+    fn the_place_of_the_work_is_asked_for_as_often_with_many_threads_as_with_one() {
+        let asked = [1, 8].map(|threads| {
+            simulated(RunSpec { threads, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+                arena.window(buffers, Offer::of(arena.timed.spec));
+                arena.timed.targets[0].4.load(Ordering::Relaxed)
+            })
+        });
+        assert_eq!(asked[0], asked[1]);
     }
 
     #[test]

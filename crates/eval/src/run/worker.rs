@@ -14,7 +14,7 @@ use crate::run::arrivals::Arrivals;
 use crate::run::clock::Clock;
 use crate::run::control::{Control, Phase};
 use crate::run::tally::Tally;
-use crate::target::{Batch, Records, Target};
+use crate::target::{Batch, Records, Target, Work};
 use crate::workload::distribution::Chooser;
 use crate::workload::mix::{Mix, Operation, WHOLE};
 use crate::workload::scan::ScanLengths;
@@ -45,6 +45,8 @@ const PLANNED: usize = 16;
 /// One thread's work on one target.
 pub(crate) struct Worker<'a, T: Target> {
     pub(crate) target: &'a T,
+    /// As the target told before the window. Telling may take long, since a target may look into all processes.
+    pub(crate) work: Work,
     pub(crate) oracle: &'a Oracle,
     pub(crate) chooser: Chooser,
     pub(crate) mix: Mix,
@@ -148,9 +150,8 @@ impl<'a, T: Target> Worker<'a, T> {
         let mut forecasts: [Forecast; PLANNED] = Default::default();
         let mut writes = Writes::default();
         let mut room = self.oracle.room();
-        let work = self.target.work();
         control.start();
-        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, work, &mut self.chooser);
+        let mut arrivals = Arrivals::new(self.clock.as_ref(), self.interval_ns, self.work, &mut self.chooser);
         'window: loop {
             self.plan_group(&mut plan, &mut forecasts);
             for (forecast, &(operation, index)) in forecasts.iter().zip(&plan) {

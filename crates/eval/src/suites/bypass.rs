@@ -130,6 +130,7 @@ pub(crate) fn run<T: Target>(
 
     let worker = Worker {
         target: &target,
+        work: target.work(),
         oracle: &spaces.measured,
         chooser: law.chooser(run.seed, 0, 1),
         mix: run.workload.mix,

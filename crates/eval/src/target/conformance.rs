@@ -132,11 +132,13 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
     let control = Control::new(threads);
     control.enter(Phase::Measure);
     let mut total = Mistakes::default();
+    let work = target.work();
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
                 let worker = Worker {
                     target,
+                    work,
                     oracle,
                     chooser: law.chooser(100 + thread, thread, threads),
                     mix,

@@ -264,6 +264,7 @@ fn requests_that_a_stall_kept_from_their_window_are_charged() {
     let (values, mut part) = (TraceValues(Arc::new(vec![0; 100])), Part::default());
     let owner = Owner {
         target: &target,
+        work: Work::Here,
         values: &values,
         may_forget: false,
         can_delete: true,

@@ -115,6 +115,27 @@ fn each_part_is_a_job_and_every_reader_gets_the_block() {
     }
 }
 
+/// The worst case of a part is twice as long as the part, and longer than a queue transfers.
+#[test]
+fn parts_may_be_as_long_as_a_queue_transfers() {
+    let device = Counting::new(Injection::default());
+    let engine = engine(4, device.clone());
+    let mut codec = engine.open().unwrap();
+    let text = files_of(&[Kind::Text]).remove(0).bytes;
+    let mut raw = text.repeat((6 << 20) / text.len() + 1);
+    raw.truncate(6 << 20);
+    device.take();
+    let packed = compressed(&mut *codec, &raw);
+    assert_eq!(device.take(), 3 * 4, "each part is a job");
+    assert!(results(&mut *codec, &packed, raw.len()) == [Ok(Some(raw.clone())), Ok(Some(raw))]);
+    assert_eq!(device.take(), 2 * 4);
+
+    let mut random = Forger { seed: 1, texts: Vec::new() };
+    let raw: Vec<u8> = (0..8 << 20).map(|_| random.below(256) as u8).collect();
+    let refused = codec.compress(&raw, &mut Vec::new(), 2 * raw.len() + 100);
+    assert!(refused.unwrap_err().to_string().contains("2097152"), "a queue transfers no more");
+}
+
 #[test]
 fn entry_points_for_the_cpu_are_one_job_of_a_device() {
     let device = Counting::new(Injection::default());

@@ -104,12 +104,24 @@ impl Sessions {
         out: &mut Vec<u8>,
         counters: &mut ContextCounters<'_>,
     ) -> Result<usize, JobError> {
-        let bytes_max = output_bytes_max.min(self.transfer_bytes_max);
-        match self.run(operation, source, bytes_max, out, counters) {
-            Err(JobError::DoesNotFit) if bytes_max < output_bytes_max => {
-                Err(JobError::TooLarge { bytes: output_bytes_max, bytes_max })
+        let bytes_max = self.transferable(output_bytes_max);
+        let result = self.run(operation, source, bytes_max, out, counters);
+        result.map_err(|error| self.limited(error, output_bytes_max))
+    }
+
+    /// At most as many bytes as a queue transfers.
+    pub(super) fn transferable(&self, bytes: usize) -> usize {
+        bytes.min(self.transfer_bytes_max)
+    }
+
+    /// The error of a job whose output may have so many bytes, of which a queue may transfer fewer.
+    pub(super) fn limited(&self, error: JobError, output_bytes_max: usize) -> JobError {
+        let bytes_max = self.transferable(output_bytes_max);
+        match error {
+            JobError::DoesNotFit if bytes_max < output_bytes_max => {
+                JobError::TooLarge { bytes: output_bytes_max, bytes_max }
             }
-            result => result,
+            error => error,
         }
     }
 

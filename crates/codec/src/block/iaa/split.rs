@@ -68,12 +68,13 @@ impl<'a> Split<'a> {
         counters: &mut ContextCounters<'_>,
     ) -> Result<usize, JobError> {
         let (operations, part_bytes) = (self.operations, raw.len().div_ceil(self.parts(raw.len())));
+        let output_bytes_max = room.min(bound(part_bytes)) + PART_ROOM_BYTES;
         let mut jobs: Vec<Part<'_>> = raw
             .chunks(part_bytes)
             .map(|part| Part {
                 operation: &operations.compress_part,
                 source: [part, &[]],
-                output_bytes_max: room.min(bound(part.len())) + PART_ROOM_BYTES,
+                output_bytes_max: sessions.transferable(output_bytes_max),
             })
             .collect();
         if let Some(last) = jobs.last_mut() {
@@ -81,10 +82,11 @@ impl<'a> Split<'a> {
         }
         sessions.submit_parts(&jobs, counters)?;
         let packed = &mut self.packed;
-        sessions.reap_parts(counters, |part, output| {
+        let reaped = sessions.reap_parts(counters, |part, output| {
             packed[part].clear();
             packed[part].extend_from_slice(output);
-        })?;
+        });
+        reaped.map_err(|error| sessions.limited(error, output_bytes_max))?;
         let packed = &mut packed[..jobs.len()];
         let length = packed.iter().map(Vec::len).sum();
         let fits = length <= room;

@@ -50,6 +50,21 @@ impl CompressionInfo {
         self.options.iter().find(|(set, _)| set == name).map(|(_, value)| value.as_str())
     }
 
+    /// The table's `min_compress_ratio`: the shortest decimal number of which Cassandra makes the bound of raw chunks.
+    /// `None` if no chunk is stored raw.
+    pub fn min_compress_ratio(&self) -> Option<f64> {
+        if !(1..=self.chunk_bytes).contains(&self.raw_from_bytes) {
+            return None;
+        }
+        let [chunk, bound] = [self.chunk_bytes, self.raw_from_bytes].map(f64::from);
+        let decimals = (0..=9).flat_map(|digits| {
+            let scale = 10f64.powi(digits);
+            [f64::floor, f64::ceil].map(|round| round(chunk / bound * scale) / scale)
+        });
+        // Cassandra rounds up.
+        Some({ decimals }.find(|ratio| (chunk / ratio).ceil() == bound).unwrap_or(chunk / bound))
+    }
+
     /// Reads the contents of a file. `bounds_raw` says whether it has the field for chunks that are stored raw.
     pub(crate) fn parse(bytes: &[u8], bounds_raw: bool) -> Result<CompressionInfo, Fault> {
         let mut reader = Reader { bytes, at: 0 };
@@ -154,6 +169,22 @@ mod tests {
         assert_eq!(info.options, [("lz4_compressor_type".to_owned(), "fast".to_owned())]);
         assert_eq!((info.chunk_bytes, info.raw_from_bytes), (16384, i32::MAX as u32));
         assert_eq!((info.raw_bytes, info.offsets), (3 * 16384 - 100, vec![0, 7000, 15000]));
+    }
+
+    /// Cassandra's `CompressionParams.calcMaxCompressedLength`.
+    #[test]
+    fn a_ratio_is_the_shortest_that_gives_the_bound() {
+        let mut info = CompressionInfo::parse(&stored(&[0]), true).ok().unwrap();
+        assert_eq!(info.min_compress_ratio(), None);
+        for chunk_bytes in [1024, 4096, 16_384, 1 << 20] {
+            for ratio in [1.0, 1.1, 1.125, 1.25, 1.3, 1.5, 2.0, 3.0, 10.0] {
+                info.chunk_bytes = chunk_bytes;
+                info.raw_from_bytes = (f64::from(chunk_bytes) / ratio).ceil() as u32;
+                assert_eq!(info.min_compress_ratio(), Some(ratio), "{chunk_bytes}");
+            }
+        }
+        info.raw_from_bytes = 0;
+        assert_eq!(info.min_compress_ratio(), None);
     }
 
     #[test]

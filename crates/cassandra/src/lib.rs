@@ -18,6 +18,7 @@ mod compression_info;
 mod compressor;
 mod error;
 mod estimate;
+mod statement;
 mod table;
 mod transactions;
 
@@ -27,5 +28,6 @@ pub use error::Error;
 pub use estimate::{
     CHUNK_BYTES, DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Estimate, FormatEstimate, train,
 };
+pub use statement::TokenOptions;
 pub use table::{SsTable, Table};
 pub use ziptier_codec::block::Dictionary;

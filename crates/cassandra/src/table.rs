@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::compression_info::{CHECKSUM_BYTES, CompressionInfo, OFFSET_BYTES};
 use crate::compressor::{Decompressor, Decompressors};
@@ -28,6 +29,7 @@ pub struct SsTable {
     path: PathBuf,
     file: File,
     data_bytes: u64,
+    written: SystemTime,
     packed: Option<Packed>,
 }
 
@@ -99,6 +101,11 @@ impl Table {
         &self.ss_tables
     }
 
+    /// The SSTable that was written last.
+    pub fn newest(&self) -> Option<&SsTable> {
+        self.ss_tables.iter().max_by_key(|ss_table| ss_table.written)
+    }
+
     /// Bytes of all rows before compression, as SSTables hold them.
     pub fn raw_bytes(&self) -> u64 {
         self.ss_tables.iter().map(SsTable::raw_bytes).sum()
@@ -114,13 +121,14 @@ impl SsTable {
     /// Opens the SSTable of a file `...-Data.db`.
     fn open(path: &Path, decompressors: &mut Decompressors) -> Result<SsTable, Error> {
         let file = File::open(path).map_err(Error::io(path))?;
-        let data_bytes = file.metadata().map_err(Error::io(path))?.len();
+        let metadata = file.metadata().map_err(Error::io(path))?;
+        let (data_bytes, written) = (metadata.len(), metadata.modified().map_err(Error::io(path))?);
         let packed = match Packed::open(path, data_bytes, decompressors) {
             // Cassandra gives only uncompressed SSTables a file of checksums.
             Err(error) if error.is_gone() && part(path, "CRC.db").exists() => None,
             opened => Some(opened?),
         };
-        Ok(SsTable { path: path.to_owned(), file, data_bytes, packed })
+        Ok(SsTable { path: path.to_owned(), file, data_bytes, written, packed })
     }
 
     /// Its file of rows.

@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use ziptier_cassandra::{
-    CHUNK_BYTES, DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Dictionary, Estimate, Table,
+    CHUNK_BYTES, DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Dictionary, Estimate, Table, TokenOptions,
     dictionary_option, train,
 };
 use ziptier_codec::block::Setting;
@@ -349,4 +350,46 @@ fn a_dictionary_fits_into_the_statement_that_sets_it() {
     write(small.path(), 1, "LZ4Compressor", &rows(1_000), CHUNK);
     let error = train(&Table::open(small.path()).unwrap(), DICTIONARY_BYTES_MAX).err().unwrap().to_string();
     assert!(error.starts_with("the rows of the table give no dictionary: "), "{error}");
+}
+
+/// An `ALTER TABLE` sets every option of compression that it does not name back to its default.
+#[test]
+fn a_statement_keeps_the_options_of_the_newest_ss_table() {
+    let rows = rows(100_000);
+    let texts: Vec<&[u8]> = rows.chunks(4096).collect();
+    let dictionary = Dictionary::train(Format::Token, &texts, 40_000, 0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let statement = || {
+        let options = TokenOptions::of(&Table::open(dir.path()).unwrap());
+        let statement = options.statement("shop.orders", &dictionary);
+        let end = format!(", 'dictionary': '{}'}};", dictionary_option(&dictionary));
+        let begin =
+            "ALTER TABLE shop.orders WITH compression = {'class': 'ZiptierCompressor', 'format': 'token', ";
+        statement.strip_prefix(begin).and_then(|rest| rest.strip_suffix(&end)).expect(&statement).to_owned()
+    };
+    assert_eq!(statement(), "'chunk_length_in_kb': 16");
+
+    let write_at = |number, class: (&str, &[(&str, &str)]), raw_from, seconds| {
+        let path = write_with(dir.path(), number, class, &rows, raw_from, &<[u8]>::to_vec);
+        let written = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        fs::File::options().write(true).open(&path).unwrap().set_modified(written).unwrap();
+        path
+    };
+    // A bound of 14,895 bytes is that of a ratio of 1.1. The level is one of zstd.
+    write_at(9, ("ZstdCompressor", &[("compression_level", "3")]), 14_895, 2_000);
+    assert_eq!(statement(), "'chunk_length_in_kb': 16, 'min_compress_ratio': '1.1'");
+
+    let option = dictionary_option(&dictionary);
+    let of_token = [("format", "token"), ("level", "2"), ("dictionary", option.as_str()), ("o'clock", "'")];
+    write_at(10, ("ZiptierCompressor", &of_token), i32::MAX as usize, 1_000);
+    assert_eq!(statement(), "'chunk_length_in_kb': 16, 'min_compress_ratio': '1.1'");
+    let path = write_at(10, ("ZiptierCompressor", &of_token), i32::MAX as usize, 3_000);
+    assert_eq!(statement(), "'chunk_length_in_kb': 16, 'level': '2', 'o''clock': ''''");
+
+    let path = path.with_file_name("nb-10-big-CompressionInfo.db");
+    let mut info = fs::read(&path).unwrap();
+    let at = info.windows(4).position(|four| four == (CHUNK as u32).to_be_bytes()).unwrap();
+    info[at..at + 4].copy_from_slice(&(4 * CHUNK as u32).to_be_bytes());
+    fs::write(&path, info).unwrap();
+    assert_eq!(statement(), "'chunk_length_in_kb': 64, 'level': '2', 'o''clock': ''''");
 }

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use ziptier::ByteSize;
-use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Error, Estimate, Table};
+use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Error, Estimate, Table, TokenOptions};
 
 use crate::output::{self, mib};
+
+/// No node writes larger chunks.
+const CHUNK_KIB_MAX: u32 = 1 << 16;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -26,9 +29,10 @@ pub(crate) enum Command {
         /// Folder of the table, such as /var/lib/cassandra/data/shop/orders-1b255f4def2540a60000000000000000
         dir: PathBuf,
 
-        /// KiB of a chunk before compression: a power of two. Reads decompress one chunk at least
-        #[arg(long, value_name = "KIB", default_value_t = 16)]
-        chunk_kib: u32,
+        /// KiB of a chunk before compression: a power of two. Reads decompress one chunk at least. Without it, the
+        /// length stays that of the newest SSTable
+        #[arg(long, value_name = "KIB", value_parser = chunk_kib)]
+        chunk_kib: Option<u32>,
 
         /// Version of the nodes. 6 takes statements of half the length, and so a shorter dictionary
         #[arg(long, value_name = "VERSION", default_value_t = 5, value_parser = clap::value_parser!(u8).range(5..=6))]
@@ -55,17 +59,30 @@ pub(crate) fn run(command: &Command) -> ExitCode {
     }
 }
 
+fn chunk_kib(text: &str) -> Result<u32, String> {
+    let kib = text.parse().ok().filter(|kib: &u32| kib.is_power_of_two() && *kib <= CHUNK_KIB_MAX);
+    kib.ok_or_else(|| format!("Cassandra takes a power of two from 1 to {CHUNK_KIB_MAX}"))
+}
+
 /// The statement on stdout, so that `cqlsh -f` takes it, and all else on stderr.
-fn train(dir: &Path, chunk_kib: u32, cassandra: u8) -> Result<String, Error> {
+fn train(dir: &Path, chunk_kib: Option<u32>, cassandra: u8) -> Result<String, Error> {
     let table = Table::open(dir)?;
     let bytes_max = if cassandra == 6 { DICTIONARY_BYTES_MAX_6 } else { DICTIONARY_BYTES_MAX };
-    let dictionary = ziptier_cassandra::dictionary_option(&ziptier_cassandra::train(&table, bytes_max)?);
-    eprintln!("trained a dictionary of {} characters on rows of {}", dictionary.len(), dir.display());
-    Ok(format!(
-        "ALTER TABLE {} WITH compression = {{'class': 'ZiptierCompressor', 'format': 'token', \
-         'chunk_length_in_kb': {chunk_kib}, 'dictionary': '{dictionary}'}};\n",
-        name_of(dir)
-    ))
+    let dictionary = ziptier_cassandra::train(&table, bytes_max)?;
+    let mut options = TokenOptions::of(&table);
+    options.chunk_kib = chunk_kib.unwrap_or(options.chunk_kib);
+    let statement = options.statement(&name_of(dir), &dictionary);
+    let ratio = options
+        .min_compress_ratio
+        .map_or("no min_compress_ratio".to_owned(), |ratio| format!("min_compress_ratio {ratio}"));
+    eprintln!(
+        "trained a dictionary on rows of {}; the statement has {} bytes, and replaces all options of the table's \
+         compression by chunks of {} KiB, {ratio}; DESCRIBE TABLE prints the options that the table has",
+        dir.display(),
+        statement.len(),
+        options.chunk_kib
+    );
+    Ok(statement + "\n")
 }
 
 /// The name of a table by its folder, `KEYSPACE/TABLE-ID`.

@@ -9,6 +9,7 @@ mod a_hostile_block_dictionary_is_an_error;
 mod a_hostile_dictionary_is_an_error;
 mod analytics_answers_agree_everywhere;
 mod blocks_come_back_and_damage_is_noticed;
+mod blocks_of_former_releases_are_read;
 mod corpus;
 mod engines_say_what_they_lack;
 mod inflate;

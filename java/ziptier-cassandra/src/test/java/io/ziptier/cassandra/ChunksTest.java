@@ -11,7 +11,10 @@ import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -163,6 +166,24 @@ class ChunksTest {
         ByteBuffer chunk = compressed(copy(corpus.piece(3, 16384), BufferType.OFF_HEAP), tokens, BufferType.OFF_HEAP);
         assertTrue(chunk.limit() < 16384 * 6 / 10, chunk.limit() + " bytes");
         assertThrows(IOException.class, () -> others.uncompress(chunk, BufferType.OFF_HEAP.allocate(16384)));
+    }
+
+    /** SSTables are kept for years: the Rust half has the files, of which none is ever written anew. */
+    @ParameterizedTest
+    @ValueSource(strings = { "short", "long" })
+    void tokensOfFormerReleasesAreRead(String name) throws Exception {
+        Path files = Path.of(System.getProperty("basedir"), "../../crates/codec/tests/fixtures/token");
+        byte[] dictionary = Files.readAllBytes(files.resolve(name + ".dictionary"));
+        String option = Base64.getEncoder().encodeToString(dictionary);
+        ICompressor tokens = ZiptierCompressor.create(Map.of("format", "token", "dictionary", option));
+        for (String kind : new String[] { "raw", "tokens", "zstd" }) {
+            ByteBuffer raw = ByteBuffer.wrap(Files.readAllBytes(files.resolve(kind)));
+            byte[] stored = Files.readAllBytes(files.resolve(name + "." + kind));
+            ByteBuffer chunk = copy(ByteBuffer.wrap(stored), BufferType.OFF_HEAP);
+            ByteBuffer back = BufferType.OFF_HEAP.allocate(raw.limit());
+            tokens.uncompress(chunk, back);
+            assertEquals(raw, back.flip(), kind);
+        }
     }
 
     @Test

@@ -4,8 +4,9 @@
 //! and graphics are parts of a package. `psys` is left out: it is the whole platform with packages and DRAM in it, and
 //! few boards have it. Of one sensor with several files a sum has one.
 //!
-//! The kernel does not say which sensors of hwmon overlap, so a sum has them all. The sensor of a whole board counts
-//! the joules of its graphics card once more. `watts_of` in results names the sensors, so that a reader can tell.
+//! Of a supply that measures its input and its outputs, a sum has the input. Beyond that, the kernel does not say which
+//! sensors of hwmon overlap, so a sum has them all. The sensor of a whole board counts the joules of its graphics card
+//! once more. `watts_of` in results names the sensors, so that a reader can tell.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -63,21 +64,31 @@ fn counter(zone: &Path) -> Option<Counter> {
 /// The watts of each sensor of power, by names such as `hwmon3/amdgpu/power1`. An average holds time from before the
 /// reading, so it stands in only where a sensor has no value of the moment.
 pub(crate) fn sensors(hwmon: &Path) -> Option<BTreeMap<String, f64>> {
-    let mut sensors = BTreeMap::new();
-    for kind in ["_average", "_input"] {
-        for file in entries(hwmon).iter().flat_map(|chip| entries(chip)) {
-            sensors.extend(watts(&file, kind));
-        }
-    }
+    let sensors: BTreeMap<String, f64> = entries(hwmon).iter().flat_map(|chip| sensors_of(chip)).collect();
     (!sensors.is_empty()).then_some(sensors)
 }
 
-fn watts(file: &Path, kind: &str) -> Option<(String, f64)> {
-    let sensor = file.file_name()?.to_str()?.strip_suffix(kind).filter(|name| name.starts_with("power"))?;
-    let chip = file.parent()?;
+/// Sensors of one chip. A supply on PMBus labels its input `pin`, and its outputs `pout1` and so on, all of whose power
+/// comes out of the input (the kernel's `Documentation/hwmon/pmbus.rst`).
+fn sensors_of(chip: &Path) -> BTreeMap<String, f64> {
+    let mut watts = BTreeMap::new();
+    for kind in ["_average", "_input"] {
+        watts.extend(entries(chip).iter().filter_map(|file| watts_in(file, kind)));
+    }
+    let label = |sensor: &String| text(chip.join(format!("{sensor}_label"))).unwrap_or_default();
+    if watts.keys().any(|sensor| label(sensor).starts_with("pin")) {
+        watts.retain(|sensor, _| !label(sensor).starts_with("pout"));
+    }
+    let folder = chip.file_name().unwrap_or_default().to_string_lossy();
     let name = text(chip.join("name")).unwrap_or_default();
+    watts.into_iter().map(|(sensor, watts)| (format!("{folder}/{name}/{sensor}"), watts)).collect()
+}
+
+/// The name of a sensor such as `power1`, and its watts.
+fn watts_in(file: &Path, kind: &str) -> Option<(String, f64)> {
+    let sensor = file.file_name()?.to_str()?.strip_suffix(kind).filter(|name| name.starts_with("power"))?;
     let microwatts: u64 = text(file.to_owned())?.parse().ok()?;
-    Some((format!("{}/{name}/{sensor}", chip.file_name()?.to_str()?), microwatts as f64 / 1e6))
+    Some((sensor.to_owned(), microwatts as f64 / 1e6))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
@@ -194,5 +205,33 @@ mod tests {
         assert_eq!(found, expected.map(|(name, watts)| (name.to_owned(), watts)).into());
         let idle = found.keys().map(|name| (name.clone(), 0.0)).collect();
         assert_eq!(joules_of_sensors(&found, &idle, 2.0), Some(8.5));
+    }
+
+    #[test]
+    fn the_outputs_of_a_supply_lie_in_its_input() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        write(
+            folder,
+            &[
+                ("hwmon0/name", "pfe1100"),
+                ("hwmon0/power1_label", "pin"),
+                ("hwmon0/power1_input", "100000000"),
+                ("hwmon0/power2_label", "pout1"),
+                ("hwmon0/power2_input", "90000000"),
+                ("hwmon1/name", "tps53679"),
+                ("hwmon1/power1_label", "pout1"),
+                ("hwmon1/power1_input", "30000000"),
+                ("hwmon1/power2_label", "pout2"),
+                ("hwmon1/power2_input", "3000000"),
+            ],
+        );
+        let expected = [
+            ("hwmon0/pfe1100/power1", 100.0),
+            ("hwmon1/tps53679/power1", 30.0),
+            ("hwmon1/tps53679/power2", 3.0),
+        ];
+        let expected = expected.map(|(name, watts)| (name.to_owned(), watts)).into();
+        assert_eq!(sensors(folder), Some(expected));
     }
 }

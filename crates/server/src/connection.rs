@@ -168,6 +168,11 @@ impl Connection {
         self.client.info.id
     }
 
+    /// Whether another thread runs a request of this client, or will run it.
+    pub(crate) fn has_job(&self) -> bool {
+        self.job_bytes.is_some()
+    }
+
     /// Takes the reply to a request that another thread has run. Another turn is due.
     pub(crate) fn resume(&mut self, done: Done) {
         self.job_bytes = None;

@@ -4,10 +4,13 @@
 //! 2. A thread runs the request as a worker would, and waits until its writes are durable.
 //! 3. The reply goes to the worker's inbox.
 //!
+//! A worker that stops waits for the requests that run, and refuses those that still wait for a thread.
+//!
 //! One thread runs only short requests, so that a request of some milliseconds never waits for one of seconds.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Chosen;
 use crate::command::{self, Client, Session};
@@ -46,6 +49,25 @@ pub(crate) struct Job {
     pub(crate) length: Length,
 }
 
+impl Job {
+    fn done(self, reply: Reply) -> Done {
+        Done {
+            key: self.key,
+            id: self.client.info.id,
+            resp3: reply.resp3,
+            request_bytes: self.request_bytes,
+            client: self.client,
+            output: reply.output,
+        }
+    }
+
+    fn refuse(self) -> Done {
+        let mut reply = Reply { resp3: self.resp3, ..Reply::default() };
+        reply.error(&Refusal::STOPPING);
+        self.done(reply)
+    }
+}
+
 /// The result of a request.
 pub(crate) struct Done {
     pub(crate) key: usize,
@@ -63,17 +85,25 @@ pub(crate) struct Done {
 pub(crate) struct Jobs {
     queues: Mutex<Queues>,
     changed: Condvar,
+    /// A thread has finished a request.
+    finished: Condvar,
 }
 
 #[derive(Default)]
 struct Queues {
     short: VecDeque<Job>,
     long: VecDeque<Job>,
+    /// Requests that threads run.
+    running: usize,
 }
 
 impl Jobs {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn push(&self, job: Job) {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues();
         match job.length {
             Length::Short => queues.short.push_back(job),
             Length::Long => queues.long.push_back(job),
@@ -86,20 +116,41 @@ impl Jobs {
     /// Makes every thread look whether the server stops.
     pub(crate) fn wake(&self) {
         // The lock prevents that a thread checks the queues just before, and then waits.
-        let _queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let _queues = self.queues();
         self.changed.notify_all();
+    }
+
+    /// Refuses the requests of a worker's clients that wait for a thread, because the server stops.
+    pub(crate) fn refuse(&self, worker: usize) -> Vec<Done> {
+        let mut queues = self.queues();
+        let Queues { short, long, .. } = &mut *queues;
+        let mut refused = Vec::new();
+        for queue in [short, long] {
+            let (own, others): (VecDeque<_>, _) =
+                mem::take(queue).into_iter().partition(|job| job.worker == worker);
+            *queue = others;
+            refused.extend(own.into_iter().map(Job::refuse));
+        }
+        refused
+    }
+
+    /// Waits until no thread runs a request. All replies are in the workers' inboxes then.
+    pub(crate) fn wait(&self) {
+        let is_running = |queues: &mut Queues| queues.running > 0;
+        drop(self.finished.wait_while(self.queues(), is_running).unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The next one for a thread; `None` when the server stops. Long jobs go first, except on the thread that only runs
     /// short ones.
     fn next(&self, thread: usize, shared: &Shared) -> Option<Job> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.queues();
         loop {
             if shared.is_stopping() {
                 return None;
             }
             let long = if thread == SHORT_THREAD { None } else { queues.long.pop_front() };
             if let Some(job) = long.or_else(|| queues.short.pop_front()) {
+                queues.running += 1;
                 return Some(job);
             }
             queues = self.changed.wait(queues).unwrap_or_else(PoisonError::into_inner);
@@ -110,6 +161,7 @@ impl Jobs {
     pub(crate) fn run(&self, thread: usize, shared: &Shared) {
         let mut value = Vec::new();
         while let Some(job) = self.next(thread, shared) {
+            let _running = Running { jobs: self };
             let (worker, done) = (job.worker, run(job, thread, shared, &mut value));
             shared.finish(worker, done);
             value = Vec::new();
@@ -117,27 +169,37 @@ impl Jobs {
     }
 }
 
-fn run(job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Done {
-    let mut client = job.client;
+/// A request that a thread runs, until it is dropped: a panic ends the request, too.
+struct Running<'a> {
+    jobs: &'a Jobs,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.jobs.queues().running -= 1;
+        self.jobs.finished.notify_all();
+    }
+}
+
+fn run(mut job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Done {
     let mut reply = Reply { resp3: job.resp3, ..Reply::default() };
     let counters = &shared.counters[shared.config.threads + thread];
     let mut session = Session {
         shared,
         backend: shared.backend_of(&job.database),
         counters,
-        client: &mut client,
+        client: &mut job.client,
         reply: &mut reply,
         value,
         request: Some(&job.request),
     };
     command::run(&mut session, &job.request.args());
     if let Err(error) = shared.backend.wait()
-        && client.rests_on_log
+        && job.client.rests_on_log
     {
         reply.output = Output::default();
         reply.error(&Refusal::not_known(&error));
-        (client.streaming, client.closing) = (None, true);
+        (job.client.streaming, job.client.closing) = (None, true);
     }
-    let (id, resp3, request_bytes) = (client.info.id, reply.resp3, job.request_bytes);
-    Done { key: job.key, id, resp3, request_bytes, client, output: reply.output }
+    job.done(reply)
 }

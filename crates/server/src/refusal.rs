@@ -26,6 +26,9 @@ impl Refusal {
     pub(crate) const WRONG_PASSWORD: Self =
         Self::fixed("WRONGPASS invalid username-password pair or user is disabled.");
     pub(crate) const LOADING: Self = Self::fixed("LOADING Redis is loading the dataset in memory");
+    pub(crate) const STOPPING: Self = Self::fixed(
+        "ERR the server stops and has not run this request; send it again once the server is back",
+    );
     pub(crate) const INVALID_CURSOR: Self = Self::fixed("ERR invalid cursor");
 
     pub(crate) const fn fixed(words: &'static str) -> Self {

@@ -47,6 +47,7 @@ impl Gathering {
         &mut self,
         backend: &dyn Backend,
         shared: &Shared,
+        client: &ClientInfo,
         bytes_max: usize,
         found: &mut Vec<u8>,
     ) -> Result<bool, Refusal> {
@@ -62,7 +63,7 @@ impl Gathering {
                 }
                 Ok(more)
             }
-            Self::Records(range) => Ok(range.advance(backend, shared, bytes_max, found)?),
+            Self::Records(range) => Ok(range.advance(backend, shared, client, bytes_max, found)?),
         }
     }
 
@@ -92,10 +93,35 @@ struct Rows {
 
 type WriteRow = fn(&mut Reply, &[u8]);
 
-struct Value {
+/// A value, or a part of one, that is read piece by piece.
+pub(crate) struct Value {
     reader: Box<dyn ValueReader>,
     offset: u64,
     end: u64,
+}
+
+impl Value {
+    /// All of a value.
+    pub(crate) fn whole(reader: Box<dyn ValueReader>) -> Self {
+        Self { offset: 0, end: reader.len(), reader }
+    }
+
+    /// Bytes of memory that the store holds for this reader alone.
+    pub(crate) fn own_bytes(&self) -> usize {
+        self.reader.own_bytes()
+    }
+
+    /// Appends the next piece to `out`. `false` if it was the last one.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes cannot be read.
+    pub(crate) fn next_piece(&mut self, out: &mut Vec<u8>) -> Result<bool, BackendError> {
+        let len = (self.end - self.offset).min(PIECE_BYTES as u64);
+        self.reader.read_at(self.offset, len as usize, out)?;
+        self.offset += len;
+        Ok(self.offset < self.end)
+    }
 }
 
 impl Streaming {
@@ -119,12 +145,8 @@ impl Streaming {
 
     /// Bytes of a bulk string whose header has been written.
     fn owned(bytes: Vec<u8>) -> Self {
-        let (owned_bytes, end) = (bytes.capacity(), bytes.len() as u64);
-        Self {
-            owned_bytes,
-            value: Some(Value { reader: Box::new(bytes), offset: 0, end }),
-            ..Self::default()
-        }
+        let owned_bytes = bytes.capacity();
+        Self { owned_bytes, value: Some(Value::whole(Box::new(bytes))), ..Self::default() }
     }
 
     /// The values of the keys that are the arguments of `request` from `next` on.
@@ -155,7 +177,7 @@ impl Streaming {
     pub(crate) fn held_bytes(&self) -> usize {
         let rows = self.rows.as_ref().map_or(0, |rows| rows.request.held_bytes());
         let walk = self.walk.as_ref().map_or(0, |(walk, _)| walk.held_bytes());
-        let retired = self.value.as_ref().map_or(0, |value| value.reader.own_bytes());
+        let retired = self.value.as_ref().map_or(0, Value::own_bytes);
         rows + self.owned_bytes() + walk + retired
     }
 
@@ -192,19 +214,16 @@ impl Streaming {
         scratch: &mut Vec<u8>,
     ) -> Result<bool, BackendError> {
         if self.walk.is_some() {
-            return Ok(self.walk_on(backend, shared, counters, reply));
+            return Ok(self.walk_on(backend, shared, client, counters, reply));
         }
         let mut written = 0;
         while written < PIECE_BYTES {
             if let Some(value) = &mut self.value {
-                let rest = value.end - value.offset;
-                let len = rest.min(PIECE_BYTES as u64) as usize;
                 scratch.clear();
-                value.reader.read_at(value.offset, len, scratch)?;
+                let more = value.next_piece(scratch)?;
                 reply.raw(scratch);
-                value.offset += len as u64;
-                written += len;
-                if len as u64 == rest {
+                written += scratch.len();
+                if !more {
                     reply.raw(b"\r\n");
                     self.value = None;
                     self.owned_bytes = 0;
@@ -239,12 +258,13 @@ impl Streaming {
         &mut self,
         backend: &dyn Backend,
         shared: &Shared,
+        client: &ClientInfo,
         counters: &Counters,
         reply: &mut Reply,
     ) -> bool {
         let Some((walk, found)) = &mut self.walk else { return false };
         let bytes_max = found.len() + PIECE_BYTES;
-        match walk.advance(backend, shared, bytes_max, found) {
+        match walk.advance(backend, shared, client, bytes_max, found) {
             Ok(true) => true,
             Ok(false) => {
                 reply.array(walk.found());
@@ -300,7 +320,7 @@ impl Rows {
             Ok(Found::Large(reader)) => match check_room(&*reader) {
                 Ok(()) => {
                     reply.bulk_header(reader.len());
-                    large = Some(Value { offset: 0, end: reader.len(), reader });
+                    large = Some(Value::whole(reader));
                 }
                 Err(refusal) => reply.error(&refusal),
             },

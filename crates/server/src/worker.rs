@@ -14,6 +14,7 @@ use rustix::net::sockopt;
 use slab::Slab;
 
 use crate::connection::{Connection, Next, Place, Workspace};
+use crate::jobs::Done;
 use crate::refusal::Refusal;
 use crate::shared::{ClientInfo, Message, Shared};
 use crate::socket::Socket;
@@ -104,11 +105,36 @@ impl Worker {
             }
             self.release();
         }
-        let durable = self.wait();
-        for (_, connection) in &mut self.connections {
-            connection.dismiss(&durable, &self.shared.counters[self.index]);
-        }
+        self.end();
         Ok(())
+    }
+
+    /// Sends the last replies. Clients whose requests run on threads of their own wait for these requests.
+    fn end(&mut self) {
+        for done in self.shared.jobs.refuse(self.index) {
+            self.resume(done);
+        }
+        self.dismiss();
+        self.shared.jobs.wait();
+        while let Ok(message) = self.inbox.try_recv() {
+            if let Message::Done(done) = message {
+                self.resume(*done);
+            }
+        }
+        self.dismiss();
+    }
+
+    /// Sends the last replies of the clients whose requests have all ended, and closes their connections.
+    fn dismiss(&mut self) {
+        let durable = self.wait();
+        let counters = &self.shared.counters[self.index];
+        self.connections.retain(|_, connection| {
+            let stays = connection.has_job();
+            if !stays {
+                connection.dismiss(&durable, counters);
+            }
+            stays
+        });
     }
 
     /// Waits once for the durability of all replies of this round, and releases them.
@@ -138,16 +164,26 @@ impl Worker {
                 Message::Connection(stream, is_tls) => self.adopt(stream, is_tls),
                 Message::Done(done) => {
                     let key = done.key;
-                    self.shared.budget.note_done(done.request_bytes);
-                    // The client may have gone, and another client may have its slot.
-                    match self.connections.get_mut(key).filter(|client| client.id() == done.id) {
-                        None => self.shared.budget.give(done.request_bytes),
-                        Some(connection) => {
-                            connection.resume(*done);
-                            self.turn(key);
-                        }
+                    if self.resume(*done) {
+                        self.turn(key);
                     }
                 }
+            }
+        }
+    }
+
+    /// Gives a client the reply to a request that another thread has run. `false` if the client has gone.
+    fn resume(&mut self, done: Done) -> bool {
+        self.shared.budget.note_done(done.request_bytes);
+        // Another client may have its slot.
+        match self.connections.get_mut(done.key).filter(|client| client.id() == done.id) {
+            None => {
+                self.shared.budget.give(done.request_bytes);
+                false
+            }
+            Some(connection) => {
+                connection.resume(done);
+                true
             }
         }
     }

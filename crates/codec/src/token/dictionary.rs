@@ -503,6 +503,21 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long values")]
+    fn long_values_leave_no_scratch() {
+        let (dictionary, long) = (small(12), vec![b'x'; 4 * SCRATCH_BYTES_MAX]);
+        for effort in [Effort::Fast, Effort::Dense] {
+            // One value is cut into pieces, and many values are parsed side by side.
+            for group in [vec![&long[..]], vec![&long[..SCRATCH_BYTES_MAX]; 9], vec![b"x"; SCRATCH_BYTES_MAX]]
+            {
+                let mut encoder = Encoder::new();
+                dictionary.encode_group_with(&mut encoder, effort, &group, &mut Vec::new(), &mut Vec::new());
+                assert!(encoder.memory_bytes() < SCRATCH_BYTES_MAX, "{} values", group.len());
+            }
+        }
+    }
+
+    #[test]
     fn filled_padding_is_an_error() {
         let dictionary = small(13);
         let mut coded = coded_from(&dictionary, &[1, 2, 3]);

@@ -14,7 +14,8 @@ pub enum Effort {
     Dense,
 }
 
-/// Scratch for encoding: one per thread, for any dictionary, so that no call allocates once it has grown.
+/// Scratch for encoding: one per thread, for any dictionary, so that no call allocates once it has grown. A buffer that
+/// a long value or a long group makes larger than a MiB is given back.
 #[derive(Debug, Default)]
 pub struct Encoder {
     parser: Parser,
@@ -59,5 +60,6 @@ impl Encoder {
             Effort::Fast => self.parser.parse::<Longest>(matcher, values, take),
             Effort::Dense => self.parser.parse::<Farthest>(matcher, values, take),
         }
+        self.parser.trim();
     }
 }

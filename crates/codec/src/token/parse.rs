@@ -14,6 +14,7 @@
 
 use super::TOKEN_BYTES_MAX;
 use super::matcher::{Matcher, Node, Token};
+use crate::scratch::trim;
 use std::hint::select_unpredictable;
 
 /// Pieces that are parsed side by side.
@@ -66,6 +67,14 @@ impl Parser {
         self.padded.capacity()
             + (self.numbers.capacity() + self.marks.capacity() + self.joined.capacity()) * size_of::<u16>()
             + self.pieces.capacity() * size_of::<Piece>()
+    }
+
+    /// Gives the memory back that a long value or a long group took.
+    pub(super) fn trim(&mut self) {
+        trim(&mut self.padded);
+        trim(&mut self.numbers);
+        trim(&mut self.pieces);
+        trim(&mut self.joined);
     }
 
     /// Gives the token numbers of each value to `take`, in the order of `values`.

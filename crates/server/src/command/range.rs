@@ -33,8 +33,8 @@ pub(super) fn range(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     };
     let mut range = Range::new(from, to, wanted);
     session.value.clear();
-    let shared = session.shared;
-    if range.advance(session.backend, shared, PIECE_BYTES, session.value)? {
+    let (shared, client) = (session.shared, &session.client.info);
+    if range.advance(session.backend, shared, client, PIECE_BYTES, session.value)? {
         session.client.streaming = Some(Box::new(Streaming::records(range, mem::take(session.value))));
     } else {
         session.reply.array(2 * range.found);

@@ -299,6 +299,29 @@ fn a_large_value_leaves_between_other_clients_requests() {
     assert!(before <= 20 && calls.len() > 120, "{before} of {} pieces came first", calls.len());
 }
 
+#[test]
+fn a_range_reads_a_large_value_between_other_clients_requests() {
+    let (server, gate) = started();
+    let (mut reader, mut other) = (server.connect(), server.connect());
+    let large = vec![b'v'; 16 << 20];
+    assert_eq!(other.text("MSET a first small value"), "+OK\r\n");
+    assert_eq!(reader.ask(&[b"SET", b"large", &large]), b"+OK\r\n");
+    let records = [&b"a"[..], b"first", b"large", &large, b"small", b"value"];
+    for (limit, words) in [("2", &records[..4]), ("9", &records)] {
+        gate.close("records");
+        reader.send(&request(&[b"ZT.RANGE", b"-", b"+", b"LIMIT", limit.as_bytes()]));
+        gate.wait();
+        other.send(&request(&[b"GET", b"small"]));
+        other.wait_for_arrival();
+        gate.open();
+        assert_eq!(other.reply(), b"$5\r\nvalue\r\n");
+        assert!(reader.reply() == request(words));
+        let calls = gate.calls();
+        let before = calls.iter().rposition(|&call| call == "get_into").unwrap();
+        assert!(before <= 20 && calls.len() > 60, "{before} of {} steps came first", calls.len());
+    }
+}
+
 /// A store with a folder whose DRAM and SSD are full makes room by a checkpoint, and a write waits for that.
 #[test]
 fn a_write_that_may_wait_for_room_waits_on_a_thread_of_its_own() {

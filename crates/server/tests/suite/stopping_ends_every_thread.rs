@@ -7,8 +7,9 @@ use ziptier::{DiskHandle, DurableOptions, Options};
 use ziptier_media::testing::PausingDisk;
 use ziptier_server::{Backend, Config, Save, Saving, ServeError, Server, StoreBackend};
 
-use crate::support::TestServer;
+use crate::support::gated_backend::GatedBackend;
 use crate::support::map_backend::MapBackend;
+use crate::support::{TestServer, request};
 
 #[test]
 fn shutdown_closes_every_connection_and_returns() {
@@ -23,6 +24,39 @@ fn shutdown_closes_every_connection_and_returns() {
     assert_eq!(idle.rest(), b"");
     assert_eq!(unfinished.rest(), b"");
     server.join().unwrap();
+}
+
+/// A client whose `MSET` a thread of its own ran got no reply, and did not know whether its records were there.
+#[test]
+fn requests_on_threads_of_their_own_are_answered_at_a_stop() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend, |_| {});
+    let args: Vec<_> = (0..2000).map(|number| format!("key:{number}")).collect();
+    let args: Vec<&[u8]> =
+        [&b"MSET"[..]].into_iter().chain(args.iter().map(|word| word.as_bytes())).collect();
+    let (mut last, mut clients) = (server.connect(), [(); 5].map(|()| server.connect()));
+    gate.close("write");
+    let mut job_bytes = 0;
+    for (before, client) in clients.iter_mut().enumerate() {
+        client.send(&request(&args));
+        // The requests of three clients run. Others wait for a thread.
+        server.wait_for(&mut last, "the request has been handed over", |info| {
+            let held = info.field("mem_clients_normal");
+            let is_there = held > 0 && held >= job_bytes * (before as u64 + 1);
+            job_bytes = if job_bytes == 0 && gate.calls().contains(&"write") { held } else { job_bytes };
+            is_there && job_bytes > 0
+        });
+    }
+    // A stop has the store end whatever its calls wait for.
+    last.send(b"SHUTDOWN\r\n");
+    assert_eq!(last.rest(), b"");
+    let replies = clients.map(|mut client| String::from_utf8(client.rest()).unwrap());
+    server.join().unwrap();
+    let run = replies.iter().filter(|reply| *reply == "+OK\r\n").count();
+    let refused =
+        replies.iter().filter(|reply| reply.starts_with("-ERR the server stops and has not run")).count();
+    assert_eq!((run, refused), (3, 2), "{replies:?}");
 }
 
 #[test]

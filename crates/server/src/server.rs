@@ -149,8 +149,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Makes [`Server::run`] return. Running requests are answered, and those that wait
-    /// for a thread are refused. Another call changes nothing.
+    /// Makes [`Server::run`] return. The server answers running requests, and refuses requests that wait for a thread.
+    /// Another call changes nothing.
     pub fn stop(&self) {
         self.shared.stop();
     }

@@ -110,9 +110,9 @@ fn threads_max(block_bytes: usize) -> u64 {
     THREADS_MAX.min((BLOCKS_BYTES_MAX / block_bytes) as u64)
 }
 
-/// What the media do with the number of threads, from `threads` on, with which they do most. With the threads of the
-/// work alone, media that could do more with a longer queue would seem to be in full use. The measurement that counts
-/// is another than those that chose the number, or the luckiest would win.
+/// The most that the media do, with `threads` or more. With the threads of the work alone, media that could do more
+/// with a longer queue would seem to be in full use. The search chooses a number of threads, and another measurement
+/// with that number counts: the largest of several figures is the luckiest, too.
 fn most(
     threads: u64,
     threads_max: u64,

@@ -241,8 +241,8 @@ impl MachineUse {
         shares.filter_map(|(number, share)| share.map(|_| number)).collect()
     }
 
-    /// Those of some processors that were online; `None` if none was. A container may have a `/proc/stat` that numbers
-    /// processors by itself.
+    /// The processors among `numbers` that were online; `None` if none was. A container may have a `/proc/stat` that
+    /// numbers processors by itself.
     pub(crate) fn online_of(&self, mut numbers: Vec<usize>) -> Option<Vec<usize>> {
         let online = self.online();
         numbers.retain(|number| online.contains(number));

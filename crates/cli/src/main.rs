@@ -10,6 +10,7 @@ mod doctor;
 mod far;
 mod folder;
 mod heap;
+mod interruption;
 mod mbwu;
 mod output;
 mod pages;

@@ -2,17 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use ziptier_eval::mbwu::{EXAMPLE, Evaluation, Means, Measured, init, read, render};
-use ziptier_eval::{Error, Format, kill_children};
+use ziptier_eval::{Error, Format, or_interrupted};
 
-use crate::{bench, output, program, report};
+use crate::{bench, interruption, output, program, report};
 
 /// Media-based work units.
 #[derive(Subcommand)]
@@ -60,31 +55,10 @@ pub(crate) struct CompareArguments {
     format: Format,
 }
 
-/// Whether a signal has told the command to end.
-static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
 /// Runs the command.
 pub(crate) fn run(command: &Command) -> ExitCode {
-    let failed = |error| if IS_INTERRUPTED.load(Ordering::Relaxed) { Error::Interrupted } else { error };
-    output::end(text(command).map_err(failed))
-}
-
-/// Has a signal kill the run and the server that are under way, and all that follow. Then the command fails, and
-/// removes their files.
-fn clean_up_when_interrupted() -> Result<(), Error> {
-    const PAUSE: Duration = Duration::from_millis(20);
-    let failed = |source| Error::Io { action: "watch the signals of", path: "ziptier".into(), source };
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
-    thread::spawn(move || {
-        if signals.forever().next().is_some() {
-            IS_INTERRUPTED.store(true, Ordering::Relaxed);
-            loop {
-                kill_children();
-                thread::sleep(PAUSE);
-            }
-        }
-    });
-    Ok(())
+    const KEPT: &str = "what was measured is kept, and the same command goes on from there";
+    output::end(text(command).map_err(|error| or_interrupted(error, KEPT)))
 }
 
 fn text(command: &Command) -> Result<String, Error> {
@@ -124,7 +98,7 @@ fn measure(
     unit: bool,
     platforms: bool,
 ) -> Result<(), Error> {
-    clean_up_when_interrupted()?;
+    interruption::watch()?;
     let (program, launcher) = (program::program(), bench::launcher(&arguments.foreign)?);
     let spec = |options: &[String]| bench::one_run(options, &arguments.foreign);
     let means = Means { spec: &spec, launcher: &launcher, program: &program };

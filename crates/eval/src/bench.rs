@@ -10,8 +10,8 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::plan::Plan;
-use crate::bench::process::Launcher;
-use crate::error::Error;
+use crate::bench::process::{Launcher, or_interrupted};
+use crate::error::{Error, RUNS_KEPT};
 use crate::results::folder::{Program, ResultsFolder};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -116,6 +116,7 @@ pub fn bench(
         .collect();
     let mut line = ProgressLine::new(plan.rounds * configurations.len(), expected_seconds);
     let failure = rounds(plan.rounds, &mut configurations, launcher, folder.as_ref(), &mut line).err();
+    let failure = failure.map(|error| or_interrupted(error, RUNS_KEPT));
     line.clear();
     configurations.retain(|configuration| !configuration.rounds.is_empty());
     let folder_path = folder.as_ref().map(|folder| folder.path().to_owned());

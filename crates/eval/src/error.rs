@@ -54,9 +54,12 @@ pub enum Error {
         /// The required shape.
         expected: String,
     },
-    /// A signal ended an evaluation.
-    #[error("interrupted; what was measured is kept, and the same command goes on from there")]
-    Interrupted,
+    /// A signal ended a command that measures.
+    #[error("interrupted; {kept}")]
+    Interrupted {
+        /// The part that is kept.
+        kept: &'static str,
+    },
     /// A target refused to open or to work.
     #[error("the target {target} {action}: {reason}")]
     Target {
@@ -115,6 +118,8 @@ pub enum Error {
     },
 }
 
+/// The part of an interrupted benchmark that is kept.
+pub(crate) const RUNS_KEPT: &str = "the results are those of the runs before";
 /// The action of a target that refused its options.
 pub(crate) const DID_NOT_OPEN: &str = "did not open";
 
@@ -135,7 +140,7 @@ impl Error {
                     1
                 }
             }
-            Error::Process { .. } | Error::Smoke { .. } | Error::Interrupted => 1,
+            Error::Process { .. } | Error::Smoke { .. } | Error::Interrupted { .. } => 1,
             _ => 2,
         }
     }

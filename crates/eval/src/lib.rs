@@ -65,7 +65,7 @@ mod workload;
 
 pub use bench::confine::{Confinement, DiskLimits, Folders};
 pub use bench::plan::Plan;
-pub use bench::process::{Launcher, kill_children, serve_child};
+pub use bench::process::{Launcher, interrupt, or_interrupted, serve_child};
 pub use bench::{Configuration, Outcome, Unavailable, bench};
 pub use data::corpus::Corpus;
 pub use data::generator::Generator;

@@ -2,7 +2,7 @@
 
 use ziptier_eval::{BypassPlan, Error, Format, Launcher, Outcome, Plan, Registry, Verdicts};
 
-use crate::{codec_checks, cql, output, program};
+use crate::{codec_checks, cql, interruption, output, program};
 
 /// The codecs that the suite of RocksDB compares.
 const ROCKSDB_CODECS: [&str; 8] = [
@@ -56,9 +56,14 @@ impl Bench {
         self.measure(&plan)
     }
 
+    /// Measures a plan. A signal ends that early, and the outcome has the runs before.
+    fn outcome(&self, plan: &Plan) -> Result<Outcome, Error> {
+        interruption::watch()?;
+        ziptier_eval::bench(plan, &self.registry, &self.launcher, &program::program())
+    }
+
     pub(super) fn measure(&self, plan: &Plan) -> Result<u8, Error> {
-        let program = program::program();
-        let outcome = ziptier_eval::bench(plan, &self.registry, &self.launcher, &program)?;
+        let outcome = self.outcome(plan)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render(plan, &outcome, self.format));
             if plan.compares_codecs && self.format != Format::Table {
@@ -88,8 +93,7 @@ impl Bench {
         }
         let plan = ziptier_eval::database_suite(plan)?;
         eprintln!("{}", plan.announcement(&self.registry)?);
-        let program = program::program();
-        let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
+        let outcome = self.outcome(&plan)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
             ziptier_eval::write_databases(&outcome)?;
@@ -110,7 +114,7 @@ impl Bench {
         eprintln!("{}", ziptier_eval::warm_up(&plans, &self.registry, &self.launcher, &program)?);
         let mut status = 0;
         for plan in plans {
-            let outcome = ziptier_eval::bench(&plan, &self.registry, &self.launcher, &program)?;
+            let outcome = self.outcome(&plan)?;
             if !outcome.configurations.is_empty() {
                 output::print(&ziptier_eval::render_compressors(&plan, &outcome, self.format));
                 if plan.corpus == "lorem" && self.format == Format::Table {
@@ -119,6 +123,9 @@ impl Bench {
                 ziptier_eval::write_compressors(&outcome)?;
             }
             status = status.max(self.status(&outcome));
+            if matches!(outcome.failure, Some(Error::Interrupted { .. })) {
+                break;
+            }
         }
         Ok(status)
     }
@@ -126,6 +133,7 @@ impl Bench {
     pub(super) fn bypass(&self, plan: BypassPlan) -> Result<u8, Error> {
         eprintln!("{}", plan.announcement(&self.registry)?);
         let program = program::program();
+        interruption::watch()?;
         let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &program)?;
         if !outcome.runs.is_empty() {
             output::print(&outcome.render(self.format));

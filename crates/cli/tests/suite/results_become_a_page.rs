@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
-use crate::support::ziptier;
+use crate::support::{comes_true, ziptier};
 
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     ziptier().current_dir(folder).args(arguments).output().unwrap()
@@ -29,6 +29,39 @@ fn a_benchmark_becomes_a_page_with_its_data_beside_it() {
     assert!(page.contains("ziptier report results --out page.html"), "it says how to make it again");
     assert!(page.contains("--keys 1000 --seconds 0.2"), "and how to measure again");
     assert!(page.contains("Throughput and size"));
+}
+
+/// The files of the only benchmark whose results lie in `results`, as far as it is.
+fn files_of(results: &Path) -> Vec<String> {
+    let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap());
+    let files = entries(results).flat_map(|folder| entries(&folder.path()).collect::<Vec<_>>());
+    files.map(|file| file.file_name().into_string().unwrap()).collect()
+}
+
+/// A thousand rounds, of which a user waits for a few.
+#[test]
+fn an_interrupted_benchmark_keeps_the_rounds_before_and_its_page_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let endless = "bench --target btreemap --workload read_only --keys 1000 --seconds 0.1 --warmup 0 --rounds 1000 \
+                   --out results";
+    let mut command = ziptier();
+    command.current_dir(folder.path()).args(endless.split(' ')).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut bench = command.spawn().unwrap();
+    let files = || files_of(&folder.path().join("results"));
+    let begun = comes_true(|| files().iter().any(|file| file.ends_with("round2.log")));
+    assert!(Command::new("kill").args(["-INT", &bench.id().to_string()]).status().unwrap().success());
+    let ended = comes_true(|| bench.try_wait().unwrap().is_some());
+    if !ended {
+        bench.kill().unwrap();
+    }
+    let output = bench.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(begun && ended && files().contains(&"summary.tsv".into()), "{begun}, {ended}: {said}");
+    assert!(said.contains("error: interrupted; the results are those of the runs before"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    printed(folder.path(), &["report", "results", "--out", "page.html"]);
+    let page = fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("The benchmark ended early: interrupted"), "{page}");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use crate::support::{printed, refused, ziptier};
+use crate::support::{comes_true, printed, refused, ziptier};
 
 /// The arguments of a command on a folder.
 fn mbwu<'a>(arguments: &[&'a str], folder: &'a Path) -> Vec<&'a str> {
@@ -221,15 +221,6 @@ fn children(parent: u32) -> Vec<u32> {
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
     };
     pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
-}
-
-/// Whether something comes true within a minute.
-fn comes_true(mut is_true: impl FnMut() -> bool) -> bool {
-    let began = Instant::now();
-    while !is_true() && began.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    is_true()
 }
 
 /// Lets an evaluation measure a server of ours.

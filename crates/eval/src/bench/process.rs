@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
@@ -160,8 +161,13 @@ fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<An
     })
 }
 
-/// Kills the processes that this one has started. Whoever waits for one of them learns that it was killed.
-pub fn kill_children() {
+/// Whether somebody has interrupted this process.
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Interrupts what this process measures: kills the processes that it has started. A caller goes on calling until this
+/// process ends, since another run may begin meanwhile.
+pub fn interrupt() {
+    IS_INTERRUPTED.store(true, Ordering::Relaxed);
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
     for thread in threads {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
@@ -170,6 +176,12 @@ pub fn kill_children() {
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
         }
     }
+}
+
+/// The error of work that ended early: [`Error::Interrupted`] if somebody has interrupted this process. `kept` tells
+/// the part that is kept.
+pub fn or_interrupted(error: Error, kept: &'static str) -> Error {
+    if IS_INTERRUPTED.load(Ordering::Relaxed) { Error::Interrupted { kept } } else { error }
 }
 
 /// The set of these processors; nothing for an empty list or a processor that cannot be.

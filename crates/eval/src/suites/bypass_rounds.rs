@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::bench::plan::{Plan, runs_in_words};
-use crate::bench::process::Launcher;
+use crate::bench::process::{Launcher, or_interrupted};
 use crate::bench::{ProgressLine, human_seconds};
-use crate::error::Error;
+use crate::error::{Error, RUNS_KEPT};
 use crate::results::folder::{Program, ResultsFolder};
 use crate::results::row::Row;
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
@@ -131,7 +131,7 @@ pub fn bypass_suite(
                 outcome.runs.push((spec, series));
             }
             Err(error) => {
-                outcome.failure = Some(error);
+                outcome.failure = Some(or_interrupted(error, RUNS_KEPT));
                 break;
             }
         }

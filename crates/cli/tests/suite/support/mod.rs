@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longer than any reply takes on a busy machine.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
@@ -37,6 +37,15 @@ pub(crate) fn refused(arguments: &[&str]) -> String {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), said.lines().count(), output.stdout.len()), (Some(2), 1, 0), "{said}");
     said
+}
+
+/// Whether something comes true within a minute.
+pub(crate) fn comes_true(mut is_true: impl FnMut() -> bool) -> bool {
+    let began = Instant::now();
+    while !is_true() && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    is_true()
 }
 
 /// A server on any port unless it is told another, what it prints in pipes.

@@ -1,8 +1,11 @@
 //! Units and platforms, as numbers that somebody measured: what each unit costs, and what is saved.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use crate::inputs::{Effect, Inputs, Number, above_0, effects, within};
+use crate::mbwu::origin::Origin;
 
 /// A file to begin with: what the slides of the method's authors say of a server and a small board.
 pub const EXAMPLE: &str = include_str!("../../sheets/mbwu-slides.toml");
@@ -16,6 +19,9 @@ pub struct Comparison {
     /// The platforms. The first of each stage is what the others of the stage are compared with.
     #[serde(rename = "platform")]
     pub platforms: Vec<Platform>,
+    /// The folder of the evaluation; empty for numbers of a file.
+    #[serde(skip)]
+    pub folder: PathBuf,
 }
 
 /// What one unit is.
@@ -36,6 +42,9 @@ pub struct Unit {
     /// Sign of the currency, in the results alone.
     #[serde(default = "dollar")]
     pub currency: String,
+    /// The origin of its rounds, if ziptier measured it.
+    #[serde(skip)]
+    pub measured: Option<Origin>,
 }
 
 /// A platform at one stage of the comparison.
@@ -62,6 +71,9 @@ pub struct Platform {
     /// The bill of materials.
     #[serde(rename = "item", default)]
     pub items: Vec<Part>,
+    /// The origin of its rounds, if ziptier measured it.
+    #[serde(skip)]
+    pub measured: Option<Origin>,
 }
 
 /// A line of a bill of materials.
@@ -204,6 +216,7 @@ mod tests {
     use crate::inputs::deviation;
     use crate::mbwu::render;
     use crate::results::table::Format;
+    use crate::run::spec::RunSpec;
 
     /// The slides say 64, 58 and 74 % less money, and 40 and 46 % less energy.
     #[test]
@@ -374,6 +387,28 @@ mod tests {
         assert!(again.contains("board (integrated): 50 and 50") && again.contains("nobody knows"), "{again}");
         let other = Comparison::parse(&SMALL.replace("\"reads\"", "\"scans\"")).unwrap();
         assert_eq!(told(&[first, other]), "", "another workload has another unit");
+    }
+
+    /// The words of both units are the same.
+    #[test]
+    fn other_work_of_the_same_words_is_named_and_not_compared() {
+        let evaluation = |folder: &str, keys: u64| {
+            let (mut comparison, table) = Comparison::parse(SMALL).unwrap();
+            let origin = Origin::of(RunSpec { keys, ..RunSpec::new("rocksdb", "log") });
+            comparison.folder = folder.into();
+            comparison.unit.measured = Some(origin.clone());
+            comparison.platforms[1].measured = Some(origin);
+            (comparison, table)
+        };
+        let told = |keys: u64| {
+            let text = render(&[evaluation("old", 20), evaluation("new", keys)], Format::Table);
+            let (_, again) = text.split_once("measured again").unwrap();
+            again.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        let apart = "NOT MEASURED ALIKE, which settles nothing: old has `keys` = 20, and new has 30; measure both \
+                     anew with the same.";
+        assert_eq!(told(30).matches(apart).count(), 2, "the unit and a platform: {}", told(30));
+        assert!(!told(20).contains("NOT MEASURED ALIKE"));
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Evaluation {
         let folders = subject.work.folders();
         let origin = Origin {
             asked: self.asked(subject, means)?,
+            unit: Some(self.sheets.unit.words()),
             work: Some(subject.work.clone()),
             commit: means.program.commit.clone(),
             machine: Some(machine(means.program, folders)),
@@ -283,15 +284,36 @@ impl Evaluation {
         subjects.filter_map(|subject| subject.and_then(|one| self.read_subject(&one)).transpose()).collect()
     }
 
-    /// Refuses rounds that do not belong together: with each other, with a round of this command, with the unit.
+    /// The files that describe a subject, and the origin of a round by their words. Their options are read by the
+    /// commands that measure alone, and those of `measured` stand in.
+    fn of_files(&self, subject: &Subject<'_>, measured: &Origin) -> (String, Origin) {
+        let files = match subject.file {
+            UNIT => "unit.toml".to_owned(),
+            file => format!("{file}.toml with unit.toml"),
+        };
+        let origin = Origin {
+            asked: measured.asked.clone(),
+            unit: Some(self.sheets.unit.words()),
+            work: Some(subject.work.clone()),
+            commit: None,
+            machine: None,
+        };
+        (files, origin)
+    }
+
+    /// Refuses rounds that do not belong together: with each other, with a round of this command, with the files, with
+    /// the unit.
     fn refuse_mixture(
         &self,
         subject: &Subject<'_>,
         rounds: &[Round],
         asked: Option<&Origin>,
     ) -> Result<(), Error> {
+        let of_files = rounds.first().map(|round| self.of_files(subject, &round.origin));
         let numbered = (1..).zip(rounds).map(|(number, round)| (format!("round {number}"), &round.origin));
-        let all: Vec<_> = numbered.chain(asked.map(|asked| ("this command".to_owned(), asked))).collect();
+        let mut all: Vec<_> = numbered.chain(asked.map(|asked| ("this command".to_owned(), asked))).collect();
+        let own = all.last().map(|(_, own)| *own);
+        all.extend(of_files.iter().map(|(files, origin)| (files.clone(), origin)));
         let apart = |place: usize| {
             let (name, one) = &all[place];
             all[place + 1..].iter().find_map(|(other, two)| one.apart(two, [name, other]))
@@ -301,13 +323,11 @@ impl Evaluation {
             UNIT => None,
             _ => read_if_there::<Round>(&results.join(UNIT).join("round-1.json"))?,
         };
-        let from_unit = || {
-            let (unit, (_, own)) = (unit.as_ref()?, all.last()?);
-            unit.origin.work_apart(own, ["the unit", subject.file])
-        };
+        let from_unit = || unit.as_ref()?.origin.work_apart(own?, ["the unit", subject.file]);
         let Some(why) = (0..all.len()).find_map(apart).or_else(from_unit) else { return Ok(()) };
         let expected = format!(
-            "{why}, so that both do not belong together; move away what is wrong, and measure it anew"
+            "{why}, so that both do not belong together; write back what was changed, or move away what is wrong and \
+             measure it anew"
         );
         Err(Error::invalid("results", results.join(subject.file).display().to_string(), expected))
     }
@@ -382,10 +402,11 @@ impl Evaluation {
         };
         let mut unit =
             self.read_subject(&self.unit())?.ok_or_else(|| missing("its unit is not constructed yet"))?;
-        let mut platforms = Vec::new();
+        let (mut platforms, mut origins) = (Vec::new(), Vec::new());
         for (file, sheet, own) in &self.sheets.platforms {
             if let Some(measured) = self.read_subject(&self.platform(file)?)? {
                 platforms.push(Value::Table(platform_table(own, &measured)));
+                origins.push(measured.origin());
                 let is_twin = sheet.work == self.sheets.unit.work && measured.unsteady.is_none();
                 unit.unsteady = unit.unsteady.take().or_else(|| apart(&unit, &measured).filter(|_| is_twin));
             }
@@ -405,13 +426,18 @@ impl Evaluation {
         .map(|(name, value)| (name.to_owned(), value))
         .into_iter()
         .collect();
-        table_of_unit.extend(unit.unsteady.map(|why| ("unsteady".to_owned(), why.into())));
+        table_of_unit.extend(unit.unsteady.take().map(|why| ("unsteady".to_owned(), why.into())));
         table.insert("unit".into(), Value::Table(table_of_unit));
         table.insert("platform".into(), Value::Array(platforms));
         let told = |sentence| Error::Inputs { path: self.folder.clone(), sentence };
-        let comparison: Comparison =
+        let mut comparison: Comparison =
             table.clone().try_into().map_err(|error: toml::de::Error| told(error.to_string()))?;
         comparison.check().map_err(told)?;
+        comparison.folder = self.folder.clone();
+        comparison.unit.measured = unit.origin();
+        for (platform, origin) in comparison.platforms.iter_mut().zip(origins) {
+            platform.measured = origin;
+        }
         Ok((comparison, table))
     }
 }
@@ -534,6 +560,11 @@ fn others_cores(rounds: &[Round]) -> Option<f64> {
 }
 
 impl Measured {
+    /// The origin of its rounds.
+    fn origin(&self) -> Option<Origin> {
+        self.rounds.first().map(|round| round.origin.clone())
+    }
+
     /// What limits it, and of the unit whether that makes it one: a sentence.
     pub(crate) fn limit_in_words(&self) -> String {
         match self.stage.is_empty() && self.unsteady.is_none() {

@@ -4,20 +4,24 @@
 //! 2. The unit and the platforms have the same workload. They may be different machines, and different software does
 //!    the work.
 //! 3. All are of the same ziptier. Where a server does the work, ziptier still asks it, and takes a share of the time.
+//! 4. The files say what they said when the rounds were measured.
 //!
 //! Results of older versions do not tell all of that, and nothing can be said against these.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
-use crate::mbwu::sheets::Work;
+use crate::mbwu::sheets::{UnitWords, Work};
 use crate::run::spec::RunSpec;
 
 /// Where a round comes from.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// What was asked for, without the number of threads.
     pub asked: RunSpec,
+    /// The unit, by the words of its file; nothing in results of older versions.
+    #[serde(default)]
+    pub(crate) unit: Option<UnitWords>,
     /// How the work was done; nothing in results of older versions.
     #[serde(default)]
     pub(crate) work: Option<Work>,
@@ -49,11 +53,18 @@ const WORKLOAD: [&str; 13] = [
 const MACHINE: [&str; 5] = ["cpu", "processors", "kernel", "governor", "disks"];
 
 impl Origin {
+    /// An origin that tells the options alone.
+    #[cfg(test)]
+    pub(crate) fn of(asked: RunSpec) -> Self {
+        Origin { asked, unit: None, work: None, commit: None, machine: None }
+    }
+
     /// How a round differs from another of the same side, in words; nothing if both belong together.
     pub(crate) fn apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
         let of_side = |origin: &Origin| {
             json!({
                 "options": origin.asked,
+                "unit": origin.unit,
                 "work": origin.work,
                 "commit": origin.commit,
                 "machine": origin.machine.as_ref().map(|machine| only(machine, &MACHINE)),
@@ -76,7 +87,7 @@ impl Origin {
     pub(crate) fn work_apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
         let of_work = |origin: &Origin| {
             let workload = only(&json!(origin.asked), &WORKLOAD);
-            json!({ "workload": workload, "commit": origin.commit })
+            json!({ "workload": workload, "unit": origin.unit, "commit": origin.commit })
         };
         known_difference(&of_work(self), &of_work(other), names)
     }
@@ -112,6 +123,12 @@ mod tests {
     fn origin(change: impl FnOnce(&mut Origin)) -> Origin {
         let mut origin = Origin {
             asked: RunSpec::new("rocksdb", "log"),
+            unit: Some(UnitWords {
+                workload: "reads".into(),
+                medium: "disk".into(),
+                software: "x 1".into(),
+                bench: "--keys 50000".into(),
+            }),
             work: Some(Work::default()),
             commit: Some("a".into()),
             machine: Some(json!({ "cpu": "X", "processors": 8, "load_average": "0.1", "commit": "a" })),
@@ -133,15 +150,13 @@ mod tests {
         assert!(
             told(&|two| two.work.as_mut().unwrap().memory_bytes = Some(9)).contains("`memory_bytes` = null")
         );
+        let software = |two: &mut Origin| two.unit.as_mut().unwrap().software = "x 2".into();
+        assert_eq!(told(&software), "one has `software` = \"x 1\", and two has \"x 2\"");
         assert_eq!(told(&|two| two.commit = Some("b".into())), "one has `commit` = \"a\", and two has \"b\"");
         let machine = |two: &mut Origin, field: &str| two.machine.as_mut().unwrap()[field] = "Y".into();
         assert_eq!(told(&|two| machine(two, "cpu")), "one has `cpu` = \"X\", and two has \"Y\"");
         assert_eq!(apart(&|two| machine(two, "load_average")), None);
-        assert_eq!(
-            apart(&|two| (two.work, two.commit, two.machine) = (None, None, None)),
-            None,
-            "older results"
-        );
+        assert_eq!(apart(&|two| *two = Origin::of(two.asked.clone())), None, "older results");
     }
 
     /// A new ziptier may take the raw load anew beside rounds of an older one, on their machine.
@@ -171,5 +186,7 @@ mod tests {
         let told = apart(&|board| board.asked.value_bytes.max = 4_096).unwrap();
         assert!(told.contains("unit has `") && told.contains("and board has"), "{told}");
         assert!(apart(&|board| board.commit = Some("b".into())).unwrap().contains("`commit`"));
+        let medium = |board: &mut Origin| board.unit.as_mut().unwrap().medium = "ssd".into();
+        assert!(apart(&medium).unwrap().contains("`medium`"));
     }
 }

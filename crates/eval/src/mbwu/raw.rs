@@ -235,8 +235,7 @@ mod tests {
         measurement.samples = parts.map(|machine| Sample { operations: 10, machine }).into();
         let throughput = Mean { mean: 10.0, error: None, samples: 1 };
         measurement.steadiness = Some(Steadiness::Steady { samples: 1, throughput });
-        let origin = Origin { asked, work: None, commit: None, machine: None };
-        Round { origin, measurement }
+        Round { origin: Origin::of(asked), measurement }
     }
 
     #[test]

@@ -74,6 +74,27 @@ pub(crate) struct UnitSheet {
     pub(crate) work: Work,
 }
 
+/// The words of a unit's file that say what the unit is: other words are another unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct UnitWords {
+    pub(crate) workload: String,
+    pub(crate) medium: String,
+    pub(crate) software: String,
+    /// The options as one text.
+    pub(crate) bench: String,
+}
+
+impl UnitSheet {
+    pub(crate) fn words(&self) -> UnitWords {
+        UnitWords {
+            workload: self.workload.clone(),
+            medium: self.medium.clone(),
+            software: self.software.clone(),
+            bench: self.bench.list().join(" "),
+        }
+    }
+}
+
 /// A platform that is compared.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,6 +2,7 @@
 
 use crate::inputs::{Saving, error_of, saving_in_words, value_of};
 use crate::mbwu::comparison::{Comparison, Platform, Resource, Unit, effects_on_saving};
+use crate::mbwu::origin::Origin;
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 use crate::statistics::Deviation;
@@ -106,9 +107,18 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
         if words(&first.unit) != words(&other.unit) {
             continue;
         }
+        let folders = [first, other].map(|comparison| comparison.folder.display().to_string());
+        let difference = |one: &Option<Origin>, other: &Option<Origin>| {
+            one.as_ref()?.apart(other.as_ref()?, folders.each_ref().map(String::as_str))
+        };
         let of_unit = [&first.unit, &other.unit].iter().any(|unit| unit.unsteady.is_some());
-        let mut pairs =
-            vec![("the unit".to_owned(), first_table.get("unit"), other_table.get("unit"), of_unit)];
+        let mut pairs = vec![(
+            "the unit".to_owned(),
+            first_table.get("unit"),
+            other_table.get("unit"),
+            of_unit,
+            difference(&first.unit.measured, &other.unit.measured),
+        )];
         for (place, platform) in first.platforms.iter().enumerate() {
             let is_same = |one: &Platform| one.name == platform.name && one.stage == platform.stage;
             let Some(again) = other.platforms.iter().position(is_same) else { continue };
@@ -117,18 +127,22 @@ fn repeated(all: &[(Comparison, toml::Table)]) -> Option<String> {
                 first_table.get("platform").and_then(|all| all.get(place)),
                 other_table.get("platform").and_then(|all| all.get(again)),
                 platform.unsteady.is_some() || other.platforms[again].unsteady.is_some(),
+                difference(&platform.measured, &other.platforms[again].measured),
             ));
         }
-        for (name, before, after, is_unsteady) in pairs {
+        for (name, before, after, is_unsteady, differs) in pairs {
             let both = before.and_then(throughput).zip(after.and_then(throughput));
             let Some(((before, error), (after, other_error))) = both else { continue };
             let apart = after - before;
             let both = error.zip(other_error).and_then(|(one, other)| Deviation::together([one, other]));
-            let verdict = match both.map(|both| both.reach_95()) {
-                _ if is_unsteady => "WITHOUT A VERDICT, which settles nothing",
-                None => "nobody knows whether that is more than the errors",
-                Some(reach) if apart.abs() <= reach => "within the errors of both",
-                Some(_) => "MORE THAN THE ERRORS of both",
+            let verdict = match (differs, both.map(|both| both.reach_95())) {
+                (Some(differs), _) => format!(
+                    "NOT MEASURED ALIKE, which settles nothing: {differs}; measure both anew with the same"
+                ),
+                _ if is_unsteady => "WITHOUT A VERDICT, which settles nothing".into(),
+                (_, None) => "nobody knows whether that is more than the errors".into(),
+                (_, Some(reach)) if apart.abs() <= reach => "within the errors of both".into(),
+                (_, Some(_)) => "MORE THAN THE ERRORS of both".into(),
             };
             lines.push(wrapped(&format!(
                 "{name}: {} and {} operations per second, {:+.1} %: {verdict}.",

@@ -149,7 +149,7 @@ mod tests {
                 Some(change.map_or(steady(*per_sec), |(_, change)| Steadiness::Changing { change: *change }));
             (measurement.operations, measurement.wall_sec) = (*per_sec as u64, 1.0);
             let asked = RunSpec::new("x", "log");
-            Round { origin: Origin { asked, work: None, commit: None, machine: None }, measurement }
+            Round { origin: Origin::of(asked), measurement }
         };
         throughputs.iter().enumerate().map(round).collect()
     }

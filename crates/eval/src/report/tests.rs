@@ -89,8 +89,7 @@ fn evaluation(folder: &Path) {
             measurement.machine.joules = None;
             let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
             measurement.steadiness = Some(Steadiness::Steady { samples: 40, throughput });
-            let origin = Origin { asked: asked.clone(), work: None, commit: None, machine: None };
-            let round = Round { origin, measurement };
+            let round = Round { origin: Origin::of(asked.clone()), measurement };
             fs::write(results.join(format!("round-{number}.json")), json!(round).to_string()).unwrap();
         }
     }
@@ -361,6 +360,43 @@ fn results_that_do_not_belong_together_are_refused() {
     let told = refused("unit/round-1", &|origin| origin.commit = Some("a".into()));
     assert!(told.contains("the unit has `commit` = \"a\", and server has \"b\""), "{told}");
     assert!(read(folder.path()).is_ok(), "nobody knows the commit of the others");
+}
+
+/// Otherwise, results would go by the words of files that somebody edited after measuring.
+#[test]
+fn results_of_files_that_were_edited_after_measuring_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let unit = json!({ "workload": "reads", "medium": "memory", "software": "x 1", "bench": "--keys 1000" });
+    for place in ["unit", "server", "board"].map(|file| folder.path().join("results").join(file)) {
+        for number in 1..=5 {
+            let path = place.join(format!("round-{number}.json"));
+            let mut round: Json = parsed(&path).unwrap();
+            round["unit"] = unit.clone();
+            round["work"] = json!({ "bench": "--target btreemap" });
+            fs::write(&path, round.to_string()).unwrap();
+        }
+    }
+    let edited = |file: &str, from: &str, to: &str| {
+        let path = folder.path().join(file);
+        let kept = fs::read_to_string(&path).unwrap();
+        assert!(kept.contains(from), "{kept}");
+        fs::write(&path, kept.replacen(from, to, 1)).unwrap();
+        let compared = read(folder.path()).map(|_| ());
+        fs::write(&path, kept).unwrap();
+        compared.map_err(|error| error.to_string())
+    };
+    assert_eq!(edited("unit.toml", "--keys 1000", " --keys  1000"), Ok(()), "the same options");
+    let told = edited("unit.toml", "--keys 1000", "--keys 2000").unwrap_err();
+    assert!(
+        told.contains("round 1 has `bench` = \"--keys 1000\", and unit.toml has \"--keys 2000\", so that"),
+        "{told}"
+    );
+    assert!(told.contains("results/unit") && told.contains("write back what was changed, or move"), "{told}");
+    let told = edited("unit.toml", "x 1", "x 2").unwrap_err();
+    assert!(told.contains("round 1 has `software` = \"x 1\", and unit.toml has \"x 2\""), "{told}");
+    let told = edited("board.toml", "--target btreemap", "--target hashmap").unwrap_err();
+    assert!(told.contains("results/board") && told.contains("board.toml with unit.toml has"), "{told}");
 }
 
 #[test]

@@ -31,6 +31,7 @@ pub use comparison::{Comparison, EXAMPLE, Part, Platform, Resource, Unit, effect
 pub use evaluation::{Evaluation, Means, Measured, Round, read};
 pub use limit::{Limit, Shares};
 pub use origin::Origin;
+pub(crate) use origin::known_by;
 pub use power::{Power, Source};
 pub use raw::Raw;
 pub use sheets::init;

@@ -45,7 +45,7 @@ pub(crate) struct Section {
     /// What is not known, or not measured, in sentences.
     pub(crate) unknown: Vec<String>,
     pub(crate) figures: Vec<Figure>,
-    /// The machine.
+    /// The machine, and how those of other sides differ.
     pub(crate) facts: Vec<(String, String)>,
     /// How to take the figures again.
     pub(crate) commands: Vec<String>,

@@ -67,7 +67,7 @@ impl Origin {
                 "unit": origin.unit,
                 "work": origin.work,
                 "commit": origin.commit,
-                "machine": origin.machine.as_ref().map(|machine| only(machine, &MACHINE)),
+                "machine": origin.machine.as_ref().map(known_by),
             })
         };
         known_difference(&of_side(self), &of_side(other), names)
@@ -91,6 +91,11 @@ impl Origin {
         };
         known_difference(&of_work(self), &of_work(other), names)
     }
+}
+
+/// The fields that a machine is known by.
+pub(crate) fn known_by(machine: &Json) -> Json {
+    only(machine, &MACHINE)
 }
 
 fn only(all: &Json, fields: &[&str]) -> Json {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::error::Error;
 use crate::inputs::{Effect, Inputs, deviation, effects};
 use crate::mbwu::{
-    Comparison, Evaluation, Measured, Platform, Resource, Source, effects_on_saving, verdicts,
+    Comparison, Evaluation, Measured, Platform, Resource, Source, effects_on_saving, known_by, verdicts,
 };
 use crate::report::figure::{Axis, Figure, Kind, Place, Point, Shape};
 use crate::report::runs::{self, Runs};
@@ -31,7 +31,7 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
         about: vec![format!("Results in {}.", folder.display())],
         commands: vec![format!("ziptier mbwu run {}", folder.display())],
         files: sheets(folder)?,
-        facts: measured.first().map_or(Vec::new(), |one| facts_of(&one.machine)),
+        facts: machines(&measured),
         ..Section::default()
     };
     match &compared {
@@ -45,6 +45,17 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     section.unknown.extend(told_once(measured.len(), measured.iter().flat_map(unknown).collect()));
     section.figures.extend(figures(&measured));
     Ok(section)
+}
+
+/// The machine of the first side, and what another machine is known by where that differs.
+fn machines(measured: &[Measured]) -> Vec<(String, String)> {
+    let Some((first, others)) = measured.split_first() else { return Vec::new() };
+    let known = facts_of(&known_by(&first.machine));
+    let differing = others.iter().filter(|one| !one.machine.is_null()).flat_map(|one| {
+        let facts = facts_of(&known_by(&one.machine)).into_iter().filter(|fact| !known.contains(fact));
+        facts.map(|(name, value)| (format!("{}: {name}", one.name), value)).collect::<Vec<_>>()
+    });
+    facts_of(&first.machine).into_iter().chain(differing).collect()
 }
 
 /// Reads a file of a unit and its platforms, whose numbers were measured elsewhere.

@@ -399,6 +399,22 @@ fn results_of_files_that_were_edited_after_measuring_are_refused() {
     assert!(told.contains("results/board") && told.contains("board.toml with unit.toml has"), "{told}");
 }
 
+/// The server is the machine of the unit at another time.
+#[test]
+fn a_platform_on_another_machine_shows_how_that_differs() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    for (file, cpu, load) in [("unit", "X", "0.1"), ("server", "X", "0.2"), ("board", "Y", "0.3")] {
+        let machine = json!({ "cpu": cpu, "processors": 8, "load_average": load });
+        fs::write(folder.path().join(format!("results/{file}/machine.json")), machine.to_string()).unwrap();
+    }
+    let facts = section(folder.path()).unwrap().facts;
+    let of_board = format!("{HOSTILE}: cpu");
+    let expected = [("cpu", "X"), ("load average", "0.1"), ("processors", "8"), (of_board.as_str(), "Y")];
+    assert_eq!(facts, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert!(page_of(&[folder.path()]).contains("The machine"));
+}
+
 #[test]
 fn an_evaluation_that_has_only_begun_says_so() {
     let folder = tempfile::tempdir().unwrap();

@@ -330,5 +330,5 @@ fn readings_of_a_meter_must_cover_what_was_measured() {
     assert!(told.contains("large"), "{told}");
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("Power: 42.5 W, measured"), "{told}");
+    assert!(told.contains("Power: 42.5 W, measured by power.csv."), "{told}");
 }

@@ -10,6 +10,7 @@
 //! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
 //! (`machine.json`). `NAME` is the file of the platform, or `unit`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -370,13 +371,17 @@ impl Evaluation {
     ) -> Result<Option<Power>, Error> {
         let Some(platform) = subject.platform else { return Ok(None) };
         if let Some(watts) = platform.watts {
-            return Ok(Some(Power { watts: watts.0, error: None, source: Source::Input }));
+            let (source, meters) = (Source::Input, Vec::new());
+            return Ok(Some(Power { watts: watts.0, error: None, source, meters }));
         }
         let machines = || rounds.iter().map(|round| round.measurement.steady_machine());
         let Some(sheet) = &platform.power else {
             let watts: Option<Vec<f64>> = machines().map(|machine| machine.watts()).collect();
-            let measured =
-                |mean: Mean| Power { watts: mean.mean, error: mean.error, source: Source::Measured };
+            let meters: BTreeSet<String> = machines().flat_map(|machine| machine.joules_of).collect();
+            let measured = |Mean { mean, error, .. }| {
+                let meters = meters.into_iter().collect();
+                Power { watts: mean, error, source: Source::Measured, meters }
+            };
             return Ok(watts.as_deref().and_then(Mean::of).map(measured));
         };
         if let Some(csv) = &sheet.csv {
@@ -385,6 +390,7 @@ impl Evaluation {
                 .map(|machine| (machine.from_unix_sec, machine.from_unix_sec + machine.sec))
                 .collect();
             let power = Readings::read(&path)?.mean(&windows);
+            let power = power.map(|power| Power { meters: vec![csv.display().to_string()], ..power });
             return power.map(Some).map_err(|sentence| Error::Inputs { path, sentence });
         }
         let model = sheet.idle_watts.zip(sheet.busy_watts).zip(shares.processors);
@@ -463,7 +469,7 @@ fn platform_table(own: &Table, measured: &Measured) -> Table {
         .collect();
     table.insert("operations_per_second".into(), with_error(measured.throughput));
     table.extend(measured.unsteady.clone().map(|why| ("unsteady".to_owned(), why.into())));
-    if let Some(power) = measured.power.filter(|power| power.source != Source::Input) {
+    if let Some(power) = measured.power.as_ref().filter(|power| power.source != Source::Input) {
         let mean = Mean { mean: power.watts, error: power.error, samples: measured.counted };
         table.insert("watts".into(), with_error(mean));
     }
@@ -590,13 +596,8 @@ impl fmt::Display for Measured {
             Some(why) => write!(f, "; {rounds} round(s). WITHOUT A VERDICT: {why}. ")?,
         }
         f.write_str(&self.limit_in_words())?;
-        if let Some(power) = self.power {
-            let source = match power.source {
-                Source::Measured => "measured",
-                Source::Modelled => "modelled",
-                Source::Input => "as given",
-            };
-            write!(f, " Power: {:.1} W, {source}.", power.watts)?;
+        if let Some(power) = &self.power {
+            write!(f, " Power: {power}.")?;
         }
         if let Some(cores) = self.others_cores.filter(|cores| *cores > OTHERS_CORES_MAX) {
             write!(f, " OTHER PROGRAMS kept {cores:.1} processors busy meanwhile.")?;

@@ -1,5 +1,6 @@
 //! The mean power of a platform while it worked.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,7 +23,7 @@ pub enum Source {
 }
 
 /// A mean power.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Power {
     /// Watts.
     pub watts: f64,
@@ -30,6 +31,20 @@ pub struct Power {
     pub error: Option<f64>,
     /// Where they come from.
     pub source: Source,
+    /// The meters that told them: sensors of the machine, or a file of readings. None where nothing was measured.
+    #[serde(default)]
+    pub meters: Vec<String>,
+}
+
+impl fmt::Display for Power {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.1} W, ", self.watts)?;
+        match self.source {
+            Source::Measured => write!(f, "measured by {}", self.meters.join(", ")),
+            Source::Modelled => f.write_str("modelled"),
+            Source::Input => f.write_str("as given"),
+        }
+    }
 }
 
 /// How a platform's power is found, where the machine has no meters of its own.
@@ -61,7 +76,7 @@ impl PowerSheet {
 /// The power of a model at a busy share of the processors.
 pub(crate) fn modelled(idle_watts: Number, busy_watts: Number, busy: f64) -> Power {
     let watts = idle_watts.0 + (busy_watts.0 - idle_watts.0) * busy;
-    Power { watts, error: None, source: Source::Modelled }
+    Power { watts, error: None, source: Source::Modelled, meters: Vec::new() }
 }
 
 /// Readings of a meter outside of the machine.
@@ -127,7 +142,7 @@ impl Readings {
         let means =
             windows.iter().map(|(from, to)| self.mean_of(*from, *to)).collect::<Result<Vec<f64>, _>>()?;
         let mean = Mean::of(&means).ok_or("nothing was measured yet")?;
-        Ok(Power { watts: mean.mean, error: mean.error, source: Source::Measured })
+        Ok(Power { watts: mean.mean, error: mean.error, source: Source::Measured, meters: Vec::new() })
     }
 
     fn mean_of(&self, from: f64, to: f64) -> Result<f64, String> {

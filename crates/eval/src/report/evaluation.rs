@@ -96,7 +96,7 @@ fn kind_of(comparison: &Comparison, place: usize, resource: Option<Resource>, me
     let found = measured.iter().find(|one| one.name == platform.name && one.stage == platform.stage);
     match resource {
         None => found.and_then(|one| Some(runs_of(one)?.kind())).unwrap_or(Kind::Measured),
-        Some(Resource::Power) => match found.and_then(|one| one.power).map(|power| power.source) {
+        Some(Resource::Power) => match found.and_then(|one| Some(one.power.as_ref()?.source)) {
             Some(Source::Measured) => Kind::Measured,
             Some(Source::Modelled) => Kind::Modelled,
             Some(Source::Input) | None => Kind::Input,
@@ -265,7 +265,7 @@ fn unknown(one: &Measured) -> Vec<(String, String)> {
     let rounds = measurements(one);
     let Some(runs) = runs_of(one).map(|runs| Runs { rounds: &rounds, ..runs }) else { return Vec::new() };
     let mut unknown = runs::unknown(&runs);
-    let power = match one.power.map(|power| power.source) {
+    let power = match one.power.as_ref().map(|power| power.source) {
         Some(Source::Modelled) => Some("power is modelled from its busy processors, not measured."),
         Some(Source::Input) => Some("power is input, not measured."),
         Some(Source::Measured) => None,

@@ -416,6 +416,23 @@ fn a_platform_on_another_machine_shows_how_that_differs() {
 }
 
 #[test]
+fn a_power_that_was_measured_names_its_meters() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    for number in 1..=5 {
+        let path = folder.path().join(format!("results/board/round-{number}.json"));
+        let mut round: Round = parsed(&path).unwrap();
+        let machine = &mut round.measurement.machine;
+        machine.joules = Some(7.0 * machine.sec);
+        machine.joules_of = ["package-0", "package-0/dram"].map(str::to_owned).into();
+        fs::write(&path, json!(round).to_string()).unwrap();
+    }
+    let told = section(folder.path()).unwrap().verdicts.join(" ");
+    assert!(told.contains(" Power: 7.0 W, measured by package-0, package-0/dram."), "{told}");
+    assert!(told.contains(" W, modelled."), "{told}");
+}
+
+#[test]
 fn an_evaluation_that_has_only_begun_says_so() {
     let folder = tempfile::tempdir().unwrap();
     evaluation(folder.path());

@@ -29,16 +29,20 @@ pub struct Raw {
     pub writes: Option<(usize, Ceiling)>,
 }
 
-/// The requests of the work to its disks, of all rounds: reads and writes, each with their number per second and mean
-/// bytes.
+/// The requests of the work to the devices of its folders, of all rounds: reads and writes, each with their number per
+/// second and mean bytes.
 fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
-    let disks: Vec<String> = folders.iter().map(|folder| disk_of(folder).ok()).collect::<Option<_>>()?;
+    let devices: Vec<String> = folders.iter().map(|folder| disk_of(folder).ok()).collect::<Option<_>>()?;
+    requests_to(&devices, rounds)
+}
+
+fn requests_to(devices: &[String], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
     let mut sums = [(0.0, 0.0); 2];
     let mut sec = 0.0;
     for machine in rounds.iter().map(|round| round.measurement.steady_machine()) {
         sec += machine.sec;
-        for disk in &disks {
-            let used = machine.disks.as_ref()?.get(disk)?;
+        for device in devices {
+            let used = machine.device(device)?;
             for (sum, (number, bytes)) in
                 sums.iter_mut().zip([(used.reads, used.read_bytes), (used.writes, used.written_bytes)])
             {
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
     use crate::mbwu::origin::Origin;
     use crate::meters::Meters;
-    use crate::meters::machine::InterfaceUse;
+    use crate::meters::machine::{DiskUse, InterfaceUse};
     use crate::run::measurement::Sample;
     use crate::run::steady::Steadiness;
     use crate::target::registry::Registry;
@@ -249,6 +253,21 @@ mod tests {
         assert_eq!(of(&round), (Some(0.75 / 4.0), Some(0.5), Some(30.0)));
         round.measurement.steadiness = Some(Steadiness::Unsure { change_max: None });
         assert_eq!(of(&round), (Some(2.75 / 2.0 / 4.0), Some(0.7), Some(50.0)), "all of the window");
+    }
+
+    /// Requests to a volume of LVM are counted on its disk, too, beside those to other volumes.
+    #[test]
+    fn requests_to_a_device_on_disks_are_its_own() {
+        let mut round = round();
+        let read = |reads: u64| DiskUse { reads, read_bytes: reads * 8_192, ..DiskUse::default() };
+        for sample in &mut round.measurement.samples {
+            sample.machine.disks = Some([("sda".to_owned(), read(60))].into());
+            sample.machine.stacked = [("dm-0".to_owned(), read(40))].into();
+        }
+        let of = |device: &str| {
+            requests_to(&[device.to_owned()], std::slice::from_ref(&round)).map(|[reads, _]| reads)
+        };
+        assert_eq!(["dm-0", "sda", "dm-1"].map(of), [Some((40.0, 8_192.0)), Some((60.0, 8_192.0)), None]);
     }
 
     #[test]

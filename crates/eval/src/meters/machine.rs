@@ -32,6 +32,7 @@ pub(crate) struct Reading {
     /// Ticks of each processor by its number: busy, and all.
     cores: Option<BTreeMap<usize, (u64, u64)>>,
     disks: Option<BTreeMap<String, DiskCounts>>,
+    stacked: BTreeMap<String, DiskCounts>,
     interfaces: Option<BTreeMap<String, InterfaceCounts>>,
     page_cache_bytes: Option<u64>,
     own_io: Option<(u64, u64)>,
@@ -69,6 +70,9 @@ pub struct MachineUse {
     pub cores: Option<Vec<Option<f64>>>,
     /// Disks by their names in `/sys/block`.
     pub disks: Option<BTreeMap<String, DiskUse>>,
+    /// Devices of LVM, dm-crypt and md by the same names. They lie on disks, which count the requests once more.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stacked: BTreeMap<String, DiskUse>,
     /// Network interfaces by their names; `lo` is the loopback.
     pub interfaces: Option<BTreeMap<String, InterfaceUse>>,
     /// Bytes of files that the kernel keeps in memory, at the second moment.
@@ -122,11 +126,13 @@ impl Reading {
     /// Reads all meters that this machine has.
     pub(crate) fn now() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
+        let stats = text("/proc/diskstats");
         Reading {
             unix_sec: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             at_sec: at_sec(),
             cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
-            disks: text("/proc/diskstats").map(|stats| disks(&stats, is_whole_disk)),
+            disks: stats.as_deref().map(|stats| disks(stats, is_whole_disk)),
+            stacked: disks(&stats.unwrap_or_default(), is_stacked),
             interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev)),
             page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
             own_io: text("/proc/self/io").and_then(|io| own_io(&io)),
@@ -153,6 +159,7 @@ impl Reading {
             disks: both(&self.disks, &before.disks, |now, then| {
                 differences(now, then, |now, then| now.since(then, sec))
             }),
+            stacked: differences(&self.stacked, &before.stacked, |now, then| now.since(then, sec)),
             interfaces: both(&self.interfaces, &before.interfaces, |now, then| {
                 differences(now, then, |now, then| InterfaceUse {
                     received_bytes: now.received_bytes.saturating_sub(then.received_bytes),
@@ -261,6 +268,14 @@ impl MachineUse {
         let sec = self.sec + next.sec;
         let mean = |one: f64, other: f64| (one * self.sec + other * next.sec) / sec.max(1e-9);
         let are_alike = self.joules_of == next.joules_of;
+        let disk = |one: &DiskUse, other: &DiskUse| DiskUse {
+            reads: one.reads + other.reads,
+            read_bytes: one.read_bytes + other.read_bytes,
+            writes: one.writes + other.writes,
+            written_bytes: one.written_bytes + other.written_bytes,
+            busy: mean(one.busy, other.busy),
+            queue: mean(one.queue, other.queue),
+        };
         MachineUse {
             from_unix_sec: self.from_unix_sec,
             sec,
@@ -268,16 +283,8 @@ impl MachineUse {
                 let mean = |(one, other): (&Option<f64>, &Option<f64>)| Some(mean((*one)?, (*other)?));
                 one.iter().zip(other).map(mean).collect()
             }),
-            disks: both(&self.disks, &next.disks, |one, other| {
-                differences(one, other, |one, other| DiskUse {
-                    reads: one.reads + other.reads,
-                    read_bytes: one.read_bytes + other.read_bytes,
-                    writes: one.writes + other.writes,
-                    written_bytes: one.written_bytes + other.written_bytes,
-                    busy: mean(one.busy, other.busy),
-                    queue: mean(one.queue, other.queue),
-                })
-            }),
+            disks: both(&self.disks, &next.disks, |one, other| differences(one, other, disk)),
+            stacked: differences(&self.stacked, &next.stacked, disk),
             interfaces: both(&self.interfaces, &next.interfaces, |one, other| {
                 differences(one, other, |one, other| InterfaceUse {
                     received_bytes: one.received_bytes + other.received_bytes,
@@ -307,6 +314,7 @@ impl MachineUse {
             Work::Elsewhere => MachineUse {
                 cores: None,
                 disks: None,
+                stacked: BTreeMap::new(),
                 page_cache_bytes: None,
                 joules: None,
                 joules_of: Vec::new(),
@@ -314,6 +322,11 @@ impl MachineUse {
             },
             _ => self,
         }
+    }
+
+    /// The use of a disk, or of a device that lies on disks.
+    pub fn device(&self, name: &str) -> Option<&DiskUse> {
+        self.disks.as_ref().and_then(|disks| disks.get(name)).or_else(|| self.stacked.get(name))
     }
 
     /// The sum over all disks of what `bytes` says of one.
@@ -402,6 +415,11 @@ fn is_whole_disk(name: &str) -> bool {
     block.join("device").exists() || (name.starts_with("nvme") && block.exists())
 }
 
+/// Whether it is a device of LVM, dm-crypt or md: not a partition of one.
+fn is_stacked(name: &str) -> bool {
+    ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && Path::new("/sys/block").join(name).exists()
+}
+
 fn interfaces(dev: &str) -> BTreeMap<String, InterfaceCounts> {
     let of = |line: &str| {
         let (name, counts) = line.split_once(':')?;
@@ -436,7 +454,8 @@ mod tests {
             100 + ticks
         );
         let disk = format!(
-            "   8  0 sda {t} 1 {s} 2 {t} 3 {s} 4 0 {t} {t} 0\n 8 1 sda1 1 1 1 1 1 1 1 1 0 1 1",
+            "   8  0 sda {t} 1 {s} 2 {t} 3 {s} 4 0 {t} {t} 0\n 8 1 sda1 1 1 1 1 1 1 1 1 0 1 1\n \
+             253 0 dm-0 {t} 0 {s} 0 0 0 0 0 0 0 0 0",
             t = ticks * 10,
             s = ticks * 8
         );
@@ -449,6 +468,7 @@ mod tests {
             at_sec: sec,
             cores: Some(cores(&stat)),
             disks: Some(disks(&disk, |name| name == "sda")),
+            stacked: disks(&disk, |name| name == "dm-0"),
             interfaces: Some(interfaces(&dev)),
             page_cache_bytes: page_cache_bytes("MemFree: 1 kB\nCached:   4 kB\nSwapCached: 9 kB"),
             own_io: own_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 0"),
@@ -477,7 +497,10 @@ mod tests {
             queue: 0.5,
         };
         assert_eq!((disks.len(), disks["sda"]), (1, sda));
-        assert_eq!(done.disk_bytes(|disk| disk.read_bytes), Some(800 * 512));
+        let dm = DiskUse { reads: 1_000, read_bytes: 800 * 512, ..DiskUse::default() };
+        let devices = ["sda", "dm-0", "md0"].map(|name| done.device(name));
+        assert_eq!(devices, [Some(&sda), Some(&dm), None]);
+        assert_eq!(done.disk_bytes(|disk| disk.read_bytes), Some(800 * 512), "no request counts twice");
         assert_eq!(done.network_bytes(), Some(100 + 200));
         assert_eq!(done.page_cache_bytes, Some(4096));
         assert_eq!(done.own_io, Some(OwnIo::default()));
@@ -526,7 +549,7 @@ mod tests {
         let elsewhere = done.of(Work::Elsewhere);
         assert_eq!(elsewhere.missing(), ["processors", "disks", "page cache", "power"]);
         assert_eq!((elsewhere.network_bytes(), elsewhere.sec), (Some(100 + 200), 2.0));
-        assert!(elsewhere.joules_of.is_empty());
+        assert!(elsewhere.joules_of.is_empty() && elsewhere.device("dm-0").is_none());
     }
 
     #[test]

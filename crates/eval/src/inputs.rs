@@ -233,15 +233,14 @@ pub(crate) struct Saving {
     /// 0.1 for a tenth; below 0, more is spent.
     pub(crate) share: f64,
     /// The standard deviation; nothing if no number has an error.
-    pub(crate) deviation: Option<f64>,
+    pub(crate) deviation: Option<Deviation>,
     /// The interval of 95 %.
     interval: Option<[f64; 2]>,
 }
 
 impl Saving {
     pub(crate) fn new(share: f64, effects: &[Effect]) -> Self {
-        let deviation = deviation(effects).map(|deviation| deviation.error);
-        Saving { share, deviation, interval: interval_95(effects) }
+        Saving { share, deviation: deviation(effects), interval: interval_95(effects) }
     }
 }
 

@@ -305,6 +305,20 @@ mod tests {
         }
     }
 
+    /// A deviation alone does not tell how far the interval of 95 % reaches.
+    #[test]
+    fn rows_have_the_degrees_of_freedom_of_each_deviation() {
+        let of = |error: &str| {
+            let file = Comparison::parse(&SMALL.replace("error = 1", error)).unwrap();
+            let text = render(&[file], Format::Tsv);
+            let mut lines = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+            let (names, board) = (lines.next().unwrap(), lines.nth(1).unwrap());
+            let place = names.iter().position(|name| *name == "energy_saving_deviation_freedom");
+            board[place.unwrap()].to_owned()
+        };
+        assert_eq!([of("error = 1, samples = 3"), of("error = 1")], ["2.00", "NA"]);
+    }
+
     #[test]
     fn several_files_end_with_a_matrix() {
         let scans = SMALL.replace("\"reads\"", "\"scans\"").replace(

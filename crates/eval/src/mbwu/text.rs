@@ -165,12 +165,17 @@ fn row(comparison: &Comparison, table: &toml::Table, place: usize) -> Row {
     let per_unit = |resource, decimals| Cell::number(platform.per_unit(unit, resource), decimals);
     let savings = Resource::ALL.map(|resource| saving(comparison, table, place, resource));
     let [price, power, volume] = savings.map(|saving| {
-        let percent = |share: f64| share * 100.0;
-        let of = |figure: Option<f64>| Cell::number(figure.map(percent), 2);
-        [of(saving.map(|saving| saving.share)), of(saving.and_then(|saving| saving.deviation))]
+        let percent = |share: Option<f64>| Cell::number(share.map(|share| share * 100.0), 2);
+        let deviation = saving.and_then(|saving| saving.deviation);
+        [
+            percent(saving.map(|saving| saving.share)),
+            percent(deviation.map(|deviation| deviation.error)),
+            Cell::freedom(deviation),
+        ]
     });
-    let ([price, price_deviation], [power, power_deviation], [volume, volume_deviation]) =
-        (price, power, volume);
+    let [price, price_deviation, price_freedom] = price;
+    let [power, power_deviation, power_freedom] = power;
+    let [volume, volume_deviation, volume_freedom] = volume;
     vec![
         ("workload", Cell::text(Some(&unit.workload))),
         ("medium", Cell::text(Some(&unit.medium))),
@@ -184,10 +189,13 @@ fn row(comparison: &Comparison, table: &toml::Table, place: usize) -> Row {
         ("litres_per_mbwu", per_unit(Resource::Volume, 3)),
         ("price_saving_pct", price),
         ("price_saving_deviation_pct", price_deviation),
+        ("price_saving_deviation_freedom", price_freedom),
         ("energy_saving_pct", power),
         ("energy_saving_deviation_pct", power_deviation),
+        ("energy_saving_deviation_freedom", power_freedom),
         ("volume_saving_pct", volume),
         ("volume_saving_deviation_pct", volume_deviation),
+        ("volume_saving_deviation_freedom", volume_freedom),
         ("no_verdict", Cell::text(comparison.no_verdict(place).as_deref())),
     ]
 }

@@ -135,6 +135,7 @@ fn row(saved: &Saved) -> Row {
         ("cores", Cell::number(saved.cores, 3)),
         ("core_saving_pct", pct(saved.saving)),
         ("deviation_pct", pct(saved.deviation)),
+        ("deviation_freedom", Cell::number(saved.deviation.map(|_| saved.rounds as f64 - 1.0), 2)),
         ("reach_95_pct", pct(saved.reach)),
     ]
 }

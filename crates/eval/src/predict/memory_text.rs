@@ -73,6 +73,7 @@ impl<'a> Timed<'a> {
             ("dram_hits_pct", number(self.way.counts.hit_share() * 100.0, 3)),
             ("mean_ns", number(self.mean_ns, 2)),
             ("deviation_ns", Cell::number(self.deviation_ns.map(|deviation| deviation.error), 2)),
+            ("deviation_freedom", Cell::freedom(self.deviation_ns)),
             ("far_read_bytes_per_request", number(read, 2)),
             ("far_written_bytes_per_request", number(written, 2)),
             ("write_amplification", Cell::number(self.way.counts.write_amplification(), 3)),

@@ -12,6 +12,7 @@ use crate::data::keys::{KeyShape, Keys};
 use crate::inputs::{Inputs, Number, above_0, error_of, within};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
+use crate::statistics::Deviation;
 use crate::workload::distribution::{Distribution, KeyLaw};
 
 /// What is simulated.
@@ -137,16 +138,16 @@ fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32)
 pub fn render_balances(cluster: &Cluster, table: &toml::Table, format: Format) -> String {
     let all = simulate(cluster);
     let error = table.get("operations_per_second").and_then(error_of);
-    let error = error.map(|error| error.error / cluster.operations_per_second.0);
-    let rows = || all.iter().map(|balance| row(balance, error));
+    let error_pct = error.map(|error| error.times(100.0 / cluster.operations_per_second.0));
+    let rows = || all.iter().map(|balance| row(balance, error_pct));
     match format {
         Format::Tsv => tsv(rows()),
         Format::Json => format!("{:#}\n", objects(rows())),
-        Format::Table => text(cluster, &all, error),
+        Format::Table => text(cluster, &all, error_pct),
     }
 }
 
-fn row(balance: &Balance, error: Option<f64>) -> Row {
+fn row(balance: &Balance, error_pct: Option<Deviation>) -> Row {
     let number = |value: f64, decimals| Cell::number(Some(value), decimals);
     vec![
         ("sharding", Cell::Text(balance.sharding.to_string())),
@@ -158,20 +159,21 @@ fn row(balance: &Balance, error: Option<f64>) -> Row {
         ("hottest_shard_pct", number(balance.hottest_shard * 100.0, 4)),
         ("hottest_key_pct", number(balance.hottest_key * 100.0, 4)),
         ("qps", number(balance.throughput, 0)),
-        ("deviation_pct", Cell::number(error.map(|error| error * 100.0), 2)),
+        ("deviation_pct", Cell::number(error_pct.map(|pct| pct.error), 2)),
+        ("deviation_freedom", Cell::freedom(error_pct)),
         ("moved_pct", number(balance.moved * 100.0, 4)),
         ("least_moved_pct", number(100.0 / f64::from(balance.shards + 1), 4)),
     ]
 }
 
-fn text(cluster: &Cluster, all: &[Balance], error: Option<f64>) -> String {
+fn text(cluster: &Cluster, all: &[Balance], error_pct: Option<Deviation>) -> String {
     const HEADINGS: [[&str; 8]; 2] = [
         ["predicted", "shards", "keys", "requests", "hottest", "ops/s", "of all", "one more"],
         ["", "", "max/mean", "max/mean", "shard %", "cluster", "shards %", "moves %"],
     ];
     let hottest_key = all.first().map_or(0.0, |balance| balance.hottest_key);
     let sure =
-        error.map_or_else(String::new, |error| format!(" (one standard deviation: {:.1} %)", error * 100.0));
+        error_pct.map_or_else(String::new, |pct| format!(" (one standard deviation: {:.1} %)", pct.error));
     let title = format!(
         "{} keys, {}, {} requests; {} ops/s of a shard{sure}. The hottest key has {:.3} % of the requests: no sharding \
          does more than {} ops/s.",

@@ -36,6 +36,7 @@ fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&
     let Predicted { series, demands, .. } = one;
     let number = |of: &dyn Fn(&Prediction) -> f64, decimals| Cell::number(prediction.map(of), decimals);
     let fitted = |value: f64, decimals| Cell::number(Some(value), decimals);
+    let deviation = prediction.and_then(Prediction::deviation_pct);
     let beyond = prediction.map(|prediction| if prediction.is_beyond { "yes" } else { "no" });
     vec![
         ("series", Cell::text(Some(series))),
@@ -45,10 +46,8 @@ fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&
         ("cores", number(&|prediction| prediction.cores, 3)),
         ("qps", number(&|prediction| prediction.solution.throughput, 0)),
         ("latency_us_mean", number(&|prediction| prediction.solution.latency_sec * 1e6, 3)),
-        (
-            "deviation_pct",
-            Cell::number(prediction.and_then(Prediction::deviation_pct).map(|pct| pct.error), 2),
-        ),
+        ("deviation_pct", Cell::number(deviation.map(|pct| pct.error), 2)),
+        ("deviation_freedom", Cell::freedom(deviation)),
         ("cpu_us", number(&|prediction| prediction.cpu_sec * 1e6, 4)),
         ("busy_cores", number(&Prediction::busy_cores, 3)),
         ("bound", Cell::text(prediction.map(|prediction| prediction.bound.as_str()))),

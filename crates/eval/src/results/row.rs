@@ -8,6 +8,7 @@ use serde_json::Value as Json;
 use crate::bench::{Configuration, Unavailable};
 use crate::run::measurement::{Latency, Measurement, Replayed};
 use crate::run::spec::RunSpec;
+use crate::statistics::Deviation;
 use crate::suites::published::PublishedNames;
 
 /// One cell.
@@ -33,6 +34,12 @@ impl Cell {
 
     pub(crate) fn text(value: Option<&str>) -> Self {
         value.map_or(Cell::Missing, |value| Cell::Text(value.replace(['\t', '\n', '\r'], " ")))
+    }
+
+    /// The degrees of freedom of a deviation, without which nobody knows how far an interval reaches. A normal
+    /// distribution has none.
+    pub(crate) fn freedom(deviation: Option<Deviation>) -> Self {
+        Cell::number(deviation.map(|deviation| deviation.freedom), 2)
     }
 
     /// As it stands in a TSV file.

@@ -77,7 +77,8 @@ fn row(one: &Compared) -> Row {
         ("cost_per_gb_month", Cell::number(cost.per_gb_month(), 6)),
         ("kwh_per_million_operations", Cell::number(cost.kwh_per_million_operations(), 6)),
         ("saving_pct", number(saving.share * 100.0, 2)),
-        ("saving_deviation_pct", Cell::number(saving.deviation.map(|deviation| deviation * 100.0), 2)),
+        ("saving_deviation_pct", Cell::number(saving.deviation.map(|deviation| deviation.error * 100.0), 2)),
+        ("saving_deviation_freedom", Cell::freedom(saving.deviation)),
         ("cores_to_first", number(*cores, 4)),
         ("break_even_premium_per_server", number(*break_even_premium, 2)),
     ]

@@ -437,6 +437,60 @@ pub(crate) mod tests {
         assert_eq!((tally.operations, tally.read_ns.len()), (0, 0));
     }
 
+    /// The work of a thread whose first arrival comes right after `wait`. The second one comes after the window.
+    fn with_one_arrival(
+        spec: RunSpec,
+        begin: Phase,
+        wait: impl FnOnce(&Control),
+        more_ns: u64,
+    ) -> Buffers<Ticking> {
+        const INTERVAL_NS: f64 = 1e15;
+        simulated(spec, |arena, buffers| {
+            let (control, now) = (Control::new(1), arena.timed.targets[0].now());
+            control.enter(begin);
+            let mut chooser = arena.worker(0, 1, Buffers::new(1, 16, 128, 100)).chooser;
+            let first_ns = -INTERVAL_NS * (1.0 - chooser.unit()).ln();
+            let pass = |ns: u64| now.fetch_add(ns, Ordering::Relaxed);
+            // Until the worker has done what it has to do, and looks at the clock again and again.
+            let until_it_waits = || {
+                let begin = now.load(Ordering::Relaxed);
+                while now.load(Ordering::Relaxed) < begin + 2 * GET_NS {
+                    thread::yield_now();
+                }
+            };
+            worked(arena, buffers, &control, INTERVAL_NS, || {
+                until_it_waits();
+                wait(&control);
+                pass(first_ns as u64);
+                until_it_waits();
+                control.end(pass(more_ns) + more_ns);
+            })
+        })
+    }
+
+    #[test]
+    fn an_arrival_that_is_waited_for_while_the_warm_up_ends_belongs_to_the_window() {
+        let begin_window = |control: &Control| control.enter(Phase::Measure);
+        let spec = RunSpec::new("ticking", "");
+        let tally = with_one_arrival(spec, Phase::WarmUp, begin_window, 0).tally;
+        assert_eq!((tally.operations, tally.read_ns.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_call_that_waits_for_more_keys_when_the_window_ends_is_charged() {
+        const MORE_NS: u64 = 4_000_000_000;
+        let writes = crate::workload::Workload::mixed("write=100").unwrap();
+        let spec = RunSpec { multi_get: 16, multi_put: 16, ..RunSpec::new("ticking", "") };
+        let charged = |spec| with_one_arrival(spec, Phase::Measure, |_| {}, MORE_NS).tally;
+        let reads = charged(spec.clone());
+        let writes = charged(RunSpec { workload: writes, ..spec });
+        for (latencies, others) in [(&reads.read_ns, &reads.write_ns), (&writes.write_ns, &writes.read_ns)] {
+            assert_eq!((latencies.len(), others.len()), (1, 0));
+            assert!((3.9..4.1).contains(&(latencies.max() as f64 / 1e9)), "{}", latencies.max());
+        }
+        assert_eq!((reads.operations, writes.operations), (0, 0));
+    }
+
     #[test]
     fn perf_records_from_the_begin_of_each_window_to_the_rest_after_it() {
         let orders = tempfile::NamedTempFile::new().unwrap();

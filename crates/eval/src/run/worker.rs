@@ -156,14 +156,10 @@ impl<'a, T: Target> Worker<'a, T> {
             self.plan_group(&mut plan, &mut forecasts);
             for (forecast, &(operation, index)) in forecasts.iter().zip(&plan) {
                 let now = control.phase();
-                if now != phase {
-                    if now == Phase::Stop {
-                        break 'window;
-                    }
-                    phase = now;
-                    quota = self.quota.unwrap_or(u64::MAX);
-                    self.buffers.tally.restart();
+                if now == Phase::Stop {
+                    break 'window;
                 }
+                self.turn(now, &mut phase, &mut quota);
                 if phase == Phase::Measure {
                     self.buffers.progress.tell(self.buffers.tally.operations);
                 }
@@ -174,7 +170,11 @@ impl<'a, T: Target> Worker<'a, T> {
                     None => None,
                     Some(arrivals) => match arrivals.wait(&mut self.chooser, control) {
                         None => break 'window,
-                        arrival => arrival,
+                        arrival => {
+                            // The window may have begun during the wait, and then the arrival is one of the window.
+                            self.turn(control.phase(), &mut phase, &mut quota);
+                            arrival
+                        }
                     },
                 };
                 let key = self.oracle.key_in(index, &mut room);
@@ -193,15 +193,27 @@ impl<'a, T: Target> Worker<'a, T> {
             self.buffers.tally.restart();
         }
         if let Some(arrivals) = arrivals {
-            self.charge(arrivals, control);
+            self.charge(arrivals, &writes, control);
         }
         self.finished(&mut writes)
     }
 
-    /// Records the waits of operations that came before the window's end, and that a stall kept from beginning. Each
-    /// has waited until now at least. Of those that go together, the first waits longest, as in a batch.
-    fn charge(&mut self, mut arrivals: Arrivals, control: &Control) {
-        let (mut reads, mut writes) = (0, 0);
+    /// Begins the timed window if the commander has.
+    #[inline]
+    fn turn(&mut self, now: Phase, phase: &mut Phase, quota: &mut u64) {
+        if now == Phase::Measure && *phase == Phase::WarmUp {
+            *phase = now;
+            *quota = self.quota.unwrap_or(u64::MAX);
+            self.buffers.tally.restart();
+        }
+    }
+
+    /// Records the waits of operations that came before the window's end and did not begin, because of a stall or
+    /// because a call waited for more of them. Each has waited until now at least. Of those that go together, the first
+    /// waits longest, as in a batch.
+    fn charge(&mut self, mut arrivals: Arrivals, gathered: &Writes<'a>, control: &Control) {
+        let (mut reads, mut writes) = (self.buffers.pending.len(), gathered.indices.len());
+        self.charge_gathered(gathered, control);
         while let Some(waited_ns) = arrivals.missed_ns(&mut self.chooser, control) {
             let operation = self.mix.operation(self.chooser.below(u64::from(WHOLE)));
             let (latencies, arrived, together) = match operation {
@@ -217,6 +229,19 @@ impl<'a, T: Target> Worker<'a, T> {
             }
             *arrived += 1;
         }
+    }
+
+    /// The same of the calls that wait for more operations.
+    fn charge_gathered(&mut self, gathered: &Writes<'a>, control: &Control) {
+        if control.ended_at().is_none() {
+            return;
+        }
+        let waited_ns = |calls: usize, first: Option<u64>| self.elapsed_ns(first.filter(|_| calls > 0)?);
+        let read_ns = waited_ns(self.buffers.pending.len(), self.buffers.batch_arrival);
+        let write_ns = waited_ns(gathered.indices.len(), gathered.arrival);
+        let tally = &mut self.buffers.tally;
+        read_ns.into_iter().for_each(|ns| tally.read_ns.saturating_record(ns));
+        write_ns.into_iter().for_each(|ns| tally.write_ns.saturating_record(ns));
     }
 
     /// Does what [`Worker::run`] does not do itself: batches, and operations that take longer.

@@ -13,7 +13,8 @@ use crate::inputs::Number;
 use crate::mbwu::evaluation::Round;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::sheets::Work;
-use crate::medium::ceiling::{Ceiling, CeilingSpec, Order, THREADS_MAX};
+use crate::medium::Medium;
+use crate::medium::ceiling::{Ceiling, CeilingSpec, Order, THREADS_MAX, filled_file};
 use crate::meters::machine::MachineUse;
 use crate::run::saturation::ramp;
 use crate::run::spec::RunSpec;
@@ -56,9 +57,12 @@ fn requests_to(devices: &[String], rounds: &[Round]) -> Option<[(f64, f64); 2]> 
 
 /// Below this, a disk is not at work.
 const REQUESTS_PER_SEC_MIN: f64 = 1.0;
+/// Bytes of the file of a raw load on each medium.
+const FILE_BYTES: u64 = 256 << 20;
 
 /// Raw loads of reads and of writes with as many bytes as the work's requests had, on all media at once. The first has
-/// as many `threads` as the work had there.
+/// as many `threads` as the work had there. All loads on a medium share a file, which this process fills once, without
+/// the limits of the work.
 pub(crate) fn measure_raw(
     folders: &[PathBuf],
     asked: &RunSpec,
@@ -69,6 +73,11 @@ pub(crate) fn measure_raw(
     const BLOCK: usize = 4096;
     const BLOCK_MAX: usize = 1 << 20;
     let found = requests(folders, rounds).unwrap_or_default();
+    if found.iter().all(|(per_sec, _)| *per_sec < REQUESTS_PER_SEC_MIN) {
+        return Ok(Raw { reads: None, writes: None });
+    }
+    let files = folders.iter().map(|folder| filled_file(&file_of(folder), FILE_BYTES));
+    let _kept_until_the_end: Vec<Medium> = files.collect::<Result<_, Error>>()?;
     let load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
         if per_sec < REQUESTS_PER_SEC_MIN {
             return Ok(None);
@@ -92,19 +101,23 @@ pub(crate) fn measure_raw(
     Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
 }
 
-/// One raw load on a new file, which has a block for each thread at least.
+/// The file of the raw loads on a medium.
+fn file_of(folder: &Path) -> PathBuf {
+    folder.join(format!("ziptier-raw-{}", std::process::id()))
+}
+
+/// One raw load on a file that is there.
 fn spec(folder: &Path, read: u32, block_bytes: usize, threads: u64) -> CeilingSpec {
-    const FILE_BYTES: u64 = 256 << 20;
     const SECONDS: f64 = 5.0;
     CeilingSpec {
-        path: folder.join(format!("ziptier-raw-{}", std::process::id())),
-        file_bytes: FILE_BYTES.max(threads * block_bytes as u64),
+        path: file_of(folder),
+        file_bytes: FILE_BYTES,
         mix: Mix::percent(read, 100 - read),
         order: Order::Random,
         block_bytes,
         threads,
         seconds: SECONDS,
-        overwrites: false,
+        overwrites: true,
     }
 }
 
@@ -162,8 +175,11 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
     use crate::mbwu::origin::Origin;
+    use crate::medium::ceiling::raw_ceiling;
     use crate::meters::Meters;
     use crate::meters::machine::{DiskUse, InterfaceUse};
     use crate::run::measurement::Sample;
@@ -213,6 +229,24 @@ mod tests {
             assert!(spec.file_bytes / block_bytes as u64 >= threads, "{spec:?}");
         }
         assert_eq!([4_096, 1 << 20].map(threads_max), [THREADS_MAX, 64]);
+    }
+
+    /// Each step of a search would fill its file anew, which takes longer than the step on a slow disk.
+    #[test]
+    fn raw_loads_share_a_file_that_is_filled_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mark) = (file_of(folder.path()), [7u8; 4_096]);
+        let file = filled_file(&path, 64 << 10).unwrap();
+        assert!(filled_file(&path, 64 << 10).is_err(), "a file of somebody else");
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().write_all(&mark).unwrap();
+        let load = |read| CeilingSpec { seconds: 0.01, ..spec(folder.path(), read, 4_096, 2) };
+        raw_ceiling(&load(100)).unwrap();
+        let left = std::fs::read(&path).unwrap();
+        assert!(left.len() == 64 << 10 && left[..4_096] == mark, "the file was filled anew");
+        raw_ceiling(&load(0)).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 64 << 10);
+        drop(file);
+        assert!(!path.exists());
     }
 
     /// A second of four processors, of which two were busy for these shares.

@@ -2,14 +2,14 @@
 //! them with direct I/O.
 //!
 //! 1. A file that is not there is made, and every block of it is written, because a device need not read what nobody
-//!    wrote.
+//!    wrote. Measurements that follow each other share a file that was made before ([`filled_file`]).
 //! 2. Each thread reads and writes blocks, one after the other: the queue is as deep as there are threads.
 //! 3. The system's count of the bytes that went to devices tells whether the page cache took part.
 //!
 //! A workload is limited by its medium if it gets near the ceiling ([`Ceiling::is_reached_by`]).
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -138,8 +138,23 @@ pub fn raw_ceiling(spec: &CeilingSpec) -> Result<Ceiling, Error> {
     })
 }
 
+/// Makes a file with bytes in every block, for measurements that follow each other. It is removed with the medium.
+///
+/// # Errors
+///
+/// The file is there already, or cannot be made or written.
+pub(crate) fn filled_file(path: &Path, bytes: u64) -> Result<Medium, Error> {
+    let medium = Medium::open(path, bytes, Access::Write).map_err(refused(path))?;
+    fill(&medium).map_err(refused(path))?;
+    Ok(medium)
+}
+
+fn refused(path: &Path) -> impl Fn(String) -> Error {
+    move |sentence: String| Error::invalid("medium", path.display().to_string(), sentence)
+}
+
 fn opened(spec: &CeilingSpec) -> Result<Medium, Error> {
-    let refused = |sentence: String| Error::invalid("medium", spec.path.display().to_string(), sentence);
+    let refused = refused(&spec.path);
     if !spec.mix.operations().all(|one| matches!(one, Operation::Read | Operation::Write)) {
         return Err(refused(format!("it has reads and writes alone, and the mix is {}", spec.mix)));
     }
@@ -154,7 +169,7 @@ fn opened(spec: &CeilingSpec) -> Result<Medium, Error> {
         // What is there is measured, and not made longer.
         true => (Access::Overwrite, if is_empty { spec.file_bytes } else { 0 }),
     };
-    let medium = Medium::open(&spec.path, bytes, access).map_err(refused)?;
+    let medium = Medium::open(&spec.path, bytes, access).map_err(&refused)?;
     let block = medium.block_bytes();
     if spec.block_bytes == 0 || !spec.block_bytes.is_multiple_of(block) || spec.block_bytes > FILLED_BYTES {
         return Err(refused(format!("its blocks are multiples of {block} bytes up to {FILLED_BYTES}")));

@@ -141,7 +141,7 @@ impl Groups {
     fn make_by_controller(&mut self, confinement: &Confinement) -> io::Result<()> {
         if let Some(bytes) = confinement.memory_bytes {
             let folder = self.folder("memory")?;
-            fs::write(folder.join("memory.limit_in_bytes"), bytes.to_string())?;
+            limit_memory(&folder, ("memory.limit_in_bytes", bytes), ("memory.memsw.limit_in_bytes", bytes))?;
         }
         if !confinement.disk.is_none() {
             let folder = self.folder("blkio")?;
@@ -163,7 +163,7 @@ impl Groups {
         }
         let folder = self.folder("")?;
         if let Some(bytes) = confinement.memory_bytes {
-            fs::write(folder.join("memory.max"), bytes.to_string())?;
+            limit_memory(&folder, ("memory.max", bytes), ("memory.swap.max", 0))?;
         }
         if !confinement.disk.is_none() {
             let limits = confinement.disk.named().map(|(_, name, limit)| format!("{name}={limit}"));
@@ -195,6 +195,14 @@ impl Drop for Groups {
             let _ = fs::remove_dir(folder);
         }
     }
+}
+
+/// Limits the memory of a group by a file and its bytes, and swap by another file where the kernel counts that. With
+/// swap, a process would have more memory than its limit, and read and write the disk that is measured.
+fn limit_memory(folder: &Path, memory: (&str, u64), swap: (&str, u64)) -> io::Result<()> {
+    let limit = |(file, bytes): (&str, u64)| fs::write(folder.join(file), bytes.to_string());
+    limit(memory)?;
+    if folder.join(swap.0).exists() { limit(swap) } else { Ok(()) }
 }
 
 /// Processes that the kernel killed for want of memory, as a control group counts them.
@@ -254,6 +262,18 @@ mod tests {
         assert_eq!(group("alive", 0), None);
         let told = group("killed", 1).unwrap();
         assert_eq!(told, "was killed for its memory limit of 100,663,296 bytes; give more memory_bytes");
+    }
+
+    #[test]
+    fn swap_is_limited_where_the_kernel_counts_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| fs::read_to_string(folder.path().join(name)).ok();
+        let limit = || limit_memory(folder.path(), ("memory.max", 96), ("memory.swap.max", 0)).unwrap();
+        limit();
+        assert_eq!((file("memory.max").as_deref(), file("memory.swap.max")), (Some("96"), None));
+        fs::write(folder.path().join("memory.swap.max"), "max").unwrap();
+        limit();
+        assert_eq!(file("memory.swap.max").as_deref(), Some("0"));
     }
 
     #[test]

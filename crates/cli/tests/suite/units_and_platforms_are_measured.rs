@@ -284,6 +284,23 @@ fn an_interrupted_evaluation_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(&medium).unwrap().count(), 0, "{said}");
 }
 
+/// A shell that has more to do has its server in a process of its own. If that is left over, the next round is refused.
+#[test]
+fn a_server_that_a_shell_starts_ends_with_its_round() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    served(folder.path(), "");
+    let unit = folder.path().join("unit.toml");
+    let text = fs::read_to_string(&unit).unwrap();
+    let (before, rest) = text.split_once("server = '").unwrap();
+    let (command, after) = rest.split_once('\'').unwrap();
+    fs::write(&unit, format!("{before}server = ['sh', '-c', '{command}; true']{after}")).unwrap();
+    printed(&mbwu(&["construct"], folder.path()));
+    assert!(folder.path().join("results/unit/round-2.json").exists());
+    let port: u16 = command.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the last server is left over");
+}
+
 #[test]
 fn a_server_that_cannot_start_is_told() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,8 @@
 //! from standard input. It reports its phases on standard error, and writes the figures as JSON to standard output.
 //!
 //! The kernel kills a child whose parent ends, however that ends. The kernel goes by the parent's thread, so a thread
-//! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise.
+//! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise. It
+//! leads a group of processes, so that what it starts can be ended with it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -172,8 +173,9 @@ pub fn interrupt() {
     for thread in threads {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
         for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            // One that has just ended needs no signal.
+            // One that has just ended needs no signal, and only a program of the user's leads a group.
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+            let _ = killpg(Pid::from_raw(child), Signal::SIGKILL);
         }
     }
 }
@@ -235,11 +237,11 @@ impl Launcher {
         }
     }
 
-    /// Starts a program in these groups, which is killed when this thread ends.
+    /// Starts a program in these control groups, which is killed when this thread ends. It leads a group of processes.
     pub(crate) fn program(&self, words: &[String], groups: &Groups) -> Result<Child, Error> {
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         let mut child = command.spawn().map_err(start_failed)?;
         let stdin = child.stdin.take();
         if let Err(error) = groups.take(child.id()) {

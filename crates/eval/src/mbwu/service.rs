@@ -6,7 +6,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -34,7 +34,8 @@ impl Service {
     /// Starts a server by its words, with a fresh folder on the medium for `{folder}` among them, and waits until
     /// something listens at the address of `target`, such as `redis://10.0.0.7:6379`.
     ///
-    /// The server is killed when this thread ends, so that it does not outlive an evaluation that is killed.
+    /// The server is killed when this thread ends, so that it does not outlive an evaluation that is killed. One that a
+    /// shell has started ends with this alone.
     pub(crate) fn start(
         launcher: &Launcher,
         words: &[String],
@@ -91,16 +92,21 @@ impl Service {
         let ended = || Some(format!("ended ({})", self.child.try_wait().ok()??));
         self.groups.killed_for_memory().or_else(ended)
     }
+
+    /// Sends a signal to the server and all that it has started; whether one of them is there.
+    fn signal(&self, signal: Option<Signal>) -> bool {
+        killpg(Pid::from_raw(self.child.id() as i32), signal).is_ok()
+    }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
         // It may still have something to write, and is killed only if that takes long.
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
+        self.signal(Some(Signal::SIGTERM));
         let began = Instant::now();
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while matches!(self.child.try_wait(), Ok(None)) || self.signal(None) {
             if began.elapsed() > END_MAX {
-                let _ = self.child.kill();
+                self.signal(Some(Signal::SIGKILL));
                 let _ = self.child.wait();
                 return;
             }

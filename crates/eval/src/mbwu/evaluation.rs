@@ -186,7 +186,8 @@ impl Evaluation {
         if !folders.is_empty() && !raw.exists() {
             line.next(&format!("{}, raw load", subject.file));
             let threads = threads_of(&rounds);
-            let limited = RunSpec { confinement: subject.work.confinement(), ..origin.asked };
+            // Also where the limits are those of a server.
+            let limited = subject.work.limited(origin.asked);
             line.phase("measuring the raw medium");
             let measured = measure_raw(folders, &limited, &rounds, threads, means.launcher)?;
             write(&raw, &json!(measured))?;
@@ -259,11 +260,9 @@ impl Evaluation {
             // The limits are those of the server, and its clients have none.
             Some(_) => spec,
             None => RunSpec {
-                cpus: subject.work.cpus(),
-                confinement: subject.work.confinement(),
                 // Each medium has an instance of the function.
                 instances: spec.instances.max(subject.work.folders().len() as u64),
-                ..spec
+                ..subject.work.limited(spec)
             },
         })
     }

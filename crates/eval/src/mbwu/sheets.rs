@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::inputs::{Inputs, Number, above_0, within};
 use crate::mbwu::comparison::Part;
 use crate::mbwu::power::PowerSheet;
+use crate::run::spec::RunSpec;
 
 /// The file of the unit in the folder of an evaluation.
 pub(crate) const UNIT: &str = "unit.toml";
@@ -183,6 +184,11 @@ impl Work {
         Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
     }
 
+    /// A run within these limits.
+    pub(crate) fn limited(&self, run: RunSpec) -> RunSpec {
+        RunSpec { cpus: self.cpus(), confinement: self.confinement(), ..run }
+    }
+
     /// The folders on the media.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         self.folder.as_ref().map_or(&[], Folders::list)
@@ -336,5 +342,19 @@ impl Sheets {
             )),
             false => Ok(Sheets { unit, platforms }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The processors of a server limit the raw load on its medium, though the server's clients have all of them.
+    #[test]
+    fn a_run_within_the_limits_of_a_server_has_its_processors_and_memory() {
+        let work = Work { cpus: Some(vec![1]), memory_bytes: Some(9), ..Work::default() };
+        let limited = work.limited(RunSpec::new("redis://127.0.0.1", "log"));
+        assert_eq!((limited.cpus, limited.confinement.memory_bytes), (vec![1], Some(9)));
+        assert_eq!(limited.target, "redis://127.0.0.1");
     }
 }

@@ -206,18 +206,18 @@ fn spread(values: &[f64]) -> Option<Spread> {
     Some(Spread { n, mean, squares: values.iter().map(|value| (value - mean).powi(2)).sum() })
 }
 
-/// Whether the throughputs of whole rounds are steady by SNIA's rule as it stands: over the last five, none is further
-/// than a tenth from the mean, and the line of least squares moves by a tenth of the mean at most.
+/// Whether the throughputs of these whole rounds, five or more, are steady together by SNIA's rule as it stands: none
+/// is further than a tenth from the mean, and the line of least squares moves by a tenth of the mean at most.
 pub(crate) fn are_rounds_steady(rounds: &[f64]) -> bool {
-    let Some(window) = rounds.len().checked_sub(ROUNDS).map(|start| &rounds[start..]) else { return false };
-    let Some((mean, line)) = Mean::of(window).map(|mean| mean.mean).zip(Line::through(window)) else {
+    let Some((mean, line)) = Mean::of(rounds).map(|mean| mean.mean).zip(Line::through(rounds)) else {
         return false;
     };
     let within = |round: &f64| (round - mean).abs() <= CHANGE_MAX * mean;
-    window.iter().all(within) && (line.slope * (ROUNDS - 1) as f64).abs() <= CHANGE_MAX * mean
+    let moved = line.slope * (rounds.len() - 1) as f64;
+    rounds.len() >= ROUNDS && rounds.iter().all(within) && moved.abs() <= CHANGE_MAX * mean
 }
 
-/// Rounds in the window of [`are_rounds_steady`].
+/// The fewest rounds that can be steady.
 pub(crate) const ROUNDS: usize = 5;
 
 #[cfg(test)]
@@ -303,7 +303,8 @@ pub(crate) mod tests {
 
     #[test]
     fn rounds_are_steady_by_the_rule_of_snia() {
-        assert!(are_rounds_steady(&[50.0, 100.0, 102.0, 98.0, 101.0, 99.0]));
+        assert!(are_rounds_steady(&[100.0, 102.0, 98.0, 101.0, 99.0]));
+        assert!(!are_rounds_steady(&[50.0, 100.0, 102.0, 98.0, 101.0, 99.0]), "the first is far away");
         assert!(!are_rounds_steady(&[100.0, 102.0, 98.0, 101.0]), "four are too few");
         assert!(!are_rounds_steady(&[100.0, 102.0, 98.0, 101.0, 120.0]), "one is far away");
         assert!(!are_rounds_steady(&[94.0, 97.0, 100.0, 103.0, 106.0]), "they grow");

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::process::{Command, exit};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ziptier_eval::targets::BTreeMapTarget;
 use ziptier_eval::{
@@ -13,111 +14,58 @@ use ziptier_eval::{
     Registry, RunSpec, Target, TargetError, TrainOn, Workload,
 };
 
-struct DropsEveryTenth(BTreeMapTarget, std::sync::atomic::AtomicU64);
+/// Has the fault of its name: "dies" ends the process at once, "ends" takes no key, and others drop every tenth write.
+struct Faulty {
+    honest: BTreeMapTarget,
+    has_ended: bool,
+    puts: AtomicU64,
+}
 
-impl Target for DropsEveryTenth {
+impl Target for Faulty {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        Ok(DropsEveryTenth(BTreeMapTarget::open(config)?, 0.into()))
+        if config.target == "dies" {
+            eprintln!("the disk is on fire");
+            exit(9);
+        }
+        let honest = BTreeMapTarget::open(config)?;
+        Ok(Faulty { honest, has_ended: config.target == "ends", puts: AtomicU64::new(0) })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-        self.0.get(key, value)
+        self.honest.get(key, value)
     }
 
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
-        self.0.multi_get(keys, batch)
+        self.honest.multi_get(keys, batch)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
-        match self.1.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 10 {
+        if self.has_ended {
+            return Err(Gone("it closed the connection".into()).into());
+        }
+        match self.puts.fetch_add(1, Ordering::Relaxed) % 10 {
             9 => Ok(()),
-            _ => self.0.put(key, value),
+            _ => self.honest.put(key, value),
         }
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        self.0.delete(key)
+        self.honest.delete(key)
     }
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
-        self.0.scan(from, limit, records)
-    }
-}
-
-/// Takes no key.
-struct Ends;
-
-impl Target for Ends {
-    type Batch = Answers;
-
-    fn open(_: &Config) -> Result<Self, TargetError> {
-        Ok(Ends)
-    }
-
-    fn get(&self, _: &[u8], _: &mut Vec<u8>) -> Result<bool, TargetError> {
-        Ok(false)
-    }
-
-    fn multi_get(&self, _: &[&[u8]], _: &mut Answers) -> Result<(), TargetError> {
-        Ok(())
-    }
-
-    fn put(&self, _: &[u8], _: &[u8]) -> Result<(), TargetError> {
-        Err(Gone("it closed the connection".into()).into())
-    }
-
-    fn delete(&self, _: &[u8]) -> Result<bool, TargetError> {
-        Ok(false)
-    }
-
-    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
-        Ok(())
-    }
-}
-
-struct Dies;
-
-impl Target for Dies {
-    type Batch = Answers;
-
-    fn open(_: &Config) -> Result<Self, TargetError> {
-        eprintln!("the disk is on fire");
-        exit(9)
-    }
-
-    fn get(&self, _: &[u8], _: &mut Vec<u8>) -> Result<bool, TargetError> {
-        Ok(false)
-    }
-
-    fn multi_get(&self, _: &[&[u8]], _: &mut Answers) -> Result<(), TargetError> {
-        Ok(())
-    }
-
-    fn put(&self, _: &[u8], _: &[u8]) -> Result<(), TargetError> {
-        Ok(())
-    }
-
-    fn delete(&self, _: &[u8]) -> Result<bool, TargetError> {
-        Ok(false)
-    }
-
-    fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
-        Ok(())
+        self.honest.scan(from, limit, records)
     }
 }
 
 fn registry() -> Registry {
     Registry::with(vec![
-        Registration::of::<DropsEveryTenth>("liar", "drops every tenth write", &["none"]),
-        Registration::of::<DropsEveryTenth>(
-            "packer",
-            "drops every tenth write, with any codec",
-            &["lz4", "none"],
-        ),
-        Registration::of::<Ends>("ends", "ends before the first put", &["none"]),
-        Registration::of::<Dies>("dies", "ends the process", &["none"]),
+        Registration::of::<Faulty>("liar", "drops every tenth write", &["none"]),
+        Registration::of::<Faulty>("packer", "drops every tenth write, with any codec", &["lz4", "none"]),
+        Registration::of::<Faulty>("ends", "ends before the first put", &["none"]),
+        Registration::of::<Faulty>("dies", "ends the process", &["none"]),
     ])
 }
 

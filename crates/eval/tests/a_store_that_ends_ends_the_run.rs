@@ -16,12 +16,14 @@ const THREADS: u64 = 3;
 /// Calls to a store that had ended.
 static IN_VAIN: AtomicU64 = AtomicU64::new(0);
 
-/// Ends after so many calls.
-struct Ends<const CALLS: u64>(BTreeMapTarget, AtomicU64);
+/// Calls that a store takes before it ends.
+static CALLS_MAX: AtomicU64 = AtomicU64::new(0);
 
-impl<const CALLS: u64> Ends<CALLS> {
+struct Ends(BTreeMapTarget, AtomicU64);
+
+impl Ends {
     fn call(&self) -> Result<&BTreeMapTarget, TargetError> {
-        if self.1.fetch_add(1, Ordering::Relaxed) < CALLS {
+        if self.1.fetch_add(1, Ordering::Relaxed) < CALLS_MAX.load(Ordering::Relaxed) {
             return Ok(&self.0);
         }
         IN_VAIN.fetch_add(1, Ordering::Relaxed);
@@ -29,7 +31,7 @@ impl<const CALLS: u64> Ends<CALLS> {
     }
 }
 
-impl<const CALLS: u64> Target for Ends<CALLS> {
+impl Target for Ends {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
@@ -57,8 +59,8 @@ impl<const CALLS: u64> Target for Ends<CALLS> {
     }
 }
 
-fn ended<const CALLS: u64>(change: &dyn Fn(&mut RunSpec)) -> Error {
-    let registration = Registration::of::<Ends<CALLS>>("mortal", "ends", &["none"]);
+fn ended(calls_max: u64, change: &dyn Fn(&mut RunSpec)) -> Error {
+    let registration = Registration::of::<Ends>("mortal", "ends", &["none"]);
     let mut spec = RunSpec {
         workload: Workload::mixed("read=50,write=30,delete=10,scan=10").unwrap(),
         threads: THREADS,
@@ -69,6 +71,7 @@ fn ended<const CALLS: u64>(change: &dyn Fn(&mut RunSpec)) -> Error {
         ..RunSpec::new("mortal", "json")
     };
     change(&mut spec);
+    CALLS_MAX.store(calls_max, Ordering::Relaxed);
     IN_VAIN.store(0, Ordering::Relaxed);
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
     let error = registration.run(&spec, &meters, &|_| {}).unwrap_err();
@@ -81,17 +84,17 @@ fn ended<const CALLS: u64>(change: &dyn Fn(&mut RunSpec)) -> Error {
 fn nobody_goes_on_asking_a_store_that_has_ended() {
     let alike = |_: &mut RunSpec| {};
     for (when, error) in [
-        ("while keys are loaded", ended::<500>(&alike)),
-        ("in the window", ended::<{ KEYS + 500 }>(&alike)),
-        ("in the warm-up", ended::<{ KEYS + 500 }>(&|spec| spec.warmup_seconds = 80_000.0)),
-        ("in an open loop", ended::<{ KEYS + 50 }>(&|spec| spec.pace = Pace::Rate(1_000.0))),
+        ("while keys are loaded", ended(500, &alike)),
+        ("in the window", ended(KEYS + 500, &alike)),
+        ("in the warm-up", ended(KEYS + 500, &|spec| spec.warmup_seconds = 80_000.0)),
+        ("in an open loop", ended(KEYS + 50, &|spec| spec.pace = Pace::Rate(1_000.0))),
         (
             "between windows",
-            ended::<{ KEYS + 1_100 }>(&|spec| {
+            ended(KEYS + 1_100, &|spec| {
                 (spec.operations, spec.pace) = (Some(1_000), Pace::UntilP99(1e6));
             }),
         ),
-        ("in a check of every key", ended::<{ KEYS + 1_500 }>(&|spec| spec.operations = Some(1_000))),
+        ("in a check of every key", ended(KEYS + 1_500, &|spec| spec.operations = Some(1_000))),
     ] {
         assert_eq!(error.to_string(), "the target mortal has ended: the plug was pulled", "{when}");
         assert_eq!(error.exit_status(), 1, "{when}");

@@ -18,18 +18,14 @@ use ziptier_eval::{
     TrainOn, Work, Workload,
 };
 
-/// The behaviour of a store of this test besides its work.
-trait Habit: Send + Sync + 'static {
-    /// Sleeps so long in every get.
-    const GET_SLEEP: Duration = Duration::ZERO;
-    /// The first get waits for a thread of the background that has so much CPU time.
-    const BURNS: Duration = Duration::ZERO;
-}
-
-struct Habitual<H: Habit> {
+/// A store that is "slow" or "busy" besides its work, by its name.
+struct Habitual {
     map: BTreeMapTarget,
+    /// Sleeps so long in every get.
+    get_sleep: Duration,
+    /// The first get waits for a thread of the background that has so much CPU time.
+    burns: Duration,
     burner: Mutex<Option<thread::JoinHandle<()>>>,
-    habit: std::marker::PhantomData<H>,
 }
 
 /// Keeps a processor busy until this thread has had so much CPU time, however long that takes.
@@ -41,20 +37,24 @@ fn burn(time: Duration) {
     }
 }
 
-impl<H: Habit> Target for Habitual<H> {
+impl Target for Habitual {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        let burner = Mutex::new(None);
-        Ok(Habitual { map: BTreeMapTarget::open(config)?, burner, habit: std::marker::PhantomData })
+        let (get_sleep, burns) = match config.target.as_str() {
+            "slow" => (Duration::from_millis(2), Duration::ZERO),
+            _ => (Duration::ZERO, Duration::from_millis(50)),
+        };
+        Ok(Habitual { map: BTreeMapTarget::open(config)?, get_sleep, burns, burner: Mutex::new(None) })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-        if !H::GET_SLEEP.is_zero() {
-            thread::sleep(H::GET_SLEEP);
+        if !self.get_sleep.is_zero() {
+            thread::sleep(self.get_sleep);
         }
-        if !H::BURNS.is_zero() && self.burner.lock().unwrap().is_none() {
-            let burner = thread::spawn(|| burn(H::BURNS));
+        if !self.burns.is_zero() && self.burner.lock().unwrap().is_none() {
+            let burns = self.burns;
+            let burner = thread::spawn(move || burn(burns));
             while !burner.is_finished() {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -64,7 +64,7 @@ impl<H: Habit> Target for Habitual<H> {
     }
 
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
-        thread::sleep(H::GET_SLEEP);
+        thread::sleep(self.get_sleep);
         self.map.multi_get(keys, batch)
     }
 
@@ -85,23 +85,29 @@ fn spec() -> RunSpec {
     RunSpec { keys: 20, operations: Some(20), warmup_seconds: 0.0, ..RunSpec::new("habitual", "log") }
 }
 
-fn measure<H: Habit>(spec: &RunSpec) -> Measurement {
-    let registration = Registration::of::<Habitual<H>>("habitual", "", &["none"]);
+fn slow() -> RunSpec {
+    RunSpec { target: "slow".into(), ..spec() }
+}
+
+fn measure(spec: &RunSpec) -> Measurement {
+    let registration = Registration::of::<Habitual>("habitual", "", &["none"]);
     registration.run(spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap()
 }
 
-/// A client of servers: loading takes them 2 s of CPU time, a get 10 ms, and the work that a window put off 3 s. The
-/// size of their files is known if their CPU time is.
-struct Client<const IS_LOCAL: bool> {
+/// A client of servers that are "local" or "remote", by its name: loading takes them 2 s of CPU time, a get 10 ms, and
+/// the work that a window put off 3 s. The size of their files is known if their CPU time is.
+struct Client {
     map: BTreeMapTarget,
+    is_local: bool,
     cpu_ms: AtomicU64,
 }
 
-impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
+impl Target for Client {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        Ok(Client { map: BTreeMapTarget::open(config)?, cpu_ms: AtomicU64::new(700_000) })
+        let is_local = config.target == "local";
+        Ok(Client { map: BTreeMapTarget::open(config)?, is_local, cpu_ms: AtomicU64::new(700_000) })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
@@ -132,7 +138,7 @@ impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
 
     fn work(&self) -> Work {
         let cpu_sec = self.cpu_ms.load(Ordering::Relaxed) as f64 / 1e3;
-        if IS_LOCAL { Work::Servers(Some(cpu_sec)) } else { Work::Elsewhere }
+        if self.is_local { Work::Servers(Some(cpu_sec)) } else { Work::Elsewhere }
     }
 
     fn rest(&self) -> Result<(), TargetError> {
@@ -141,36 +147,26 @@ impl<const IS_LOCAL: bool> Target for Client<IS_LOCAL> {
     }
 
     fn held_bytes(&self) -> Option<u64> {
-        IS_LOCAL.then_some(4711)
+        self.is_local.then_some(4711)
     }
-}
-
-struct Slow;
-impl Habit for Slow {
-    const GET_SLEEP: Duration = Duration::from_millis(2);
-}
-
-struct Busy;
-impl Habit for Busy {
-    const BURNS: Duration = Duration::from_millis(50);
 }
 
 #[test]
 fn cpu_time_of_a_client_is_that_of_its_servers_until_they_are_quiet() {
-    fn measured<const IS_LOCAL: bool>() -> Measurement {
-        let registration = Registration::of::<Client<IS_LOCAL>>("client", "", &["none"]);
+    let measured = |target: &str| {
+        let registration = Registration::of::<Client>("client", "", &["none"]);
         let meters = Meters { held_bytes: || 1 << 30, modelled: Default::default };
-        registration.run(&spec(), &meters, &|_| {}).unwrap()
-    }
+        registration.run(&RunSpec { target: target.into(), ..spec() }, &meters, &|_| {}).unwrap()
+    };
     let rounded = |seconds: Option<f64>| seconds.map(|seconds| (seconds * 1e3).round() / 1e3);
-    let local = measured::<true>();
+    let local = measured("local");
     // 20 gets, and the work that they put off.
     assert_eq!(rounded(local.cpu_sec()), Some(3.2));
     assert_eq!(rounded(local.servers.unwrap().after_cpu_sec), Some(3.0));
     assert_eq!(rounded(local.load_cpu_sec), Some(2.0));
     assert_eq!(local.held_bytes(), Some(0), "the files did not grow");
     assert!(!local.machine.missing().contains(&"processors"), "{:?}", local.machine.missing());
-    let remote = measured::<false>();
+    let remote = measured("remote");
     let missing = remote.machine.missing();
     for meter in ["processors", "disks", "page cache", "power"] {
         assert!(missing.contains(&meter), "{missing:?}");
@@ -186,21 +182,21 @@ fn cpu_time_of_a_client_is_that_of_its_servers_until_they_are_quiet() {
 
 #[test]
 fn latency_is_that_of_the_call() {
-    let read = measure::<Slow>(&spec()).read.unwrap();
+    let read = measure(&slow()).read.unwrap();
     assert!(read.p50_us >= 2_000.0 && read.p999_us >= read.p50_us, "{read:?}");
-    assert!(measure::<Slow>(&RunSpec { latency: false, ..spec() }).read.is_none());
+    assert!(measure(&RunSpec { latency: false, ..slow() }).read.is_none());
 }
 
 #[test]
 fn a_batch_counts_its_keys_and_is_timed_as_one_call() {
-    let measured = measure::<Slow>(&RunSpec { multi_get: 10, operations: Some(35), ..spec() });
+    let measured = measure(&RunSpec { multi_get: 10, operations: Some(35), ..slow() });
     assert_eq!(measured.operations, 40, "a batch that has begun is finished");
     assert!(measured.read.unwrap().p50_us >= 2_000.0);
 }
 
 #[test]
 fn background_threads_are_on_the_cpu_bill() {
-    let cpu_sec = measure::<Busy>(&spec()).usage.cpu_sec();
+    let cpu_sec = measure(&RunSpec { target: "busy".into(), ..spec() }).usage.cpu_sec();
     assert!(cpu_sec >= 0.049, "{cpu_sec}");
 }
 
@@ -260,39 +256,44 @@ fn memory_is_what_was_added_since_before_the_store_was_opened() {
     assert_eq!((measured.keys, measured.raw_bytes), (1_000, 144_000));
 }
 
-/// Takes a dictionary into use whenever it has been given so many keys.
-struct Learns<const KEYS: u64>(Accountable, AtomicU64);
+/// Takes a dictionary into use whenever it has been given as many keys as its name says.
+struct Learns {
+    map: BTreeMapTarget,
+    given: AtomicU64,
+    keys: u64,
+}
 
-impl<const KEYS: u64> Target for Learns<KEYS> {
+impl Target for Learns {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        Ok(Learns(Accountable(BTreeMapTarget::open(config)?), AtomicU64::new(0)))
+        let keys = config.target.parse().unwrap();
+        Ok(Learns { map: BTreeMapTarget::open(config)?, given: AtomicU64::new(0), keys })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
-        self.0.get(key, value)
+        self.map.get(key, value)
     }
 
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
-        self.0.multi_get(keys, batch)
+        self.map.multi_get(keys, batch)
     }
 
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), TargetError> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.0.put(key, value)
+        self.given.fetch_add(1, Ordering::Relaxed);
+        self.map.put(key, value)
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, TargetError> {
-        self.0.delete(key)
+        self.map.delete(key)
     }
 
     fn scan(&self, from: &[u8], limit: usize, records: &mut Records) -> Result<(), TargetError> {
-        self.0.scan(from, limit, records)
+        self.map.scan(from, limit, records)
     }
 
     fn counters(&self) -> Counters {
-        let taken = self.1.load(Ordering::Relaxed) / KEYS;
+        let taken = self.given.load(Ordering::Relaxed) / self.keys;
         Counters { trainings: Some(taken + 3), adoptions: Some(taken), ..Counters::default() }
     }
 }
@@ -301,15 +302,16 @@ impl<const KEYS: u64> Target for Learns<KEYS> {
 fn a_row_that_holds_data_out_tells_when_they_were_learnt() {
     let halves = RunSpec { keys: 1_000, train_on: TrainOn::FirstHalf, settle_seconds: 0.01, ..spec() };
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
-    let learns_once = Registration::of::<Learns<600>>("learns", "", &["none"]);
+    let learns = Registration::of::<Learns>("learns", "", &["none"]);
+    let measured = |keys: &str, spec: &RunSpec| {
+        let measured =
+            learns.run(&RunSpec { target: keys.into(), ..spec.clone() }, &meters, &|_| {}).unwrap();
+        (measured.adoptions, measured.has_retrained())
+    };
     // After 600, 1,200 and 1,800 keys: the last two come with the second thousand.
-    let measured = learns_once.run(&halves, &meters, &|_| {}).unwrap();
-    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(2), true));
-    let never = Registration::of::<Learns<5_000>>("never", "", &["none"]);
-    let measured = never.run(&halves, &meters, &|_| {}).unwrap();
-    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(0), false));
+    assert_eq!(measured("600", &halves), (Some(2), true));
+    assert_eq!(measured("5000", &halves), (Some(0), false));
     // Without anything held out there is nothing to fail.
     let all = RunSpec { train_on: TrainOn::All, ..halves };
-    let measured = learns_once.run(&all, &meters, &|_| {}).unwrap();
-    assert_eq!((measured.adoptions, measured.has_retrained()), (Some(1), false));
+    assert_eq!(measured("600", &all), (Some(1), false));
 }

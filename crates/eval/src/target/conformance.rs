@@ -26,12 +26,14 @@ const INSERTS_MAX: u64 = 2_000;
 const RAW_BYTES: u64 = KEYS * 200;
 /// Of each thread: several at a key, so that threads meet.
 const MIXED_OPERATIONS: u64 = 2_000;
+/// Threads, and keys per call, of the mixes that the kinds of keys and values have in turns.
+const MIXES: [[(u64, usize); 2]; 2] = [[(1, 1), (3, 16)], [(1, 16), (3, 1)]];
 
 /// Runs the suite with a target of this name and a codec. The suite leaves out operations that the target refuses. The
 /// error names the first fault.
 pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
     let (fixed, any) = (ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 });
-    for (shape, key_bytes, value_bytes) in [
+    let kinds = [
         (KeyShape::Decimal, None, fixed),
         (KeyShape::Decimal, None, any),
         (KeyShape::Random, None, fixed),
@@ -39,9 +41,10 @@ pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
         (KeyShape::Decimal, Some(40), any),
         (KeyShape::Random, Some(KEY_BYTES_MAX), fixed),
         (KeyShape::Ycsb, None, any),
-    ] {
+    ];
+    for ((shape, key_bytes, value_bytes), mixes) in kinds.into_iter().zip(MIXES.into_iter().cycle()) {
         let keys = Keys::new(shape, key_bytes);
-        check_with::<T>(target, codec, keys, value_bytes).map_err(|(step, error)| {
+        check_with::<T>(target, codec, keys, value_bytes, mixes).map_err(|(step, error)| {
             let bytes = key_bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
             format!("{step} ({shape} keys{bytes}, values of {value_bytes} bytes): {error}")
         })?;
@@ -55,6 +58,7 @@ fn check_with<T: Target>(
     codec: &str,
     keys: Keys,
     bytes: ValueBytes,
+    mixes: [(u64, usize); 2],
 ) -> Result<(), (String, String)> {
     fn at<E: ToString>(step: &str) -> impl Fn(E) -> (String, String) {
         move |error| (step.to_owned(), error.to_string())
@@ -75,11 +79,9 @@ fn check_with<T: Target>(
     target.loaded().map_err(at("loading"))?;
     check_all(&target, &oracle, &mut mistakes);
     verdict(mistakes).map_err(at("loading"))?;
-    for threads in [1, 3] {
-        for at_once in [1, 16] {
-            let step = format!("{threads} threads, {at_once} keys per call");
-            verdict(mixed(&target, &oracle, threads, at_once)).map_err(at(&step))?;
-        }
+    for (threads, at_once) in mixes {
+        let step = format!("{threads} threads, {at_once} keys per call");
+        verdict(mixed(&target, &oracle, threads, at_once)).map_err(at(&step))?;
     }
     target.settle().map_err(at("settling"))?;
     let mut mistakes = Mistakes::default();

@@ -257,7 +257,7 @@ shuttle: setup ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules
 
 miri: setup setup-nextest ## run the unsafe modules under Miri
-	@scripts/run-miri
+	@STAMPS=0 scripts/run-miri
 
 asan: setup setup-nextest ## run the tests of crates with unsafe code under AddressSanitizer
 	@scripts/run-asan

@@ -72,13 +72,21 @@ pub(crate) struct Buffers<T: Target> {
     keys: KeyList,
     /// Empty between calls: the keys as the target gets them.
     asked: Vec<&'static [u8]>,
-    pending: Vec<(u64, Word)>,
+    pending: Vec<Pending>,
     /// When the first key of the batch came.
     batch_arrival: Option<u64>,
     batch: T::Batch,
     records: Records,
     scanned: Vec<Word>,
     inserts: Inserts,
+}
+
+/// A key that a multi-get will ask for.
+struct Pending {
+    index: u64,
+    /// Its state right before the call.
+    before: Word,
+    forecast: Forecast,
 }
 
 /// The keys that a thread inserts: those behind the loaded ones that it owns, in their order.
@@ -256,7 +264,7 @@ impl<'a, T: Target> Worker<'a, T> {
         writes: &mut Writes<'a>,
     ) {
         match operation {
-            Operation::Read => self.read_later(key, index, arrival),
+            Operation::Read => self.read_later(key, index, forecast, arrival),
             Operation::Write => self.write_later(key, index, forecast, arrival, writes),
             Operation::Insert => {
                 match self.multi_put {
@@ -410,20 +418,20 @@ impl<'a, T: Target> Worker<'a, T> {
         }
     }
 
-    fn read_later(&mut self, key: &[u8], index: u64, arrival: Option<u64>) {
+    fn read_later(&mut self, key: &[u8], index: u64, forecast: &Forecast, arrival: Option<u64>) {
         if self.buffers.pending.is_empty() {
             // The first key waits longest for the batch to fill.
             self.buffers.batch_arrival = arrival;
         }
         self.buffers.keys.push(key);
-        self.buffers.pending.push((index, Word::default()));
+        self.buffers.pending.push(Pending { index, before: Word::default(), forecast: forecast.clone() });
         if self.buffers.pending.len() < self.multi_get {
             return;
         }
         let Buffers { tally, keys, asked, pending, batch, batch_arrival, .. } = &mut self.buffers;
         let mut list = emptied(std::mem::take(asked));
         list.extend(keys.iter());
-        for (index, before) in pending.iter_mut() {
+        for Pending { index, before, .. } in pending.iter_mut() {
             *before = self.oracle.observe(*index);
         }
         let start = batch_arrival.unwrap_or_else(|| self.clock.as_ref().map_or(0, Clock::raw));
@@ -434,10 +442,10 @@ impl<'a, T: Target> Worker<'a, T> {
         tally.operations += pending.len() as u64;
         match done {
             Ok(()) => {
-                for (position, &(index, before)) in pending.iter().enumerate() {
+                for (position, Pending { index, before, forecast }) in pending.iter().enumerate() {
                     let answer = batch.answer(position);
-                    if !self.oracle.accepts(index, before, answer) {
-                        tally.mistakes.add(|| wrong_answer("multi_get", index, answer.is_some()));
+                    if !self.oracle.accepts_as(*index, *before, answer, forecast) {
+                        tally.mistakes.add(|| wrong_answer("multi_get", *index, answer.is_some()));
                     }
                 }
             }

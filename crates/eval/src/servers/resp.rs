@@ -31,9 +31,15 @@ pub(crate) fn value(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 fn header(kind: u8, number: usize, out: &mut Vec<u8>) {
-    out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    match number {
+        // Most numbers have one digit: those of parts, and of the letters of a command.
+        0..=9 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// A reply. Arrays are not among them: no request of this crate is answered by one.

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, Values, WriteBatch};
+use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch};
 use ziptier_server::backend::{Borrowed, Change, EachRecord, EachValue, Grant};
 use ziptier_server::{
-    Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
-    Transferred, Update, ValueReader,
+    Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Patience, Save, Saving,
+    Transfer, Transferred, Update, ValueReader,
 };
 
 use databases::Named;
@@ -38,6 +38,8 @@ const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// Of the store's part of the memory limit, RocksDB's cache leaves one part in this many free: for the rest of RocksDB,
 /// and for requests.
 const SPARE_PART: u64 = 4;
+/// Values, deleted ones among them, that a walk passes on a thread that other clients wait for: some milliseconds.
+const PASSED_MAX: u64 = 4 << 10;
 /// RocksDB's memory without a limit.
 const MEMORY_BYTES_UNLIMITED: u64 = 1 << 30;
 
@@ -60,10 +62,15 @@ pub(crate) struct RocksDbBackend {
     limit_bytes: Option<u64>,
     files_max: u64,
     last_save_ms: AtomicU64,
+    /// Walks that ended early, for a thread of their own.
+    cut_walks: AtomicU64,
 }
 
 fn refused(error: Error) -> BackendError {
-    BackendError::Refused(error.to_string())
+    match error {
+        Error::PassesMany => BackendError::TakesLong,
+        error => BackendError::Refused(error.to_string()),
+    }
 }
 
 fn without_expiry(expires_at_ms: Option<u64>) -> Result<(), BackendError> {
@@ -81,6 +88,11 @@ fn meta(len: usize) -> Meta {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+/// The first key behind `key`.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, b"\0"].concat()
 }
 
 /// A value where RocksDB has it.
@@ -124,6 +136,27 @@ impl RocksDbBackend {
         }
         self.database.write(&mut batch).map_err(refused)?;
         Ok(true)
+    }
+
+    /// Calls `each` with the records from key `from` on, until it returns `false` or there are no more.
+    fn walk(
+        &self,
+        from: &[u8],
+        patience: Patience,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, BackendError>,
+    ) -> Result<(), BackendError> {
+        let passed_max = if patience == Patience::Brief { PASSED_MAX } else { 0 };
+        let (mut scan, mut outcome) = (self.database.scan_with(from, ScanOptions { passed_max }), Ok(true));
+        while matches!(outcome, Ok(true)) {
+            match scan.next(|key, value| outcome = each(key, value)).map_err(refused) {
+                Ok(true) => {}
+                ended => {
+                    self.cut_walks.fetch_add(u64::from(ended == Err(BackendError::TakesLong)), Relaxed);
+                    return ended.map(drop);
+                }
+            }
+        }
+        outcome.map(drop)
     }
 
     /// Calls `each` with this database, and then with the others. None of them is opened or closed meanwhile, so `each`
@@ -303,47 +336,45 @@ impl Backend for RocksDbBackend {
         &self,
         from: &[u8],
         limit: usize,
+        patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
-        let (mut keys, mut next) = (0, None);
-        self.records(Bound::Included(from), Bound::Unbounded, &mut |key, _| {
+        let (mut keys, mut last, mut next) = (0, Vec::new(), None);
+        let walked = self.walk(from, patience, |key, _| {
             if keys == limit {
                 next = Some(key.to_vec());
                 return Ok(false);
             }
             each(key);
             keys += 1;
+            last.clear();
+            last.extend_from_slice(key);
             Ok(true)
-        })?;
-        Ok(next)
+        });
+        match walked {
+            Err(BackendError::TakesLong) if keys > 0 => Ok(Some(behind(&last))),
+            walked => walked.map(|()| next),
+        }
     }
 
     fn records(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError> {
-        let (Bound::Included(start) | Bound::Excluded(start)) = from else {
-            return self.records(Bound::Included(b""), to, each);
+        let start = match from {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => behind(key),
+            Bound::Unbounded => Vec::new(),
         };
         let is_in = |key: &[u8]| match to {
             Bound::Included(to) => key <= to,
             Bound::Excluded(to) => key < to,
             Bound::Unbounded => true,
         };
-        let (mut scan, mut outcome) = (self.database.scan(start), Ok(true));
-        while matches!(outcome, Ok(true))
-            && scan
-                .next(|key, value| {
-                    if matches!(from, Bound::Excluded(start) if key == start) {
-                        return;
-                    }
-                    outcome = if is_in(key) { each(key, &mut Borrowed(value)) } else { Ok(false) };
-                })
-                .map_err(refused)?
-        {}
-        outcome.map(drop)
+        self.walk(&start, patience, |key, value| Ok(is_in(key) && each(key, &mut Borrowed(value))?))
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
@@ -462,6 +493,8 @@ impl Backend for RocksDbBackend {
     fn counters(&self) -> Vec<(&'static str, String)> {
         let number =
             |name: &'static std::ffi::CStr| self.sum(|database| database.property_number(name).unwrap_or(0));
+        let mut cut_walks = 0;
+        self.for_each(|database| cut_walks += database.cut_walks.load(Relaxed));
         [
             ("rocksdb_databases", self.sum(|_| 1)),
             ("rocksdb_estimated_keys", number(c"rocksdb.estimate-num-keys")),
@@ -472,6 +505,7 @@ impl Backend for RocksDbBackend {
             ("rocksdb_running_compactions", number(c"rocksdb.num-running-compactions")),
             ("rocksdb_pending_compaction_bytes", number(c"rocksdb.estimate-pending-compaction-bytes")),
             ("rocksdb_writes_stopped", number(c"rocksdb.is-write-stopped")),
+            ("rocksdb_cut_walks", cut_walks),
         ]
         .map(|(name, number)| (name, number.to_string()))
         .into()

@@ -179,6 +179,9 @@ impl Worker {
         match self.connections.get_mut(done.key).filter(|client| client.id() == done.id) {
             None => {
                 self.shared.budget.give(done.request_bytes);
+                if done.client.scans {
+                    self.shared.cursors.orphan(done.id);
+                }
                 false
             }
             Some(connection) => {

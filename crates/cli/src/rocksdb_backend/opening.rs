@@ -111,6 +111,7 @@ impl RocksDbBackend {
             limit_bytes: settings.limit_bytes,
             files_max: DATABASES_MAX * (files + OTHER_FILES),
             last_save_ms: AtomicU64::new(unix_ms()),
+            cut_walks: AtomicU64::new(0),
         })
     }
 
@@ -169,10 +170,11 @@ fn check(dir: &Path) -> Result<(), Error> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use std::ops::Bound;
     use std::os::unix::fs::PermissionsExt;
 
     use ziptier_rocksdb::host::LIBRARY_VARIABLE;
-    use ziptier_server::{Backend, DatabaseName, Save, Saving};
+    use ziptier_server::{Backend, BackendError, DatabaseName, Patience, Save, Saving};
 
     use super::*;
 
@@ -231,6 +233,39 @@ mod tests {
         });
         assert_eq!(found, keys.len());
         assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
+    }
+
+    /// Before, between and behind them.
+    #[test]
+    fn a_brief_walk_ends_at_many_deleted_keys() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..10_000 {
+            let key = format!("gone:{number:05}");
+            backend.put(key.as_bytes(), b"value", None).unwrap();
+            assert!(backend.delete(key.as_bytes()).unwrap());
+        }
+        backend.put(b"a", b"value", None).unwrap();
+        backend.put(b"z", b"value", None).unwrap();
+        let keys_from = |from: &[u8], patience| {
+            let mut keys = Vec::new();
+            let next = backend.keys_from(from, 10, patience, &mut |key| keys.push(key.to_vec()));
+            (keys, next)
+        };
+        let (a, z) = (b"a".to_vec(), b"z".to_vec());
+        assert_eq!(keys_from(b"", Patience::Brief), (vec![a.clone()], Ok(Some(b"a\0".to_vec()))));
+        assert_eq!(keys_from(b"a\0", Patience::Brief), (vec![], Err(BackendError::TakesLong)));
+        assert_eq!(keys_from(b"a\0", Patience::Endless), (vec![z.clone()], Ok(None)));
+        assert_eq!(keys_from(b"gone:09000", Patience::Brief), (vec![z.clone()], Ok(None)));
+        let records = |patience| {
+            let mut keys = Vec::new();
+            let met = backend.records(Bound::Unbounded, Bound::Unbounded, patience, &mut |key, _| {
+                keys.push(key.to_vec());
+                Ok(true)
+            });
+            (keys, met)
+        };
+        assert_eq!(records(Patience::Brief), (vec![a.clone()], Err(BackendError::TakesLong)));
+        assert_eq!(records(Patience::Endless), (vec![a, z], Ok(())));
     }
 
     #[test]

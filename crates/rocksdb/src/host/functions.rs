@@ -13,6 +13,7 @@ macro_rules! opaque {
 }
 
 opaque!(Db Options Table ReadOptions WriteOptions FlushOptions WaitOptions Iter Family Pinned Batch Cache WriteBuffers);
+opaque!(PerfContext);
 
 /// `rocksdb_slice_t`: bytes that somebody else owns.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +75,7 @@ functions! {
     read_options_create = "rocksdb_readoptions_create": fn() -> *mut ReadOptions;
     read_options_destroy = "rocksdb_readoptions_destroy": fn(*mut ReadOptions);
     read_options_set_bytes_at_once = "rocksdb_readoptions_set_value_size_soft_limit": fn(*mut ReadOptions, u64);
+    read_options_set_skipped_max = "rocksdb_readoptions_set_max_skippable_internal_keys": fn(*mut ReadOptions, u64);
     write_options_create = "rocksdb_writeoptions_create": fn() -> *mut WriteOptions;
     write_options_destroy = "rocksdb_writeoptions_destroy": fn(*mut WriteOptions);
     write_options_set_sync = "rocksdb_writeoptions_set_sync": fn(*mut WriteOptions, c_uchar);
@@ -106,6 +108,9 @@ functions! {
     iter_key = "rocksdb_iter_key": fn(*const Iter, *mut usize) -> *const c_char;
     iter_value = "rocksdb_iter_value": fn(*const Iter, *mut usize) -> *const c_char;
     iter_error = "rocksdb_iter_get_error": fn(*const Iter, Status);
+    perf_create = "rocksdb_perfcontext_create": fn() -> *mut PerfContext;
+    perf_destroy = "rocksdb_perfcontext_destroy": fn(*mut PerfContext);
+    perf_metric = "rocksdb_perfcontext_metric": fn(*mut PerfContext, c_int) -> u64;
     flush_options_create = "rocksdb_flushoptions_create": fn() -> *mut FlushOptions;
     flush_options_destroy = "rocksdb_flushoptions_destroy": fn(*mut FlushOptions);
     flush = "rocksdb_flush": fn(*mut Db, *const FlushOptions, Status);

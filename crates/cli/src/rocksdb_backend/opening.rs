@@ -268,6 +268,20 @@ mod tests {
         assert_eq!(records(Patience::Endless), (vec![a, z], Ok(())));
     }
 
+    /// A walk would pass them all, on a thread that other clients wait for.
+    #[test]
+    fn removed_keys_leave_the_memtable() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..1_000 {
+            backend.put(format!("key:{number}").as_bytes(), b"value", None).unwrap();
+        }
+        let entries = || backend.database.property_number(c"rocksdb.num-entries-active-mem-table");
+        assert_eq!(entries(), Some(1_000));
+        backend.clear().unwrap();
+        assert_eq!(entries(), Some(0));
+        assert_eq!(backend.keys_from(b"", 10, Patience::Brief, &mut |_| {}), Ok(None));
+    }
+
     #[test]
     fn a_database_whose_log_fails_stays_open() {
         let Some((_folder, backend)) = opened(Durability::Always) else { return };

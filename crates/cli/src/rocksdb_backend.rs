@@ -90,6 +90,10 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
+/// A walk over all keys reads no more values than it must, and pushes nobody's blocks out of the cache.
+const ALL_KEYS: ScanOptions<'static> =
+    ScanOptions { to: None, keys_only: true, spares_cache: true, passed_max: 0 };
+
 /// The first key behind `key`.
 fn behind(key: &[u8]) -> Vec<u8> {
     [key, b"\0"].concat()
@@ -138,15 +142,17 @@ impl RocksDbBackend {
         Ok(true)
     }
 
-    /// Calls `each` with the records from key `from` on, until it returns `false` or there are no more.
+    /// Calls `each` with the records of a scan, until it returns `false` or there are no more.
     fn walk(
         &self,
         from: &[u8],
+        options: ScanOptions<'_>,
         patience: Patience,
         mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, BackendError>,
     ) -> Result<(), BackendError> {
         let passed_max = if patience == Patience::Brief { PASSED_MAX } else { 0 };
-        let (mut scan, mut outcome) = (self.database.scan_with(from, ScanOptions { passed_max }), Ok(true));
+        let mut scan = self.database.scan_with(from, ScanOptions { passed_max, ..options });
+        let mut outcome = Ok(true);
         while matches!(outcome, Ok(true)) {
             match scan.next(|key, value| outcome = each(key, value)).map_err(refused) {
                 Ok(true) => {}
@@ -340,7 +346,7 @@ impl Backend for RocksDbBackend {
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
         let (mut keys, mut last, mut next) = (0, Vec::new(), None);
-        let walked = self.walk(from, patience, |key, _| {
+        let walked = self.walk(from, ALL_KEYS, patience, |key, _| {
             if keys == limit {
                 next = Some(key.to_vec());
                 return Ok(false);
@@ -369,12 +375,13 @@ impl Backend for RocksDbBackend {
             Bound::Excluded(key) => behind(key),
             Bound::Unbounded => Vec::new(),
         };
-        let is_in = |key: &[u8]| match to {
-            Bound::Included(to) => key <= to,
-            Bound::Excluded(to) => key < to,
-            Bound::Unbounded => true,
+        let end = match to {
+            Bound::Included(key) => Some(behind(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
         };
-        self.walk(&start, patience, |key, value| Ok(is_in(key) && each(key, &mut Borrowed(value))?))
+        let options = ScanOptions { to: end.as_deref(), ..ScanOptions::default() };
+        self.walk(&start, options, patience, |key, value| each(key, &mut Borrowed(value)))
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
@@ -384,7 +391,7 @@ impl Backend for RocksDbBackend {
     /// RocksDB counts no keys, so this reads all of them.
     fn count(&self) -> Result<u64, BackendError> {
         let mut keys = 0;
-        let mut scan = self.database.scan(b"");
+        let mut scan = self.database.scan_with(b"", ALL_KEYS);
         while scan.next(|_, _| keys += 1).map_err(refused)? {}
         Ok(keys)
     }

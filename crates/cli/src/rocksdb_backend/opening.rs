@@ -266,6 +266,27 @@ mod tests {
         };
         assert_eq!(records(Patience::Brief), (vec![a.clone()], Err(BackendError::TakesLong)));
         assert_eq!(records(Patience::Endless), (vec![a, z], Ok(())));
+        // Those behind the end are not passed.
+        let (from, to) = (Bound::Excluded(&b"a"[..]), Bound::Included(&b"gone:00100"[..]));
+        assert_eq!(backend.records(from, to, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+        assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+    }
+
+    /// They would push out the blocks that clients read.
+    #[test]
+    fn walks_over_all_keys_leave_the_cache_as_it_is() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..2_000 {
+            backend.database.put(format!("key:{number:05}").as_bytes(), &[number as u8; 4_000]).unwrap();
+        }
+        backend.database.compact().unwrap();
+        let before = backend.memory.used_bytes();
+        assert_eq!(backend.count(), Ok(2_000));
+        let mut keys = 0;
+        assert_eq!(backend.keys_from(b"", 2_000, Patience::Endless, &mut |_| keys += 1), Ok(None));
+        assert_eq!(keys, 2_000);
+        let grown = backend.memory.used_bytes().saturating_sub(before);
+        assert!(grown < 1 << 20, "the cache grew by {grown} bytes");
     }
 
     /// A walk would pass them all, on a thread that other clients wait for.

@@ -382,7 +382,7 @@ impl Database {
     }
 
     /// As [`Database::scan`], with other options.
-    pub fn scan_with(&self, from: &[u8], options: ScanOptions) -> Scan<'_> {
+    pub fn scan_with<'a>(&'a self, from: &[u8], options: ScanOptions<'a>) -> Scan<'a> {
         Scan::begin(self, from, options)
     }
 
@@ -542,7 +542,7 @@ mod tests {
     }
 
     /// The keys that a scan of everything meets, and whether it ends because it would pass too much.
-    fn met(database: &Database, options: ScanOptions) -> (Vec<Vec<u8>>, bool) {
+    fn met(database: &Database, options: ScanOptions<'_>) -> (Vec<Vec<u8>>, bool) {
         let (mut scan, mut met) = (database.scan_with(b"", options), Vec::new());
         loop {
             match scan.next(|key, _| met.push(key.to_vec())) {
@@ -566,10 +566,36 @@ mod tests {
         // Each deleted key is two entries: the delete, and the value that it hides.
         for (passed_max, count) in [(0, 3), (1_999, 0), (2_000, 2), (9_000, 3)] {
             let expected = (all[..count].to_vec(), count < 3);
-            assert_eq!(met(&database, ScanOptions { passed_max }), expected, "{passed_max}");
+            let options = ScanOptions { passed_max, ..ScanOptions::default() };
+            assert_eq!(met(&database, options), expected, "{passed_max}");
         }
+        // Those behind the end are not passed.
+        let end = key(1_001);
+        let first = ScanOptions { passed_max: 2_100, to: Some(&end), ..ScanOptions::default() };
+        assert_eq!(met(&database, first), (all[..1].to_vec(), false));
+        let none = ScanOptions { passed_max: 10, to: Some(b""), ..ScanOptions::default() };
+        assert_eq!(met(&database, none), (vec![], false));
         database.compact().unwrap();
-        assert_eq!(met(&database, ScanOptions { passed_max: 10 }), (all, false));
+        let few = ScanOptions { passed_max: 10, ..ScanOptions::default() };
+        assert_eq!(met(&database, few), (all, false));
+    }
+
+    /// A walk over keys would read all of them.
+    #[test]
+    fn keys_alone_are_met_without_their_values() {
+        let Some((database, folder)) = database("enable_blob_files=true;min_blob_size=100") else { return };
+        let database = database.unwrap();
+        let all: Vec<_> = (0..50).map(key).collect();
+        all.iter().for_each(|key| database.put(key, &[b'v'; 1_000]).unwrap());
+        database.flush().unwrap();
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let is_blob = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "blob");
+        let blobs: Vec<PathBuf> = files.filter(is_blob).collect();
+        assert_eq!(blobs.len(), 1);
+        std::fs::remove_file(&blobs[0]).unwrap();
+        let keys_only = ScanOptions { keys_only: true, ..ScanOptions::default() };
+        assert_eq!(met(&database, keys_only), (all, false));
+        assert!(database.scan(b"").next(|_, _| {}).is_err());
     }
 
     #[test]

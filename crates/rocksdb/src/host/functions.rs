@@ -75,6 +75,9 @@ functions! {
     read_options_create = "rocksdb_readoptions_create": fn() -> *mut ReadOptions;
     read_options_destroy = "rocksdb_readoptions_destroy": fn(*mut ReadOptions);
     read_options_set_bytes_at_once = "rocksdb_readoptions_set_value_size_soft_limit": fn(*mut ReadOptions, u64);
+    read_options_set_fill_cache = "rocksdb_readoptions_set_fill_cache": fn(*mut ReadOptions, c_uchar);
+    read_options_set_unprepared = "rocksdb_readoptions_set_allow_unprepared_value": fn(*mut ReadOptions, c_uchar);
+    read_options_set_end = "rocksdb_readoptions_set_iterate_upper_bound": fn(*mut ReadOptions, *const c_char, usize);
     read_options_set_skipped_max = "rocksdb_readoptions_set_max_skippable_internal_keys": fn(*mut ReadOptions, u64);
     write_options_create = "rocksdb_writeoptions_create": fn() -> *mut WriteOptions;
     write_options_destroy = "rocksdb_writeoptions_destroy": fn(*mut WriteOptions);

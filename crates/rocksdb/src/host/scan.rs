@@ -20,7 +20,13 @@ const PASSED: [c_int; 2] = [10, 11];
 
 /// The part of a database that a scan covers, and the way it reads. The default reads everything.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ScanOptions {
+pub struct ScanOptions<'a> {
+    /// The first key behind the scan; `None` for all keys.
+    pub to: Option<&'a [u8]>,
+    /// Reads no values from blob files: these values seem empty.
+    pub keys_only: bool,
+    /// Leaves the block cache as it is: blocks that are read do not enter it.
+    pub spares_cache: bool,
     /// A scan that has passed more values, met ones among them, takes no further step, and a step that would pass more
     /// by itself fails: with [`Error::PassesMany`] either way. So a scan passes twice as many at most. 0 is for any
     /// number.
@@ -37,23 +43,31 @@ pub struct Scan<'a> {
     passed: Option<Passed>,
     /// The iterator stands at the record that was taken last.
     is_taken: bool,
-    database: PhantomData<&'a Database>,
+    /// The options refer to the end of the scan.
+    borrowed: PhantomData<(&'a Database, &'a [u8])>,
 }
 
 impl<'a> Scan<'a> {
     /// The records of `database` from key `from` on.
-    pub(super) fn begin(database: &'a Database, from: &[u8], options: ScanOptions) -> Self {
+    pub(super) fn begin(database: &'a Database, from: &[u8], options: ScanOptions<'a>) -> Self {
         let functions = database.functions();
         // SAFETY: it takes nothing and gives an object that is ours.
         let read = made(unsafe { (functions.read_options_create)() });
-        // SAFETY: the object is ours, and nobody else has it yet.
-        unsafe { (functions.read_options_set_skipped_max)(read.as_ptr(), options.passed_max) };
+        // SAFETY: the object is ours, and nobody else has it yet. The end lives as long as the result.
+        unsafe {
+            (functions.read_options_set_skipped_max)(read.as_ptr(), options.passed_max);
+            (functions.read_options_set_fill_cache)(read.as_ptr(), (!options.spares_cache).into());
+            (functions.read_options_set_unprepared)(read.as_ptr(), options.keys_only.into());
+            if let Some(to) = options.to {
+                (functions.read_options_set_end)(read.as_ptr(), to.as_ptr().cast(), to.len());
+            }
+        }
         let passed = (options.passed_max > 0).then(|| Passed::begin(functions, options.passed_max));
-        // SAFETY: the database is open for as long as the result borrows it, and the options outlive the iterator.
+        // SAFETY: the database is open as long as the result borrows it, and the options outlive the iterator.
         let at = made(unsafe { (functions.iterator)(database.at(), read.as_ptr()) });
         // SAFETY: the iterator is ours; the key comes with its length.
         unsafe { (functions.iter_seek)(at.as_ptr(), from.as_ptr().cast(), from.len()) };
-        Self { functions, at, options: read, passed, is_taken: false, database: PhantomData }
+        Self { functions, at, options: read, passed, is_taken: false, borrowed: PhantomData }
     }
 
     /// Goes to the last record.

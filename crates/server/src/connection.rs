@@ -7,9 +7,7 @@ mod holding;
 mod leaving;
 mod running;
 
-use std::io;
 use std::mem;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -468,12 +466,38 @@ impl Connection {
         self.free(self.job_bytes.unwrap_or(0), shared);
     }
 
-    /// Sends the last replies at a stop: those that may leave and that the socket takes at once.
-    pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
+    /// Sends the last replies at a stop: those that may leave and that the socket takes at once. Refuses the requests
+    /// that were read and have not begun.
+    pub(crate) fn dismiss(
+        &mut self,
+        durable: &Result<(), Refusal>,
+        space: &mut Workspace,
+        counters: &Counters,
+    ) {
         self.release(durable);
+        self.refuse_waiting();
         let _ = self.socket.flush(&mut self.output, counters);
-        self.socket.say_end();
-        let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
+        self.socket.end(&mut space.input);
+    }
+
+    /// Refuses the requests that were read and have not begun, because the server stops. Nothing may follow a reply that
+    /// stays unfinished.
+    fn refuse_waiting(&mut self) {
+        let streaming = self.client.streaming.take();
+        if self.client.closing || streaming.as_ref().is_some_and(|streaming| streaming.has_begun()) {
+            return;
+        }
+        let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
+        if streaming.is_some() {
+            reply.error(&Refusal::STOPPING);
+        }
+        if let Some(mut parser) = self.parser.take() {
+            while let Ok(Some(_)) = parser.next(&self.input) {
+                reply.error(&Refusal::STOPPING);
+            }
+        }
+        self.output = reply.output;
+        self.output.release();
     }
 
     /// Unsent replies at which further requests wait.

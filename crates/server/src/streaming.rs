@@ -275,7 +275,8 @@ impl Streaming {
                 session.reply.array(walk.found());
                 let mut found = mem::take(found);
                 self.walk = None;
-                if found.is_empty() {
+                if found.len() <= PIECE_BYTES {
+                    session.reply.raw(&found);
                     return Ok(false);
                 }
                 // The line end is written behind the last piece.

@@ -6,12 +6,14 @@
 //! - `log`: replies wait for the write-ahead log, once for all clients of a worker
 //! - `opening`: options, the folder, memory
 //! - `databases`: databases by name, which share memory
+//! - `memtables`: flushes of idle databases
 //!
 //! RocksDB keeps no expiries here and evicts nothing. Commands that ask for either are refused.
 
 mod databases;
 mod locks;
 mod log;
+mod memtables;
 mod opening;
 
 use std::ops::Bound;
@@ -29,6 +31,7 @@ use ziptier_server::{
 use databases::Named;
 use locks::{Held, Locks};
 use log::Log;
+use memtables::Listed;
 pub(crate) use opening::{Durability, Options};
 
 /// Values up to this size are read to be changed; longer ones are opened, so that there is room for them first.
@@ -51,8 +54,9 @@ fn memory_bytes(limit_bytes: Option<u64>) -> usize {
 
 /// A database of RocksDB as a [`Backend`].
 pub(crate) struct RocksDbBackend {
-    // Dropped first: its thread uses the database.
+    // Both are dropped first: others use the database by them.
     log: Log,
+    memtable: Listed,
     database: Arc<Database>,
     /// The other databases, in the one that every client begins with.
     named: Option<Named>,
@@ -124,6 +128,13 @@ impl RocksDbBackend {
 
     fn number(&self, name: &std::ffi::CStr) -> u64 {
         self.database.property_number(name).unwrap_or(0)
+    }
+
+    /// Prepares for a write, or refuses it.
+    fn admit(&self) -> Result<(), BackendError> {
+        self.log.check()?;
+        self.memtable.make_room();
+        Ok(())
     }
 
     /// Performs operations whose keys the caller holds.
@@ -240,7 +251,7 @@ impl Backend for RocksDbBackend {
 
     fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
         without_expiry(expires_at_ms)?;
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         self.database.put(key, value).map_err(refused)
     }
@@ -254,7 +265,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         let existed = self.exists(key)?;
         if existed {
@@ -264,7 +275,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         let pinned = self.database.get_pinned(key).map_err(refused)?;
         let update = match pinned {
@@ -295,7 +306,7 @@ impl Backend for RocksDbBackend {
         how: Transfer,
         grant: &mut Grant<'_>,
     ) -> Result<Transferred, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let keys = || [source, target].into_iter();
         let held = match self.locks.try_hold_all(keys()) {
             Some(held) => held,
@@ -319,12 +330,12 @@ impl Backend for RocksDbBackend {
     }
 
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         self.perform(&self.locks.hold_all(operations.iter().map(key_of)), operations)
     }
 
     fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let Some(held) = self.locks.try_hold_all(operations.iter().map(key_of)) else { return Ok(None) };
         self.perform(&held, operations).map(Some)
     }

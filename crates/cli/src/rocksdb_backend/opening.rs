@@ -11,6 +11,7 @@ use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteL
 use super::databases::{Named, OPEN_MAX};
 use super::locks::Locks;
 use super::log::Log;
+use super::memtables::Memtables;
 use super::{RocksDbBackend, memory_bytes, unix_ms};
 use crate::rocksdb_target::Compression;
 
@@ -48,6 +49,7 @@ pub(super) struct Settings {
     /// The compression of databases that ask for no other one.
     compression: Compression,
     memory: Arc<Memory>,
+    memtables: Arc<Memtables>,
     limit_bytes: Option<u64>,
     memtable_bytes: usize,
     /// SST files that a database keeps open.
@@ -67,12 +69,14 @@ impl RocksDbBackend {
         check(&dir)?;
         make_folder(&dir)?;
         let bytes = memory_bytes(limit_bytes);
+        let memory = Arc::new(Memory::new(library, bytes));
         let settings = Settings {
             library,
             dir,
             durability,
             compression,
-            memory: Arc::new(Memory::new(library, bytes)),
+            memtables: Arc::new(Memtables::new(Arc::clone(&memory))),
+            memory,
             limit_bytes,
             memtable_bytes: (bytes / MEMTABLE_PART).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end()),
             files: (open_files / FILES_PART / DATABASES_MAX).clamp(*FILES.start(), *FILES.end()),
@@ -103,6 +107,7 @@ impl RocksDbBackend {
         let database = Arc::new(database);
         Ok(Self {
             log: Log::keep(Arc::clone(&database), settings.durability)?,
+            memtable: settings.memtables.list(&database),
             database,
             named: None,
             memory: Arc::clone(&settings.memory),
@@ -270,6 +275,31 @@ mod tests {
         let (from, to) = (Bound::Excluded(&b"a"[..]), Bound::Included(&b"gone:00100"[..]));
         assert_eq!(backend.records(from, to, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
         assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+    }
+
+    /// Where they hold nearly all that memtables may, RocksDB flushes the database that is written to, at each write.
+    #[test]
+    fn idle_databases_are_flushed_first() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let databases = backend.databases().unwrap();
+        for number in 0..6 {
+            let text = format!("database-{number}");
+            let name = DatabaseName::new(text.as_bytes()).unwrap();
+            databases.open(name, &[]).unwrap();
+            let database = databases.find(name).unwrap().unwrap();
+            // Three quarters of what one memtable may hold, and a fifth of what all may.
+            for key in 0..250_u32 {
+                database.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
+            }
+        }
+        let mut entries = Vec::new();
+        backend.for_each(|database| {
+            let property = database.database.property_number(c"rocksdb.num-entries-active-mem-table");
+            entries.push(property.unwrap());
+        });
+        // The last one is whole, though all of them are more than memtables may take.
+        assert_eq!((entries.len(), entries.last()), (7, Some(&250)), "{entries:?}");
+        assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
     }
 
     /// They would push out the blocks that clients read.

@@ -391,8 +391,25 @@ impl Database {
     /// # Errors
     /// RocksDB's error.
     pub fn flush(&self) -> Result<(), Error> {
-        // SAFETY: it takes nothing and gives an object that is ours, which waits unless it is told otherwise.
+        self.flush_with(true)
+    }
+
+    /// Begins to write all memtables to SST files, and waits for nothing.
+    ///
+    /// # Errors
+    /// RocksDB's error.
+    pub fn begin_flush(&self) -> Result<(), Error> {
+        self.flush_with(false)
+    }
+
+    fn flush_with(&self, waits: bool) -> Result<(), Error> {
+        // SAFETY: it takes nothing and gives an object that is ours.
         let options = made(unsafe { (self.functions.flush_options_create)() });
+        // SAFETY: the object is ours.
+        unsafe {
+            (self.functions.flush_options_set_wait)(options.as_ptr(), waits.into());
+            (self.functions.flush_options_set_stall)(options.as_ptr(), (!waits).into());
+        }
         let flushed = checked!(self.functions, "flush", flush(self.at.as_ptr(), options.as_ptr()));
         // SAFETY: the object is ours.
         unsafe { (self.functions.flush_options_destroy)(options.as_ptr()) };

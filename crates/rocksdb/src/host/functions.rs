@@ -66,6 +66,8 @@ functions! {
         fn(usize, *const Cache, bool) -> *mut WriteBuffers;
     buffers_destroy = "rocksdb_write_buffer_manager_destroy": fn(*mut WriteBuffers);
     buffers_set_size = "rocksdb_write_buffer_manager_set_buffer_size": fn(*mut WriteBuffers, usize);
+    buffers_size = "rocksdb_write_buffer_manager_buffer_size": fn(*mut WriteBuffers) -> usize;
+    buffers_unflushed = "rocksdb_write_buffer_manager_mutable_memtable_memory_usage": fn(*mut WriteBuffers) -> usize;
     buffers_usage = "rocksdb_write_buffer_manager_memory_usage": fn(*mut WriteBuffers) -> usize;
     options_set_buffers = "rocksdb_options_set_write_buffer_manager": fn(*mut Options, *mut WriteBuffers);
     open = "rocksdb_open": fn(*const Options, *const c_char, Status) -> *mut Db;
@@ -116,6 +118,8 @@ functions! {
     perf_metric = "rocksdb_perfcontext_metric": fn(*mut PerfContext, c_int) -> u64;
     flush_options_create = "rocksdb_flushoptions_create": fn() -> *mut FlushOptions;
     flush_options_destroy = "rocksdb_flushoptions_destroy": fn(*mut FlushOptions);
+    flush_options_set_wait = "rocksdb_flushoptions_set_wait": fn(*mut FlushOptions, c_uchar);
+    flush_options_set_stall = "rocksdb_flushoptions_set_allow_write_stall": fn(*mut FlushOptions, c_uchar);
     flush = "rocksdb_flush": fn(*mut Db, *const FlushOptions, Status);
     compact_range = "rocksdb_compact_range": fn(*mut Db, *const c_char, usize, *const c_char, usize);
     wait_options_create = "rocksdb_wait_for_compact_options_create": fn() -> *mut WaitOptions;

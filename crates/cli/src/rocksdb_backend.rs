@@ -18,7 +18,7 @@ mod opening;
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch};
@@ -68,6 +68,8 @@ pub(crate) struct RocksDbBackend {
     last_save_ms: AtomicU64,
     /// Walks that ended early, for a thread of their own.
     cut_walks: AtomicU64,
+    /// The server stops, and would wait for a count of all keys.
+    is_stopping: AtomicBool,
 }
 
 fn refused(error: Error) -> BackendError {
@@ -403,7 +405,11 @@ impl Backend for RocksDbBackend {
     fn count(&self) -> Result<u64, BackendError> {
         let mut keys = 0;
         let mut scan = self.database.scan_with(b"", ALL_KEYS);
-        while scan.next(|_, _| keys += 1).map_err(refused)? {}
+        while scan.next(|_, _| keys += 1).map_err(refused)? {
+            if self.is_stopping.load(Relaxed) {
+                return Err(BackendError::Refused("the server stops, and counts no more keys".into()));
+            }
+        }
         Ok(keys)
     }
 
@@ -447,6 +453,10 @@ impl Backend for RocksDbBackend {
         }
         self.last_save_ms.store(unix_ms(), Relaxed);
         Ok(Saving::Done)
+    }
+
+    fn stop(&self) {
+        self.for_each(|database| database.is_stopping.store(true, Relaxed));
     }
 
     fn last_save_ms(&self) -> Option<u64> {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 pub(crate) use ziptier::Durability;
 use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteLog};
@@ -117,6 +117,7 @@ impl RocksDbBackend {
             files_max: DATABASES_MAX * (files + OTHER_FILES),
             last_save_ms: AtomicU64::new(unix_ms()),
             cut_walks: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
         })
     }
 
@@ -300,6 +301,17 @@ mod tests {
         // The last one is whole, though all of them are more than memtables may take.
         assert_eq!((entries.len(), entries.last()), (7, Some(&250)), "{entries:?}");
         assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
+    }
+
+    /// A stop waits for long commands that run, and a count of all keys may take minutes.
+    #[test]
+    fn a_stop_ends_a_count_of_all_keys() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"key", b"value", None).unwrap();
+        assert_eq!(backend.count(), Ok(1));
+        backend.stop();
+        assert!(backend.count().unwrap_err().to_string().starts_with("the server stops"));
+        assert!(backend.meta(b"key").unwrap().is_some());
     }
 
     /// They would push out the blocks that clients read.

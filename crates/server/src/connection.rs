@@ -480,8 +480,8 @@ impl Connection {
         self.socket.end(&mut space.input);
     }
 
-    /// Refuses the requests that were read and have not begun, because the server stops. Nothing may follow a reply that
-    /// stays unfinished.
+    /// Refuses the requests that were read and have not begun, because the server stops. Nothing may follow a reply
+    /// that stays unfinished.
     fn refuse_waiting(&mut self) {
         let streaming = self.client.streaming.take();
         if self.client.closing || streaming.as_ref().is_some_and(|streaming| streaming.has_begun()) {

@@ -6,29 +6,32 @@
 //! - `log`: replies wait for the write-ahead log, once for all clients of a worker
 //! - `opening`: options, the folder, memory
 //! - `databases`: databases by name, which share memory
+//! - `memtables`: flushes of idle databases
 //!
 //! RocksDB keeps no expiries here and evicts nothing. Commands that ask for either are refused.
 
 mod databases;
 mod locks;
 mod log;
+mod memtables;
 mod opening;
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, Values, WriteBatch};
+use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch};
 use ziptier_server::backend::{Borrowed, Change, EachRecord, EachValue, Grant};
 use ziptier_server::{
-    Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Save, Saving, Transfer,
-    Transferred, Update, ValueReader,
+    Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Patience, Save, Saving,
+    Transfer, Transferred, Update, ValueReader,
 };
 
 use databases::Named;
 use locks::{Held, Locks};
 use log::Log;
+use memtables::Listed;
 pub(crate) use opening::{Durability, Options};
 
 /// Values up to this size are read to be changed; longer ones are opened, so that there is room for them first.
@@ -38,6 +41,8 @@ const MEMORY_BYTES_MIN: usize = 1 << 20;
 /// Of the store's part of the memory limit, RocksDB's cache leaves one part in this many free: for the rest of RocksDB,
 /// and for requests.
 const SPARE_PART: u64 = 4;
+/// Values, deleted ones among them, that a walk passes on a thread that other clients wait for: some milliseconds.
+const PASSED_MAX: u64 = 4 << 10;
 /// RocksDB's memory without a limit.
 const MEMORY_BYTES_UNLIMITED: u64 = 1 << 30;
 
@@ -49,8 +54,9 @@ fn memory_bytes(limit_bytes: Option<u64>) -> usize {
 
 /// A database of RocksDB as a [`Backend`].
 pub(crate) struct RocksDbBackend {
-    // Dropped first: its thread uses the database.
+    // Both are dropped first: others use the database by them.
     log: Log,
+    memtable: Listed,
     database: Arc<Database>,
     /// The other databases, in the one that every client begins with.
     named: Option<Named>,
@@ -60,10 +66,17 @@ pub(crate) struct RocksDbBackend {
     limit_bytes: Option<u64>,
     files_max: u64,
     last_save_ms: AtomicU64,
+    /// Walks that ended early, for a thread of their own.
+    cut_walks: AtomicU64,
+    /// The server stops, and would wait for a count of all keys.
+    is_stopping: AtomicBool,
 }
 
 fn refused(error: Error) -> BackendError {
-    BackendError::Refused(error.to_string())
+    match error {
+        Error::PassesMany => BackendError::TakesLong,
+        error => BackendError::Refused(error.to_string()),
+    }
 }
 
 fn without_expiry(expires_at_ms: Option<u64>) -> Result<(), BackendError> {
@@ -81,6 +94,15 @@ fn meta(len: usize) -> Meta {
 
 fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
+/// A walk over all keys reads no more values than it must, and pushes nobody's blocks out of the cache.
+const ALL_KEYS: ScanOptions<'static> =
+    ScanOptions { to: None, keys_only: true, spares_cache: true, passed_max: 0 };
+
+/// The first key behind `key`.
+fn behind(key: &[u8]) -> Vec<u8> {
+    [key, b"\0"].concat()
 }
 
 /// A value where RocksDB has it.
@@ -110,6 +132,13 @@ impl RocksDbBackend {
         self.database.property_number(name).unwrap_or(0)
     }
 
+    /// Prepares for a write, or refuses it.
+    fn admit(&self) -> Result<(), BackendError> {
+        self.log.check()?;
+        self.memtable.make_room();
+        Ok(())
+    }
+
     /// Performs operations whose keys the caller holds.
     fn perform(&self, _held: &Held<'_>, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
         let mut batch = WriteBatch::new(&self.database);
@@ -124,6 +153,29 @@ impl RocksDbBackend {
         }
         self.database.write(&mut batch).map_err(refused)?;
         Ok(true)
+    }
+
+    /// Calls `each` with the records of a scan, until it returns `false` or there are no more.
+    fn walk(
+        &self,
+        from: &[u8],
+        options: ScanOptions<'_>,
+        patience: Patience,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, BackendError>,
+    ) -> Result<(), BackendError> {
+        let passed_max = if patience == Patience::Brief { PASSED_MAX } else { 0 };
+        let mut scan = self.database.scan_with(from, ScanOptions { passed_max, ..options });
+        let mut outcome = Ok(true);
+        while matches!(outcome, Ok(true)) {
+            match scan.next(|key, value| outcome = each(key, value)).map_err(refused) {
+                Ok(true) => {}
+                ended => {
+                    self.cut_walks.fetch_add(u64::from(ended == Err(BackendError::TakesLong)), Relaxed);
+                    return ended.map(drop);
+                }
+            }
+        }
+        outcome.map(drop)
     }
 
     /// Calls `each` with this database, and then with the others. None of them is opened or closed meanwhile, so `each`
@@ -201,7 +253,7 @@ impl Backend for RocksDbBackend {
 
     fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
         without_expiry(expires_at_ms)?;
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         self.database.put(key, value).map_err(refused)
     }
@@ -215,7 +267,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn delete(&self, key: &[u8]) -> Result<bool, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         let existed = self.exists(key)?;
         if existed {
@@ -225,7 +277,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn update(&self, key: &[u8], change: &mut Change<'_>) -> Result<(), BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let _held = self.locks.hold(key);
         let pinned = self.database.get_pinned(key).map_err(refused)?;
         let update = match pinned {
@@ -256,7 +308,7 @@ impl Backend for RocksDbBackend {
         how: Transfer,
         grant: &mut Grant<'_>,
     ) -> Result<Transferred, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let keys = || [source, target].into_iter();
         let held = match self.locks.try_hold_all(keys()) {
             Some(held) => held,
@@ -280,12 +332,12 @@ impl Backend for RocksDbBackend {
     }
 
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         self.perform(&self.locks.hold_all(operations.iter().map(key_of)), operations)
     }
 
     fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
-        self.log.check()?;
+        self.admit()?;
         let Some(held) = self.locks.try_hold_all(operations.iter().map(key_of)) else { return Ok(None) };
         self.perform(&held, operations).map(Some)
     }
@@ -303,47 +355,46 @@ impl Backend for RocksDbBackend {
         &self,
         from: &[u8],
         limit: usize,
+        patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
-        let (mut keys, mut next) = (0, None);
-        self.records(Bound::Included(from), Bound::Unbounded, &mut |key, _| {
+        let (mut keys, mut last, mut next) = (0, Vec::new(), None);
+        let walked = self.walk(from, ALL_KEYS, patience, |key, _| {
             if keys == limit {
                 next = Some(key.to_vec());
                 return Ok(false);
             }
             each(key);
             keys += 1;
+            last.clear();
+            last.extend_from_slice(key);
             Ok(true)
-        })?;
-        Ok(next)
+        });
+        match walked {
+            Err(BackendError::TakesLong) if keys > 0 => Ok(Some(behind(&last))),
+            walked => walked.map(|()| next),
+        }
     }
 
     fn records(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError> {
-        let (Bound::Included(start) | Bound::Excluded(start)) = from else {
-            return self.records(Bound::Included(b""), to, each);
+        let start = match from {
+            Bound::Included(key) => key.to_vec(),
+            Bound::Excluded(key) => behind(key),
+            Bound::Unbounded => Vec::new(),
         };
-        let is_in = |key: &[u8]| match to {
-            Bound::Included(to) => key <= to,
-            Bound::Excluded(to) => key < to,
-            Bound::Unbounded => true,
+        let end = match to {
+            Bound::Included(key) => Some(behind(key)),
+            Bound::Excluded(key) => Some(key.to_vec()),
+            Bound::Unbounded => None,
         };
-        let (mut scan, mut outcome) = (self.database.scan(start), Ok(true));
-        while matches!(outcome, Ok(true))
-            && scan
-                .next(|key, value| {
-                    if matches!(from, Bound::Excluded(start) if key == start) {
-                        return;
-                    }
-                    outcome = if is_in(key) { each(key, &mut Borrowed(value)) } else { Ok(false) };
-                })
-                .map_err(refused)?
-        {}
-        outcome.map(drop)
+        let options = ScanOptions { to: end.as_deref(), ..ScanOptions::default() };
+        self.walk(&start, options, patience, |key, value| each(key, &mut Borrowed(value)))
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
@@ -353,8 +404,12 @@ impl Backend for RocksDbBackend {
     /// RocksDB counts no keys, so this reads all of them.
     fn count(&self) -> Result<u64, BackendError> {
         let mut keys = 0;
-        let mut scan = self.database.scan(b"");
-        while scan.next(|_, _| keys += 1).map_err(refused)? {}
+        let mut scan = self.database.scan_with(b"", ALL_KEYS);
+        while scan.next(|_, _| keys += 1).map_err(refused)? {
+            if self.is_stopping.load(Relaxed) {
+                return Err(BackendError::Refused("the server stops, and counts no more keys".into()));
+            }
+        }
         Ok(keys)
     }
 
@@ -362,10 +417,13 @@ impl Backend for RocksDbBackend {
         Err(self.number(c"rocksdb.estimate-num-keys"))
     }
 
+    /// Removed keys leave the memtable at once: a walk passes those one by one, and RocksDB bounds no such step.
     fn clear(&self) -> Result<(), BackendError> {
         self.log.check()?;
-        let _held = self.locks.hold_every();
-        self.database.clear().map_err(refused)
+        let held = self.locks.hold_every();
+        self.database.clear().map_err(refused)?;
+        drop(held);
+        self.database.flush().map_err(refused)
     }
 
     fn holds_replies(&self) -> bool {
@@ -395,6 +453,10 @@ impl Backend for RocksDbBackend {
         }
         self.last_save_ms.store(unix_ms(), Relaxed);
         Ok(Saving::Done)
+    }
+
+    fn stop(&self) {
+        self.for_each(|database| database.is_stopping.store(true, Relaxed));
     }
 
     fn last_save_ms(&self) -> Option<u64> {
@@ -462,6 +524,8 @@ impl Backend for RocksDbBackend {
     fn counters(&self) -> Vec<(&'static str, String)> {
         let number =
             |name: &'static std::ffi::CStr| self.sum(|database| database.property_number(name).unwrap_or(0));
+        let mut cut_walks = 0;
+        self.for_each(|database| cut_walks += database.cut_walks.load(Relaxed));
         [
             ("rocksdb_databases", self.sum(|_| 1)),
             ("rocksdb_estimated_keys", number(c"rocksdb.estimate-num-keys")),
@@ -472,6 +536,7 @@ impl Backend for RocksDbBackend {
             ("rocksdb_running_compactions", number(c"rocksdb.num-running-compactions")),
             ("rocksdb_pending_compaction_bytes", number(c"rocksdb.estimate-pending-compaction-bytes")),
             ("rocksdb_writes_stopped", number(c"rocksdb.is-write-stopped")),
+            ("rocksdb_cut_walks", cut_walks),
         ]
         .map(|(name, number)| (name, number.to_string()))
         .into()

@@ -137,12 +137,25 @@ pub enum Saving {
     NoFolder,
 }
 
+/// How long a walk over keys may take to its next key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Patience {
+    /// Some milliseconds, because other clients wait. A walk that would take longer ends with
+    /// [`BackendError::TakesLong`].
+    Brief,
+    /// Any length of time.
+    Endless,
+}
+
 /// The reason why a store refused: one sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendError {
     /// The write would exceed the memory limit.
     MemoryLimit,
+    /// A walk with [`Patience::Brief`] comes to so many deleted keys that it would take long. Clients never see this: a
+    /// thread of its own takes over.
+    TakesLong,
     /// Anything else, in the store's own words.
     Refused(String),
 }
@@ -151,6 +164,7 @@ impl fmt::Display for BackendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MemoryLimit => f.write_str("the memory limit is reached; delete keys or raise the limit"),
+            Self::TakesLong => f.write_str("the walk comes to many deleted keys; run it on another thread"),
             Self::Refused(words) => f.write_str(words),
         }
     }
@@ -383,10 +397,15 @@ pub trait Backend: Send + Sync {
 
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`. Returns the place to go on from,
     /// `None` at the end. A call that would take long may end with fewer keys, or none.
+    ///
+    /// # Errors
+    ///
+    /// The store's, and [`BackendError::TakesLong`] if brief patience ends before the first key.
     fn keys_from(
         &self,
         from: &[u8],
         limit: usize,
+        patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError>;
 
@@ -395,11 +414,13 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The store's, or that of `each`.
+    /// The store's, or that of `each`. After [`BackendError::TakesLong`] the records that were met count, and a call
+    /// may go on behind them.
     fn records(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError>;
 

@@ -23,7 +23,7 @@ mod transactions;
 
 use std::sync::Arc;
 
-use crate::backend::{Access, Backend, Chosen, Meta};
+use crate::backend::{Access, Backend, BackendError, Chosen, Meta, Patience};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
@@ -102,12 +102,25 @@ pub(crate) struct Session<'a> {
     pub(crate) value: &'a mut Vec<u8>,
     /// The request, if it runs on a thread of its own. `None` on a worker.
     pub(crate) request: Option<&'a Arc<OwnedArgs>>,
+    /// Endless on a thread of its own.
+    pub(crate) patience: Patience,
 }
 
 impl Session<'_> {
     /// The request for a reply that is made later. On a worker the request is short and gets copied.
     fn own(&self, args: &Args<'_>) -> Arc<OwnedArgs> {
         self.request.map_or_else(|| Arc::new(OwnedArgs::copy(args)), Arc::clone)
+    }
+
+    /// The outcome of a walk. `None` if the walk takes too long for a worker: another thread runs the command anew.
+    fn in_time<T>(&mut self, walked: Result<T, BackendError>) -> Result<Option<T>, Refusal> {
+        match walked {
+            Err(BackendError::TakesLong) if self.patience == Patience::Brief => {
+                self.client.deferred = Some(Length::Long);
+                Ok(None)
+            }
+            walked => Ok(Some(walked?)),
+        }
     }
 
     /// Length and expiry of a key that a command reads; the look-up counts.

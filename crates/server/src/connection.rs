@@ -7,22 +7,21 @@ mod holding;
 mod leaving;
 mod running;
 
-use std::io;
 use std::mem;
-use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use mio::net::TcpStream;
 
-use crate::backend::Chosen;
-use crate::command::Client;
+use crate::backend::{BackendError, Chosen, Patience};
+use crate::command::{Client, Session};
 use crate::jobs::{Done, Length};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
 use crate::request::{Discard, Parser, Taken};
 use crate::shared::{ClientInfo, Counters, Shared};
 use crate::socket::{Gone, Socket};
+use crate::streaming;
 
 /// Bytes read at a time into the buffer that a worker's connections share.
 const READ_BYTES: usize = 64 << 10;
@@ -324,16 +323,25 @@ impl Connection {
 
     /// Adds the next piece of a long reply.
     fn stream_on(&mut self, space: &mut Workspace, shared: &Shared, counters: &Counters) -> Result<(), Gone> {
-        let Client { streaming: Some(streaming), info, .. } = &mut self.client else { return Ok(()) };
-        let backend = shared.backend_of(&self.database);
-        let more = streaming.next(backend, shared, info, counters, &mut space.reply, &mut space.value);
-        let (more, held) = (more.map_err(|_| Gone)?, streaming.held_bytes());
+        let mut session = Session {
+            shared,
+            backend: shared.backend_of(&self.database),
+            counters,
+            client: &mut self.client,
+            reply: &mut space.reply,
+            value: &mut space.value,
+            request: None,
+            patience: Patience::Brief,
+        };
+        let outcome = streaming::go_on(&mut session);
         self.turn_bytes += STREAM_STEP_BYTES;
-        // The piece may tell of writes that are not durable yet, whatever was released before.
-        self.client.rests_on_log |= shared.backend.waits_for_disk();
-        if !more {
-            self.client.streaming = None;
-        } else if !self.takes_for(held, shared)
+        match outcome {
+            Ok(()) => {}
+            Err(BackendError::TakesLong) => self.hand_over(None, Length::Long, shared),
+            Err(_) => return Err(Gone),
+        }
+        let held = self.client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
+        if !self.takes_for(held, shared)
             && let Some(streaming) = &mut self.client.streaming
         {
             // A walk keeps its findings until its end.
@@ -368,7 +376,7 @@ impl Connection {
         self.input.clear();
         if let Ok(consumed) = consumed {
             if let Some((taken, length)) = self.deferred.take() {
-                self.hand_over(taken.copy_from(&input), length, shared);
+                self.hand_over(Some(taken.copy_from(&input)), length, shared);
             }
             // Reserves exactly these bytes, not twice the earlier length.
             self.input.reserve_exact(left + count - consumed);
@@ -458,12 +466,38 @@ impl Connection {
         self.free(self.job_bytes.unwrap_or(0), shared);
     }
 
-    /// Sends the last replies at a stop: those that may leave and that the socket takes at once.
-    pub(crate) fn dismiss(&mut self, durable: &Result<(), Refusal>, counters: &Counters) {
+    /// Sends the last replies at a stop: those that may leave and that the socket takes at once. Refuses the requests
+    /// that were read and have not begun.
+    pub(crate) fn dismiss(
+        &mut self,
+        durable: &Result<(), Refusal>,
+        space: &mut Workspace,
+        counters: &Counters,
+    ) {
         self.release(durable);
+        self.refuse_waiting();
         let _ = self.socket.flush(&mut self.output, counters);
-        self.socket.say_end();
-        let _: io::Result<()> = self.socket.stream.shutdown(Shutdown::Write);
+        self.socket.end(&mut space.input);
+    }
+
+    /// Refuses the requests that were read and have not begun, because the server stops. Nothing may follow a reply
+    /// that stays unfinished.
+    fn refuse_waiting(&mut self) {
+        let streaming = self.client.streaming.take();
+        if self.client.closing || streaming.as_ref().is_some_and(|streaming| streaming.has_begun()) {
+            return;
+        }
+        let mut reply = Reply { output: mem::take(&mut self.output), resp3: self.resp3 };
+        if streaming.is_some() {
+            reply.error(&Refusal::STOPPING);
+        }
+        if let Some(mut parser) = self.parser.take() {
+            while let Ok(Some(_)) = parser.next(&self.input) {
+                reply.error(&Refusal::STOPPING);
+            }
+        }
+        self.output = reply.output;
+        self.output.release();
     }
 
     /// Unsent replies at which further requests wait.

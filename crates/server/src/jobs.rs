@@ -1,6 +1,7 @@
 //! Runs requests that take long or need much memory, so that a worker's other clients do not wait for them.
 //!
-//! 1. A worker hands over a whole request with the client's number. The client's later requests wait.
+//! 1. A worker hands over a whole request with the client's number, or the next step of a long reply. The client's
+//!    later requests wait.
 //! 2. A thread runs the request as a worker would, and waits until its writes are durable.
 //! 3. The reply goes to the worker's inbox.
 //!
@@ -12,12 +13,13 @@ use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::Chosen;
+use crate::backend::{Chosen, Patience};
 use crate::command::{self, Client, Session};
 use crate::refusal::Refusal;
 use crate::reply::{Output, Reply};
 use crate::request::OwnedArgs;
 use crate::shared::Shared;
+use crate::streaming;
 
 /// Threads, and so requests that run at the same time.
 pub(crate) const THREADS: usize = 4;
@@ -43,8 +45,9 @@ pub(crate) struct Job {
     pub(crate) resp3: bool,
     /// The database that the client uses.
     pub(crate) database: Chosen,
-    pub(crate) request: Arc<OwnedArgs>,
-    /// Bytes of the budget that the request holds.
+    /// `None` for the next step of the reply that the client has in `streaming`.
+    pub(crate) request: Option<Arc<OwnedArgs>>,
+    /// Bytes of the budget that the request or the reply holds.
     pub(crate) request_bytes: usize,
     pub(crate) length: Length,
 }
@@ -61,7 +64,9 @@ impl Job {
         }
     }
 
-    fn refuse(self) -> Done {
+    fn refuse(mut self) -> Done {
+        // A reply that waits for a step has not begun.
+        self.client.streaming = None;
         let mut reply = Reply { resp3: self.resp3, ..Reply::default() };
         reply.error(&Refusal::STOPPING);
         self.done(reply)
@@ -191,9 +196,19 @@ fn run(mut job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Don
         client: &mut job.client,
         reply: &mut reply,
         value,
-        request: Some(&job.request),
+        request: job.request.as_ref(),
+        patience: Patience::Endless,
     };
-    command::run(&mut session, &job.request.args());
+    let outcome = match &job.request {
+        Some(request) => {
+            command::run(&mut session, &request.args());
+            Ok(())
+        }
+        None => streaming::go_on(&mut session),
+    };
+    if outcome.is_err() {
+        (job.client.streaming, job.client.closing) = (None, true);
+    }
     if let Err(error) = shared.backend.wait()
         && job.client.rests_on_log
     {

@@ -96,7 +96,7 @@ mod worker;
 
 pub use backend::{
     Access, Backend, BackendError, Chosen, DatabaseName, Databases, FarUse, ListedDatabase, MemoryUse, Meta,
-    Need, Old, Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
+    Need, Old, Operation, Patience, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 pub use config::{Config, ExpectedStore, ServeError};
 pub use output_limits::OutputLimits;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use crate::backend::{
-    Backend, BackendError, Change, EachRecord, Grant, MemoryUse, Meta, Operation, Transfer, Transferred,
-    ValueReader,
+    Backend, BackendError, Change, EachRecord, Grant, MemoryUse, Meta, Operation, Patience, Transfer,
+    Transferred, ValueReader,
 };
 use crate::config::ExpectedStore;
 
@@ -121,12 +121,19 @@ impl Backend for NotYet {
         &self,
         _: &[u8],
         _: usize,
+        _: Patience,
         _: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
         refused()
     }
 
-    fn records(&self, _: Bound<&[u8]>, _: Bound<&[u8]>, _: &mut EachRecord<'_>) -> Result<(), BackendError> {
+    fn records(
+        &self,
+        _: Bound<&[u8]>,
+        _: Bound<&[u8]>,
+        _: Patience,
+        _: &mut EachRecord<'_>,
+    ) -> Result<(), BackendError> {
         refused()
     }
 

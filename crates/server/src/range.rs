@@ -4,7 +4,7 @@
 
 use std::ops::Bound;
 
-use crate::backend::{Backend, BackendError, ValueReader};
+use crate::backend::{Backend, BackendError, Patience, ValueReader};
 use crate::shared::{ClientInfo, Shared};
 use crate::streaming::{PIECE_BYTES, Value};
 
@@ -43,12 +43,14 @@ impl Range {
     ///
     /// # Errors
     ///
-    /// The store's, or that the process or its clients have no room for a value.
+    /// The store's, or that the process or its clients have no room for a value. After [`BackendError::TakesLong`] the
+    /// walk can go on.
     pub(crate) fn advance(
         &mut self,
         backend: &dyn Backend,
         shared: &Shared,
         client: &ClientInfo,
+        patience: Patience,
         bytes_max: usize,
         out: &mut Vec<u8>,
     ) -> Result<bool, BackendError> {
@@ -66,7 +68,7 @@ impl Range {
         let (mut seen, mut last, mut is_over, mut is_large) = (0, Vec::new(), true, false);
         let Self { from, to, wanted, found, .. } = self;
         let (start, end) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
-        backend.records(start, end, &mut |key, value| {
+        let walked = backend.records(start, end, patience, &mut |key, value| {
             // The walk can go on behind any record, but at least one.
             if seen > 0 && (seen == RECORDS_MAX || out.len() >= bytes_max) {
                 is_over = false;
@@ -83,7 +85,11 @@ impl Range {
             append(key, value, shared, out)?;
             (*found, *wanted) = (*found + 1, *wanted - 1);
             Ok(*wanted > 0)
-        })?;
+        });
+        match walked {
+            Err(BackendError::TakesLong) if seen > 0 => is_over = false,
+            walked => walked?,
+        }
         if is_large {
             self.open(&last, backend, shared, client, out)?;
         }

@@ -93,7 +93,7 @@ impl From<BackendError> for Refusal {
     fn from(error: BackendError) -> Self {
         match error {
             BackendError::MemoryLimit => Self::OUT_OF_MEMORY,
-            BackendError::Refused(words) => Self::said(format!("ERR {words}")),
+            error => Self::said(format!("ERR {error}")),
         }
     }
 }

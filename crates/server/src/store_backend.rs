@@ -11,7 +11,7 @@ use ziptier::{
 
 use crate::backend::{
     Access, Backend, BackendError, Change, ChangeMeta, EachRecord, EachValue, FarUse, Grant, MemoryUse, Meta,
-    Need, Old, Operation, Save, Saving, Transfer, Transferred, Update, ValueReader,
+    Need, Old, Operation, Patience, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
 use crate::shared::unix_ms;
@@ -251,6 +251,7 @@ impl Backend for StoreBackend {
         &self,
         from: &[u8],
         limit: usize,
+        _patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
         let Keys { keys, next } = self.store.keys_from(from, limit)?;
@@ -262,6 +263,7 @@ impl Backend for StoreBackend {
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        _patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError> {
         let mut range = self.store.range((from, to));

@@ -8,11 +8,12 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::backend::{Backend, BackendError, ValueReader};
+use crate::command::Session;
 use crate::range::Range;
 use crate::refusal::Refusal;
 use crate::reply::Reply;
 use crate::request::OwnedArgs;
-use crate::shared::{ClientInfo, Counters, Shared};
+use crate::shared::Counters;
 use crate::walk::Walk;
 
 /// Values up to this size are answered at once; larger ones are sent in pieces of it.
@@ -23,6 +24,23 @@ const KEYS_PER_STEP: usize = 512;
 const ROW_BYTES: usize = 16;
 /// Keys of one `MGET` that are looked up together: as many lookups as a store overlaps.
 const GROUP: usize = 16;
+
+/// Makes the next piece of the reply that the session's client waits for, or a step towards it.
+///
+/// # Errors
+///
+/// [`BackendError::TakesLong`] if a thread with more patience has to do so. After any other error the caller can only
+/// close the connection.
+pub(crate) fn go_on(session: &mut Session<'_>) -> Result<(), BackendError> {
+    let Some(mut streaming) = session.client.streaming.take() else { return Ok(()) };
+    // The piece may tell of writes that are not durable yet, whatever was released before.
+    session.client.rests_on_log |= session.shared.backend.waits_for_disk();
+    let more = streaming.next(session);
+    if more != Ok(false) {
+        session.client.streaming = Some(streaming);
+    }
+    more.map(drop)
+}
 
 /// The unsent rest of a reply.
 #[derive(Default)]
@@ -45,25 +63,26 @@ impl Gathering {
     /// Makes a step that ends when `found` has about `bytes_max` bytes. `false` at the end of the walk.
     fn advance(
         &mut self,
-        backend: &dyn Backend,
-        shared: &Shared,
-        client: &ClientInfo,
+        session: &Session<'_>,
         bytes_max: usize,
         found: &mut Vec<u8>,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, BackendError> {
+        let Session { shared, backend, client, patience, .. } = session;
         match self {
             Self::Keys(walk) => {
-                let more = walk.advance(backend, KEYS_PER_STEP, bytes_max, found)?;
+                let more = walk.advance(*backend, *patience, KEYS_PER_STEP, bytes_max, found)?;
                 if found.len() > shared.budget.limit_bytes() / 2 {
                     // Growing further would copy the list.
                     let bytes = found.len();
-                    return Err(Refusal::said(format!(
-                        "ERR the keys found so far have {bytes} bytes, more than there is room for; use SCAN"
+                    return Err(BackendError::Refused(format!(
+                        "the keys found so far have {bytes} bytes, more than there is room for; use SCAN"
                     )));
                 }
                 Ok(more)
             }
-            Self::Records(range) => Ok(range.advance(backend, shared, client, bytes_max, found)?),
+            Self::Records(range) => {
+                range.advance(*backend, shared, &client.info, *patience, bytes_max, found)
+            }
         }
     }
 
@@ -198,24 +217,18 @@ impl Streaming {
         }
     }
 
-    /// Appends about one piece to `reply`, or makes a step towards it; `false` when that was the last one. `scratch`
-    /// is overwritten.
+    /// Appends about one piece to the session's reply, or makes a step towards it; `false` when that was the last one.
     ///
     /// # Errors
     ///
-    /// If a value whose length was announced cannot be read further. The caller can then only close the connection.
-    pub(crate) fn next(
-        &mut self,
-        backend: &dyn Backend,
-        shared: &Shared,
-        client: &ClientInfo,
-        counters: &Counters,
-        reply: &mut Reply,
-        scratch: &mut Vec<u8>,
-    ) -> Result<bool, BackendError> {
+    /// [`BackendError::TakesLong`] if a walk has to go on with more patience. Any other error says that a value whose
+    /// length was announced cannot be read further. The caller can then only close the connection.
+    fn next(&mut self, session: &mut Session<'_>) -> Result<bool, BackendError> {
         if self.walk.is_some() {
-            return Ok(self.walk_on(backend, shared, client, counters, reply));
+            return self.walk_on(session);
         }
+        let (shared, backend, counters) = (session.shared, session.backend, session.counters);
+        let (client, reply, scratch) = (&session.client.info, &mut *session.reply, &mut *session.value);
         let mut written = 0;
         while written < PIECE_BYTES {
             if let Some(value) = &mut self.value {
@@ -254,35 +267,29 @@ impl Streaming {
     }
 
     /// Makes a step of the walk. The reply begins after the last one, because it begins with a number.
-    fn walk_on(
-        &mut self,
-        backend: &dyn Backend,
-        shared: &Shared,
-        client: &ClientInfo,
-        counters: &Counters,
-        reply: &mut Reply,
-    ) -> bool {
-        let Some((walk, found)) = &mut self.walk else { return false };
+    fn walk_on(&mut self, session: &mut Session<'_>) -> Result<bool, BackendError> {
+        let Some((walk, found)) = &mut self.walk else { return Ok(false) };
         let bytes_max = found.len() + PIECE_BYTES;
-        match walk.advance(backend, shared, client, bytes_max, found) {
-            Ok(true) => true,
+        match walk.advance(session, bytes_max, found) {
             Ok(false) => {
-                reply.array(walk.found());
+                session.reply.array(walk.found());
                 let mut found = mem::take(found);
                 self.walk = None;
-                if found.is_empty() {
-                    return false;
+                if found.len() <= PIECE_BYTES {
+                    session.reply.raw(&found);
+                    return Ok(false);
                 }
                 // The line end is written behind the last piece.
                 found.truncate(found.len() - 2);
                 *self = Self::owned(found);
-                true
+                Ok(true)
             }
-            Err(refusal) => {
-                counters.errors.add(1);
-                reply.error(&refusal);
+            unfinished @ (Ok(true) | Err(BackendError::TakesLong)) => unfinished,
+            Err(error) => {
+                session.counters.errors.add(1);
+                session.reply.error(&error.into());
                 self.walk = None;
-                false
+                Ok(false)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A walk over all keys in order, a bounded part at a time.
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, Patience};
 use crate::glob::Pattern;
 use crate::range::bulk_header;
 use crate::refusal::Refusal;
@@ -54,9 +54,14 @@ impl Walk {
 
     /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow.
     /// Appends matching keys to `out` as bulk strings. `false` at the end of the walk.
+    ///
+    /// # Errors
+    ///
+    /// The store's. After [`BackendError::TakesLong`] the walk can go on.
     pub(crate) fn advance(
         &mut self,
         backend: &dyn Backend,
+        patience: Patience,
         count: usize,
         bytes_max: usize,
         out: &mut Vec<u8>,
@@ -70,7 +75,7 @@ impl Walk {
             let prefix = pattern.prefix();
             let (mut beyond, mut stopped_at) = (false, None);
             let (mut keys, mut bytes) = (0, 0);
-            let next = backend.keys_from(&from, limit, &mut |key| {
+            let walked = backend.keys_from(&from, limit, patience, &mut |key| {
                 if beyond || stopped_at.is_some() {
                     return;
                 }
@@ -90,7 +95,14 @@ impl Walk {
                     out.extend_from_slice(key);
                     out.extend_from_slice(b"\r\n");
                 }
-            })?;
+            });
+            let next = match walked {
+                Err(BackendError::TakesLong) => {
+                    self.from = Some(from);
+                    return if seen > 0 { Ok(true) } else { Err(BackendError::TakesLong) };
+                }
+                walked => walked?,
+            };
             if beyond {
                 return Ok(false);
             }

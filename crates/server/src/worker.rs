@@ -127,11 +127,11 @@ impl Worker {
     /// Sends the last replies of the clients whose requests have all ended, and closes their connections.
     fn dismiss(&mut self) {
         let durable = self.wait();
-        let counters = &self.shared.counters[self.index];
+        let (space, counters) = (&mut self.space, &self.shared.counters[self.index]);
         self.connections.retain(|_, connection| {
             let stays = connection.has_job();
             if !stays {
-                connection.dismiss(&durable, counters);
+                connection.dismiss(&durable, space, counters);
             }
             stays
         });
@@ -164,7 +164,8 @@ impl Worker {
                 Message::Connection(stream, is_tls) => self.adopt(stream, is_tls),
                 Message::Done(done) => {
                     let key = done.key;
-                    if self.resume(*done) {
+                    // A server that stops begins no more requests.
+                    if self.resume(*done) && !self.shared.is_stopping() {
                         self.turn(key);
                     }
                 }
@@ -179,6 +180,9 @@ impl Worker {
         match self.connections.get_mut(done.key).filter(|client| client.id() == done.id) {
             None => {
                 self.shared.budget.give(done.request_bytes);
+                if done.client.scans {
+                    self.shared.cursors.orphan(done.id);
+                }
                 false
             }
             Some(connection) => {

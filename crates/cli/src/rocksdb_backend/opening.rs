@@ -3,7 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 pub(crate) use ziptier::Durability;
 use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteLog};
@@ -11,6 +11,7 @@ use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteL
 use super::databases::{Named, OPEN_MAX};
 use super::locks::Locks;
 use super::log::Log;
+use super::memtables::Memtables;
 use super::{RocksDbBackend, memory_bytes, unix_ms};
 use crate::rocksdb_target::Compression;
 
@@ -48,6 +49,7 @@ pub(super) struct Settings {
     /// The compression of databases that ask for no other one.
     compression: Compression,
     memory: Arc<Memory>,
+    memtables: Arc<Memtables>,
     limit_bytes: Option<u64>,
     memtable_bytes: usize,
     /// SST files that a database keeps open.
@@ -67,12 +69,14 @@ impl RocksDbBackend {
         check(&dir)?;
         make_folder(&dir)?;
         let bytes = memory_bytes(limit_bytes);
+        let memory = Arc::new(Memory::new(library, bytes));
         let settings = Settings {
             library,
             dir,
             durability,
             compression,
-            memory: Arc::new(Memory::new(library, bytes)),
+            memtables: Arc::new(Memtables::new(Arc::clone(&memory))),
+            memory,
             limit_bytes,
             memtable_bytes: (bytes / MEMTABLE_PART).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end()),
             files: (open_files / FILES_PART / DATABASES_MAX).clamp(*FILES.start(), *FILES.end()),
@@ -103,6 +107,7 @@ impl RocksDbBackend {
         let database = Arc::new(database);
         Ok(Self {
             log: Log::keep(Arc::clone(&database), settings.durability)?,
+            memtable: settings.memtables.list(&database),
             database,
             named: None,
             memory: Arc::clone(&settings.memory),
@@ -111,6 +116,8 @@ impl RocksDbBackend {
             limit_bytes: settings.limit_bytes,
             files_max: DATABASES_MAX * (files + OTHER_FILES),
             last_save_ms: AtomicU64::new(unix_ms()),
+            cut_walks: AtomicU64::new(0),
+            is_stopping: AtomicBool::new(false),
         })
     }
 
@@ -169,10 +176,11 @@ fn check(dir: &Path) -> Result<(), Error> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
+    use std::ops::Bound;
     use std::os::unix::fs::PermissionsExt;
 
     use ziptier_rocksdb::host::LIBRARY_VARIABLE;
-    use ziptier_server::{Backend, DatabaseName, Save, Saving};
+    use ziptier_server::{Backend, BackendError, DatabaseName, Patience, Save, Saving};
 
     use super::*;
 
@@ -231,6 +239,110 @@ mod tests {
         });
         assert_eq!(found, keys.len());
         assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
+    }
+
+    /// Before, between and behind them.
+    #[test]
+    fn a_brief_walk_ends_at_many_deleted_keys() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..10_000 {
+            let key = format!("gone:{number:05}");
+            backend.put(key.as_bytes(), b"value", None).unwrap();
+            assert!(backend.delete(key.as_bytes()).unwrap());
+        }
+        backend.put(b"a", b"value", None).unwrap();
+        backend.put(b"z", b"value", None).unwrap();
+        let keys_from = |from: &[u8], patience| {
+            let mut keys = Vec::new();
+            let next = backend.keys_from(from, 10, patience, &mut |key| keys.push(key.to_vec()));
+            (keys, next)
+        };
+        let (a, z) = (b"a".to_vec(), b"z".to_vec());
+        assert_eq!(keys_from(b"", Patience::Brief), (vec![a.clone()], Ok(Some(b"a\0".to_vec()))));
+        assert_eq!(keys_from(b"a\0", Patience::Brief), (vec![], Err(BackendError::TakesLong)));
+        assert_eq!(keys_from(b"a\0", Patience::Endless), (vec![z.clone()], Ok(None)));
+        assert_eq!(keys_from(b"gone:09000", Patience::Brief), (vec![z.clone()], Ok(None)));
+        let records = |patience| {
+            let mut keys = Vec::new();
+            let met = backend.records(Bound::Unbounded, Bound::Unbounded, patience, &mut |key, _| {
+                keys.push(key.to_vec());
+                Ok(true)
+            });
+            (keys, met)
+        };
+        assert_eq!(records(Patience::Brief), (vec![a.clone()], Err(BackendError::TakesLong)));
+        assert_eq!(records(Patience::Endless), (vec![a, z], Ok(())));
+        // Those behind the end are not passed.
+        let (from, to) = (Bound::Excluded(&b"a"[..]), Bound::Included(&b"gone:00100"[..]));
+        assert_eq!(backend.records(from, to, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+        assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+    }
+
+    /// Where they hold nearly all that memtables may, RocksDB flushes the database that is written to, at each write.
+    #[test]
+    fn idle_databases_are_flushed_first() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let databases = backend.databases().unwrap();
+        for number in 0..6 {
+            let text = format!("database-{number}");
+            let name = DatabaseName::new(text.as_bytes()).unwrap();
+            databases.open(name, &[]).unwrap();
+            let database = databases.find(name).unwrap().unwrap();
+            // Three quarters of what one memtable may hold, and a fifth of what all may.
+            for key in 0..250_u32 {
+                database.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
+            }
+        }
+        let mut entries = Vec::new();
+        backend.for_each(|database| {
+            let property = database.database.property_number(c"rocksdb.num-entries-active-mem-table");
+            entries.push(property.unwrap());
+        });
+        // The last one is whole, though all of them are more than memtables may take.
+        assert_eq!((entries.len(), entries.last()), (7, Some(&250)), "{entries:?}");
+        assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
+    }
+
+    /// A stop waits for long commands that run, and a count of all keys may take minutes.
+    #[test]
+    fn a_stop_ends_a_count_of_all_keys() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"key", b"value", None).unwrap();
+        assert_eq!(backend.count(), Ok(1));
+        backend.stop();
+        assert!(backend.count().unwrap_err().to_string().starts_with("the server stops"));
+        assert!(backend.meta(b"key").unwrap().is_some());
+    }
+
+    /// They would push out the blocks that clients read.
+    #[test]
+    fn walks_over_all_keys_leave_the_cache_as_it_is() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..2_000 {
+            backend.database.put(format!("key:{number:05}").as_bytes(), &[number as u8; 4_000]).unwrap();
+        }
+        backend.database.compact().unwrap();
+        let before = backend.memory.used_bytes();
+        assert_eq!(backend.count(), Ok(2_000));
+        let mut keys = 0;
+        assert_eq!(backend.keys_from(b"", 2_000, Patience::Endless, &mut |_| keys += 1), Ok(None));
+        assert_eq!(keys, 2_000);
+        let grown = backend.memory.used_bytes().saturating_sub(before);
+        assert!(grown < 1 << 20, "the cache grew by {grown} bytes");
+    }
+
+    /// A walk would pass them all, on a thread that other clients wait for.
+    #[test]
+    fn removed_keys_leave_the_memtable() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for number in 0..1_000 {
+            backend.put(format!("key:{number}").as_bytes(), b"value", None).unwrap();
+        }
+        let entries = || backend.database.property_number(c"rocksdb.num-entries-active-mem-table");
+        assert_eq!(entries(), Some(1_000));
+        backend.clear().unwrap();
+        assert_eq!(entries(), Some(0));
+        assert_eq!(backend.keys_from(b"", 10, Patience::Brief, &mut |_| {}), Ok(None));
     }
 
     #[test]

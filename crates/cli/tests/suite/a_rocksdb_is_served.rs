@@ -293,3 +293,45 @@ fn random_commands_are_answered_alike() {
         }
     }
 }
+
+/// A worker that passed all of them would serve nobody meanwhile.
+#[test]
+fn walks_over_many_deleted_keys_leave_the_worker() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(server) = start(folder.path(), &["--threads", "1", "--durability", "no"]) else { return };
+    let mut client = server.connect();
+    let left = ["key:05000", "key:12000", "key:19999"];
+    let keys: Vec<String> = (0..20_000).map(|number| format!("key:{number:05}")).collect();
+    for keys in keys.chunks(500) {
+        let pairs = keys.iter().flat_map(|key| [key.as_bytes(), b"value"]);
+        client.request(&[&b"MSET"[..]].into_iter().chain(pairs).collect::<Vec<_>>());
+        let gone = keys.iter().map(String::as_str).filter(|key| !left.contains(key)).map(str::as_bytes);
+        client.request(&[&b"DEL"[..]].into_iter().chain(gone).collect::<Vec<_>>());
+        client.send().unwrap();
+        assert_eq!(client.line().unwrap(), "+OK");
+        assert!(client.line().unwrap().starts_with(':'));
+    }
+    let bulks = |words: &[&str]| -> String {
+        let each = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!("*{}\r\n", words.len()) + &each.collect::<String>()
+    };
+    for (line, expected) in [
+        ("SCAN 0", format!("*2\r\n$1\r\n0\r\n{}", bulks(&left))),
+        ("KEYS *", bulks(&left)),
+        ("KEYS key:1*", bulks(&left[1..])),
+        ("ZT.RANGE [key:05000 +", bulks(&["key:05000", "value", "key:12000", "value", "key:19999", "value"])),
+        ("ZT.RANGE - + LIMIT 1", bulks(&["key:05000", "value"])),
+    ] {
+        let cut = cut_walks(&server);
+        assert_eq!(server.ask(format!("{line}\r\n").as_bytes()), expected, "{line}");
+        assert!(cut_walks(&server) > cut, "{line}");
+    }
+    server.stop();
+}
+
+/// Walks that ended on a worker and went on elsewhere.
+fn cut_walks(server: &Server) -> u64 {
+    let info = server.ask(b"INFO codec\r\n");
+    let count = info.lines().find_map(|line| line.strip_prefix("rocksdb_cut_walks:"));
+    count.unwrap().trim().parse().unwrap()
+}

@@ -1,14 +1,11 @@
-//! Results of reads of several keys: values in RocksDB's memory, and records in order.
+//! Results of reads: values in RocksDB's memory.
 
 use std::ffi::c_char;
-use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::Error;
-use super::calls::checked;
 use super::database::Database;
-use super::functions::{Functions, Iter, Pinned as PinnedValue, Slice};
+use super::functions::{Functions, Pinned as PinnedValue, Slice};
 
 /// The answers of one multi-get, where RocksDB left them.
 #[derive(Debug, Default)]
@@ -80,49 +77,5 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: the object is ours, and the database is still open.
         unsafe { (self.database.functions().pinned_destroy)(self.at.as_ptr()) };
-    }
-}
-
-/// Records in key order, from the start of a scan.
-#[derive(Debug)]
-pub struct Scan<'a> {
-    pub(super) functions: &'static Functions,
-    pub(super) at: NonNull<Iter>,
-    pub(super) database: PhantomData<&'a Database>,
-}
-
-impl Scan<'_> {
-    /// Calls `take` with the next record, key and value; false if there is none.
-    ///
-    /// # Errors
-    /// RocksDB's error, such as corruption.
-    pub fn next(&mut self, take: impl FnOnce(&[u8], &[u8])) -> Result<bool, Error> {
-        let at = self.at.as_ptr();
-        // SAFETY: the iterator is ours.
-        if unsafe { (self.functions.iter_valid)(at) } == 0 {
-            return checked!(self.functions, "scan", iter_error(at)).map(|()| false);
-        }
-        let (mut key_len, mut value_len) = (0, 0);
-        // SAFETY: the iterator stands at a record, whose key and value stay where they are until it moves; it moves
-        // below.
-        let (key, value) = unsafe {
-            let key = (self.functions.iter_key)(at, &mut key_len);
-            let value = (self.functions.iter_value)(at, &mut value_len);
-            (
-                std::slice::from_raw_parts(key.cast::<u8>(), key_len),
-                std::slice::from_raw_parts(value.cast::<u8>(), value_len),
-            )
-        };
-        take(key, value);
-        // SAFETY: it stands at a record, and nobody borrows that any more.
-        unsafe { (self.functions.iter_next)(at) };
-        Ok(true)
-    }
-}
-
-impl Drop for Scan<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the iterator is ours, and the database that it is of is still open.
-        unsafe { (self.functions.iter_destroy)(self.at.as_ptr()) };
     }
 }

@@ -1,19 +1,19 @@
 //! One open database.
 
 use std::ffi::{CStr, CString, c_int};
-use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
 use super::Error;
-use super::answers::{Pinned, Scan, Values};
+use super::answers::{Pinned, Values};
 use super::batch::WriteBatch;
 use super::calls::{c_string, checked, made, taken};
 use super::functions::{Db, Family, Functions, Options, ReadOptions, Slice, WriteOptions};
 use super::library::Library;
 use super::memory::Memory;
+use super::scan::{Scan, ScanOptions};
 
 /// The durability of a put on return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,10 +238,8 @@ impl Database {
     }
 
     fn last_key(&self) -> Result<Option<Vec<u8>>, Error> {
-        let mut scan = self.scan(&[]);
-        // SAFETY: the iterator is the scan's.
-        unsafe { (self.functions.iter_seek_to_last)(scan.at.as_ptr()) };
-        let mut last = None;
+        let (mut scan, mut last) = (self.scan(&[]), None);
+        scan.seek_to_last();
         scan.next(|key, _| last = Some(key.to_vec()))?;
         Ok(last)
     }
@@ -267,6 +265,10 @@ impl Database {
 
     pub(super) fn functions(&self) -> &'static Functions {
         self.functions
+    }
+
+    pub(super) fn at(&self) -> *mut Db {
+        self.at.as_ptr()
     }
 
     /// Puts the value of `key` into `value` (after clearing it) and returns true, or returns false. A value that fits
@@ -376,11 +378,12 @@ impl Database {
 
     /// The records from key `from` on, in order, as they are now.
     pub fn scan(&self, from: &[u8]) -> Scan<'_> {
-        // SAFETY: the database and the options are alive, and stay so for as long as the result borrows the database.
-        let at = made(unsafe { (self.functions.iterator)(self.at.as_ptr(), self.read.as_ptr()) });
-        // SAFETY: the iterator is ours; the key comes with its length.
-        unsafe { (self.functions.iter_seek)(at.as_ptr(), from.as_ptr().cast(), from.len()) };
-        Scan { functions: self.functions, at, database: PhantomData }
+        self.scan_with(from, ScanOptions::default())
+    }
+
+    /// As [`Database::scan`], with other options.
+    pub fn scan_with<'a>(&'a self, from: &[u8], options: ScanOptions<'a>) -> Scan<'a> {
+        Scan::begin(self, from, options)
     }
 
     /// Writes all memtables to SST files, and waits for that.
@@ -388,8 +391,25 @@ impl Database {
     /// # Errors
     /// RocksDB's error.
     pub fn flush(&self) -> Result<(), Error> {
-        // SAFETY: it takes nothing and gives an object that is ours, which waits unless it is told otherwise.
+        self.flush_with(true)
+    }
+
+    /// Begins to write all memtables to SST files, and waits for nothing.
+    ///
+    /// # Errors
+    /// RocksDB's error.
+    pub fn begin_flush(&self) -> Result<(), Error> {
+        self.flush_with(false)
+    }
+
+    fn flush_with(&self, waits: bool) -> Result<(), Error> {
+        // SAFETY: it takes nothing and gives an object that is ours.
         let options = made(unsafe { (self.functions.flush_options_create)() });
+        // SAFETY: the object is ours.
+        unsafe {
+            (self.functions.flush_options_set_wait)(options.as_ptr(), waits.into());
+            (self.functions.flush_options_set_stall)(options.as_ptr(), (!waits).into());
+        }
         let flushed = checked!(self.functions, "flush", flush(self.at.as_ptr(), options.as_ptr()));
         // SAFETY: the object is ours.
         unsafe { (self.functions.flush_options_destroy)(options.as_ptr()) };
@@ -536,6 +556,63 @@ mod tests {
         let (mut scan, mut met) = (database.scan(&key(5)), Vec::new());
         while met.len() < 3 && scan.next(|key, _| met.push(key.to_vec())).unwrap() {}
         assert_eq!(met, [5, 6, 8].map(key));
+    }
+
+    /// The keys that a scan of everything meets, and whether it ends because it would pass too much.
+    fn met(database: &Database, options: ScanOptions<'_>) -> (Vec<Vec<u8>>, bool) {
+        let (mut scan, mut met) = (database.scan_with(b"", options), Vec::new());
+        loop {
+            match scan.next(|key, _| met.push(key.to_vec())) {
+                Ok(true) => {}
+                Ok(false) => return (met, false),
+                Err(Error::PassesMany) => return (met, true),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// A thread that serves others would stand still for as long as all deleted keys take.
+    #[test]
+    fn a_scan_passes_no_more_deleted_keys_than_it_may() {
+        let Some((database, _folder)) = database("") else { return };
+        let database = database.unwrap();
+        let stays = |number: &u32| [1_000, 1_500, 2_999].contains(number);
+        (0..3_000).for_each(|number| database.put(&key(number), b"value").unwrap());
+        (0..3_000).filter(|number| !stays(number)).for_each(|number| database.delete(&key(number)).unwrap());
+        let all: Vec<_> = (0..3_000).filter(stays).map(key).collect();
+        // Each deleted key is two entries: the delete, and the value that it hides.
+        for (passed_max, count) in [(0, 3), (1_999, 0), (2_000, 2), (9_000, 3)] {
+            let expected = (all[..count].to_vec(), count < 3);
+            let options = ScanOptions { passed_max, ..ScanOptions::default() };
+            assert_eq!(met(&database, options), expected, "{passed_max}");
+        }
+        // Those behind the end are not passed.
+        let end = key(1_001);
+        let first = ScanOptions { passed_max: 2_100, to: Some(&end), ..ScanOptions::default() };
+        assert_eq!(met(&database, first), (all[..1].to_vec(), false));
+        let none = ScanOptions { passed_max: 10, to: Some(b""), ..ScanOptions::default() };
+        assert_eq!(met(&database, none), (vec![], false));
+        database.compact().unwrap();
+        let few = ScanOptions { passed_max: 10, ..ScanOptions::default() };
+        assert_eq!(met(&database, few), (all, false));
+    }
+
+    /// A walk over keys would read all of them.
+    #[test]
+    fn keys_alone_are_met_without_their_values() {
+        let Some((database, folder)) = database("enable_blob_files=true;min_blob_size=100") else { return };
+        let database = database.unwrap();
+        let all: Vec<_> = (0..50).map(key).collect();
+        all.iter().for_each(|key| database.put(key, &[b'v'; 1_000]).unwrap());
+        database.flush().unwrap();
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+        let is_blob = |path: &PathBuf| path.extension().is_some_and(|kind| kind == "blob");
+        let blobs: Vec<PathBuf> = files.filter(is_blob).collect();
+        assert_eq!(blobs.len(), 1);
+        std::fs::remove_file(&blobs[0]).unwrap();
+        let keys_only = ScanOptions { keys_only: true, ..ScanOptions::default() };
+        assert_eq!(met(&database, keys_only), (all, false));
+        assert!(database.scan(b"").next(|_, _| {}).is_err());
     }
 
     #[test]

@@ -13,6 +13,7 @@ macro_rules! opaque {
 }
 
 opaque!(Db Options Table ReadOptions WriteOptions FlushOptions WaitOptions Iter Family Pinned Batch Cache WriteBuffers);
+opaque!(PerfContext);
 
 /// `rocksdb_slice_t`: bytes that somebody else owns.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +66,8 @@ functions! {
         fn(usize, *const Cache, bool) -> *mut WriteBuffers;
     buffers_destroy = "rocksdb_write_buffer_manager_destroy": fn(*mut WriteBuffers);
     buffers_set_size = "rocksdb_write_buffer_manager_set_buffer_size": fn(*mut WriteBuffers, usize);
+    buffers_size = "rocksdb_write_buffer_manager_buffer_size": fn(*mut WriteBuffers) -> usize;
+    buffers_unflushed = "rocksdb_write_buffer_manager_mutable_memtable_memory_usage": fn(*mut WriteBuffers) -> usize;
     buffers_usage = "rocksdb_write_buffer_manager_memory_usage": fn(*mut WriteBuffers) -> usize;
     options_set_buffers = "rocksdb_options_set_write_buffer_manager": fn(*mut Options, *mut WriteBuffers);
     open = "rocksdb_open": fn(*const Options, *const c_char, Status) -> *mut Db;
@@ -74,6 +77,10 @@ functions! {
     read_options_create = "rocksdb_readoptions_create": fn() -> *mut ReadOptions;
     read_options_destroy = "rocksdb_readoptions_destroy": fn(*mut ReadOptions);
     read_options_set_bytes_at_once = "rocksdb_readoptions_set_value_size_soft_limit": fn(*mut ReadOptions, u64);
+    read_options_set_fill_cache = "rocksdb_readoptions_set_fill_cache": fn(*mut ReadOptions, c_uchar);
+    read_options_set_unprepared = "rocksdb_readoptions_set_allow_unprepared_value": fn(*mut ReadOptions, c_uchar);
+    read_options_set_end = "rocksdb_readoptions_set_iterate_upper_bound": fn(*mut ReadOptions, *const c_char, usize);
+    read_options_set_skipped_max = "rocksdb_readoptions_set_max_skippable_internal_keys": fn(*mut ReadOptions, u64);
     write_options_create = "rocksdb_writeoptions_create": fn() -> *mut WriteOptions;
     write_options_destroy = "rocksdb_writeoptions_destroy": fn(*mut WriteOptions);
     write_options_set_sync = "rocksdb_writeoptions_set_sync": fn(*mut WriteOptions, c_uchar);
@@ -106,8 +113,13 @@ functions! {
     iter_key = "rocksdb_iter_key": fn(*const Iter, *mut usize) -> *const c_char;
     iter_value = "rocksdb_iter_value": fn(*const Iter, *mut usize) -> *const c_char;
     iter_error = "rocksdb_iter_get_error": fn(*const Iter, Status);
+    perf_create = "rocksdb_perfcontext_create": fn() -> *mut PerfContext;
+    perf_destroy = "rocksdb_perfcontext_destroy": fn(*mut PerfContext);
+    perf_metric = "rocksdb_perfcontext_metric": fn(*mut PerfContext, c_int) -> u64;
     flush_options_create = "rocksdb_flushoptions_create": fn() -> *mut FlushOptions;
     flush_options_destroy = "rocksdb_flushoptions_destroy": fn(*mut FlushOptions);
+    flush_options_set_wait = "rocksdb_flushoptions_set_wait": fn(*mut FlushOptions, c_uchar);
+    flush_options_set_stall = "rocksdb_flushoptions_set_allow_write_stall": fn(*mut FlushOptions, c_uchar);
     flush = "rocksdb_flush": fn(*mut Db, *const FlushOptions, Status);
     compact_range = "rocksdb_compact_range": fn(*mut Db, *const c_char, usize, *const c_char, usize);
     wait_options_create = "rocksdb_wait_for_compact_options_create": fn() -> *mut WaitOptions;

@@ -64,6 +64,16 @@ impl Memory {
         unsafe { (self.functions.cache_usage)(self.cache.as_ptr()) }
     }
 
+    /// Memtables for which no flush has begun, as a share of what memtables may take. RocksDB begins flushes by itself
+    /// at 7/8: of the database that is written to, whatever the others hold.
+    pub fn unflushed_share(&self) -> f64 {
+        let buffers = self.buffers.as_ptr();
+        // SAFETY: the object is alive.
+        let (bytes, bytes_max) =
+            unsafe { ((self.functions.buffers_unflushed)(buffers), (self.functions.buffers_size)(buffers)) };
+        bytes as f64 / bytes_max.max(1) as f64
+    }
+
     /// The part of them that memtables take.
     pub fn memtable_bytes(&self) -> usize {
         // SAFETY: the object is alive.

@@ -24,12 +24,14 @@ mod database;
 mod functions;
 mod library;
 mod memory;
+mod scan;
 
-pub use answers::{Pinned, Scan, Values};
+pub use answers::{Pinned, Values};
 pub use batch::WriteBatch;
 pub use database::{BlockCache, Database, Table, WriteLog};
 pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
 pub use memory::{Memory, return_freed_memory};
+pub use scan::{Scan, ScanOptions};
 
 use std::path::PathBuf;
 
@@ -61,6 +63,9 @@ pub enum Error {
         /// RocksDB's words.
         status: String,
     },
+    /// A scan comes to more deleted and replaced values than it may pass.
+    #[error("the scan comes to more deleted keys than it may pass; scan without that bound")]
+    PassesMany,
     /// RocksDB took a string of options and dropped one of them, as it does with unregistered classes.
     #[error("RocksDB ignored the compression manager {asked}: its options say {found}")]
     Ignored {

@@ -33,8 +33,10 @@ pub(super) fn range(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     };
     let mut range = Range::new(from, to, wanted);
     session.value.clear();
-    let (shared, client) = (session.shared, &session.client.info);
-    if range.advance(session.backend, shared, client, PIECE_BYTES, session.value)? {
+    let Session { shared, backend, client, patience, value, .. } = session;
+    let walked = range.advance(*backend, shared, &client.info, *patience, PIECE_BYTES, value);
+    let Some(more) = session.in_time(walked)? else { return Ok(()) };
+    if more {
         session.client.streaming = Some(Box::new(Streaming::records(range, mem::take(session.value))));
     } else {
         session.reply.array(2 * range.found);

@@ -30,8 +30,15 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     };
     session.value.clear();
     let mut walk = Walk::new(options.pattern, from)?;
-    let Session { shared, backend, client, value, .. } = session;
-    let more = !options.nothing && walk.advance(*backend, options.count, REPLY_BYTES_MAX, value)?;
+    let walked = match options.nothing {
+        true => Ok(false),
+        false => {
+            let Session { backend, patience, value, .. } = session;
+            walk.advance(*backend, *patience, options.count, REPLY_BYTES_MAX, value)
+        }
+    };
+    let Some(more) = session.in_time(walked)? else { return Ok(()) };
+    let Session { shared, client, .. } = session;
     let next = match walk.place() {
         Some(place) if more => {
             client.scans = true;

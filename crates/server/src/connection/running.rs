@@ -8,6 +8,7 @@ use super::{
     Connection, OUTPUT_BYTES_MAX_STRANGER, Place, READ_BYTES, SMALL_REQUEST_BYTES, TURN_BYTES, WRITE_BYTES,
     Workspace,
 };
+use crate::backend::Patience;
 use crate::command::{self, Session};
 use crate::jobs::{Job, Length};
 use crate::refusal::Refusal;
@@ -59,7 +60,7 @@ impl Connection {
         let consumed = self.run_or_drop(&input, space, shared, counters)?;
         if let Some((taken, length)) = self.deferred.take() {
             let (request, rest) = taken.move_from(input);
-            self.hand_over(request, length, shared);
+            self.hand_over(Some(request), length, shared);
             input = rest;
         } else if consumed > 0 {
             let rest = input.len() - consumed;
@@ -113,6 +114,7 @@ impl Connection {
                 reply: &mut space.reply,
                 value: &mut space.value,
                 request: None,
+                patience: Patience::Brief,
             };
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
@@ -155,15 +157,17 @@ impl Connection {
         }
     }
 
-    /// Hands a request over to a thread of its own.
-    pub(super) fn hand_over(&mut self, request: OwnedArgs, length: Length, shared: &Shared) {
-        let request = Arc::new(request);
-        let request_bytes = request.held_bytes();
+    /// Hands a request over to a thread of its own; without one, the next step of the reply that the client waits for.
+    pub(super) fn hand_over(&mut self, request: Option<OwnedArgs>, length: Length, shared: &Shared) {
+        let (request, mut client) = (request.map(Arc::new), self.client.twin());
+        client.streaming = self.client.streaming.take();
+        let of_reply = client.streaming.as_ref().map_or(0, |streaming| streaming.held_bytes());
+        let request_bytes = of_reply + request.as_ref().map_or(0, |request| request.held_bytes());
         self.job_bytes = Some(request_bytes);
         self.client.info.job_bytes.store(request_bytes, Relaxed);
         shared.budget.note_running(request_bytes);
         let Place { worker, key } = self.place;
-        let (client, resp3, database) = (self.client.twin(), self.resp3, self.database.clone());
+        let (resp3, database) = (self.resp3, self.database.clone());
         shared.jobs.push(Job { worker, key, client, resp3, database, request, request_bytes, length });
     }
 }

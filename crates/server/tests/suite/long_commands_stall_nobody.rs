@@ -279,6 +279,55 @@ fn keys_are_walked_between_other_clients_requests() {
     assert!(before <= 40 && calls.len() > 150, "{before} of {} steps came first", calls.len());
 }
 
+/// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.
+#[test]
+fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
+    let (server, gate) = started();
+    let (mut walker, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.text("MSET a 1 b 2"), "+OK\r\n");
+    gate.slow_walks();
+    for (method, command, expected) in [
+        ("keys_from", "SCAN 0", "*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+        ("keys_from", "KEYS *", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"),
+        ("records", "ZT.RANGE - +", "*4\r\n$1\r\na\r\n$1\r\n1\r\n$1\r\nb\r\n$1\r\n2\r\n"),
+    ] {
+        gate.close(method);
+        // Requests behind a walk wait for its reply.
+        walker.send(format!("{command}\r\nPING\r\n").as_bytes());
+        gate.wait();
+        assert_eq!(other.text("GET a"), "$1\r\n1\r\n", "{command}");
+        gate.open();
+        assert_eq!(walker.reply(), expected.as_bytes(), "{command}");
+        assert_eq!(walker.reply(), b"+PONG\r\n", "{command}");
+    }
+    // A client that goes meanwhile leaves nothing behind.
+    gate.close("keys_from");
+    let mut gone = server.connect();
+    gone.send(b"KEYS *\r\n");
+    gate.wait();
+    drop(gone);
+    gate.open();
+    server.wait_for(&mut other, "the reply of a client that has gone is given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+}
+
+/// Each step of these replies is made on another thread, and the findings come back each time.
+#[test]
+fn long_replies_come_whole_from_threads_of_their_own() {
+    let (server, gate) = started();
+    let mut walker = server.connect();
+    let pairs: Vec<String> = (0..3_000).flat_map(|number| [format!("key:{number:05}"), "v".into()]).collect();
+    let pairs: Vec<&[u8]> = pairs.iter().map(|word| word.as_bytes()).collect();
+    let load: Vec<&[u8]> = [&b"MSET"[..]].into_iter().chain(pairs.iter().copied()).collect();
+    assert_eq!(walker.ask(&load), b"+OK\r\n");
+    gate.slow_walks();
+    let keys: Vec<&[u8]> = pairs.iter().copied().step_by(2).collect();
+    assert!(walker.ask(&[b"KEYS", b"*"]) == request(&keys));
+    assert!(walker.ask(&[b"ZT.RANGE", b"-", b"+"]) == request(&pairs));
+    assert!(walker.ask(&[b"ZT.RANGE", b"[key:01000", b"(key:02000"]) == request(&pairs[2_000..4_000]));
+}
+
 #[test]
 fn a_large_value_leaves_between_other_clients_requests() {
     let (server, gate) = started();

@@ -59,6 +59,37 @@ fn requests_on_threads_of_their_own_are_answered_at_a_stop() {
     assert_eq!((run, refused), (3, 2), "{replies:?}");
 }
 
+/// A client that had sent more requests behind a long one got no reply to them, and did not know whether they had run.
+#[test]
+fn requests_behind_a_long_command_are_refused_at_a_stop() {
+    let refused =
+        "-ERR the server stops and has not run this request; send it again once the server is back\r\n";
+    let words: Vec<String> = (0..6_000).map(|number| format!("key:{number:05}")).collect();
+    let load: Vec<&[u8]> =
+        [&b"MSET"[..]].into_iter().chain(words.iter().map(|word| word.as_bytes())).collect();
+    for (method, command, reply) in [
+        ("len", "DBSIZE", ":3000\r\n"),
+        // This one has found some keys, and says nothing before it has found all.
+        ("keys_from", "KEYS *", refused),
+    ] {
+        let backend = Arc::new(GatedBackend::default());
+        let gate = backend.gate();
+        let server = TestServer::start_with(backend, |_| {});
+        let (mut last, mut client) = (server.connect(), server.connect());
+        assert_eq!(client.ask(&load), b"+OK\r\n");
+        gate.slow_walks();
+        gate.close(method);
+        // They arrive together.
+        client.send(format!("{command}\r\nSET a 1\r\nGET a\r\nGET").as_bytes());
+        gate.wait();
+        last.send(b"SHUTDOWN\r\n");
+        assert_eq!(last.rest(), b"");
+        let replies = String::from_utf8(client.rest()).unwrap();
+        server.join().unwrap();
+        assert_eq!(replies, format!("{reply}{refused}{refused}"), "{command}");
+    }
+}
+
 #[test]
 fn addresses_that_cannot_be_had_are_named() {
     let bind = |adjust: &dyn Fn(&mut Config)| {

@@ -8,8 +8,8 @@ use super::PATIENCE;
 use super::map_backend::MapBackend;
 use ziptier_server::backend::{Change, ChangeMeta, EachRecord, Grant, Need};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Old, Operation, Save, Saving, Transfer, Transferred, Update,
-    ValueReader,
+    Backend, BackendError, MemoryUse, Meta, Old, Operation, Patience, Save, Saving, Transfer, Transferred,
+    Update, ValueReader,
 };
 
 /// The map, behind a gate.
@@ -40,6 +40,8 @@ struct State {
     is_stopped: bool,
     /// The bytes that a reader claims to hold alone.
     own_bytes: usize,
+    /// All walks take long.
+    is_slow: bool,
 }
 
 impl Gate {
@@ -69,6 +71,11 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).own_bytes = bytes;
     }
 
+    /// Has walks with brief patience say from now on that they take too long.
+    pub(crate) fn slow_walks(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_slow = true;
+    }
+
     /// Lets them go on.
     pub(crate) fn open(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closed = None;
@@ -92,6 +99,15 @@ impl Gate {
     fn holds(&self, method: &'static str) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.closed == Some(method) && state.calls.contains(&method)
+    }
+
+    fn walk(&self, patience: Patience, method: &'static str) -> Result<(), BackendError> {
+        let is_slow = self.state.lock().unwrap_or_else(PoisonError::into_inner).is_slow;
+        if is_slow && patience == Patience::Brief {
+            return Err(BackendError::TakesLong);
+        }
+        self.pass(method);
+        Ok(())
     }
 
     fn pass(&self, method: &'static str) {
@@ -234,20 +250,22 @@ impl Backend for GatedBackend {
         &self,
         from: &[u8],
         limit: usize,
+        patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
-        self.gate.pass("keys_from");
-        self.map.keys_from(from, limit, each)
+        self.gate.walk(patience, "keys_from")?;
+        self.map.keys_from(from, limit, patience, each)
     }
 
     fn records(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError> {
-        self.gate.pass("records");
-        self.map.records(from, to, each)
+        self.gate.walk(patience, "records")?;
+        self.map.records(from, to, patience, each)
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -8,7 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ziptier_server::backend::{Borrowed, Change, EachRecord, Grant};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Old, Operation, Transfer, Transferred, Update, ValueReader,
+    Backend, BackendError, MemoryUse, Meta, Old, Operation, Patience, Transfer, Transferred, Update,
+    ValueReader,
 };
 
 /// Values up to this size are read to be changed.
@@ -189,6 +190,7 @@ impl Backend for MapBackend {
         &self,
         from: &[u8],
         limit: usize,
+        _patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
         let map = self.read();
@@ -202,6 +204,7 @@ impl Backend for MapBackend {
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
+        _patience: Patience,
         each: &mut EachRecord<'_>,
     ) -> Result<(), BackendError> {
         let map = self.read();

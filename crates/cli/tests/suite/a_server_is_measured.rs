@@ -33,27 +33,30 @@ impl Drop for Redis {
     }
 }
 
+/// Threads of a benchmark.
+const THREADS: usize = 4;
+
 /// A short benchmark of the server at this port.
 fn bench(port: u16, database: &str, arguments: &[&str]) -> Command {
     let mut command = ziptier();
     let target = format!("redis://127.0.0.1:{port}{database}");
-    command.args(["bench", "--target", &target, "--format", "tsv", "--threads", "4", "--warmup", "0"]);
-    command.args(["--keys", "2000"]).args(arguments).env_remove("REDISCLI_AUTH");
+    command.args(["bench", "--target", &target, "--format", "tsv", "--warmup", "0", "--keys", "2000"]);
+    command.args(["--threads", &THREADS.to_string()]).args(arguments).env_remove("REDISCLI_AUTH");
     command
 }
 
-/// Waits until the last request of some client was this one.
-fn wait_for(client: &mut Client, command: &str) {
+/// Waits until the last request of so many clients was this one.
+fn wait_for(client: &mut Client, command: &str, clients: usize) {
     ziptier_testing::until(command, || {
         client.request(&[b"CLIENT", b"LIST"]);
         client.send().unwrap();
-        String::from_utf8_lossy(&client.bulk().unwrap().unwrap()).contains(command)
+        String::from_utf8_lossy(&client.bulk().unwrap().unwrap()).matches(command).count() >= clients
     });
 }
 
-/// Waits until the server holds a write back.
-fn wait_for_a_write(client: &mut Client) {
-    wait_for(client, "cmd=set");
+/// Waits until the server holds a write of each thread of the benchmark back.
+fn wait_for_writes(client: &mut Client) {
+    wait_for(client, "cmd=set", THREADS);
 }
 
 fn said(output: &Output) -> String {
@@ -122,7 +125,7 @@ fn keys_of_others_stay() {
     assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
     let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_a_write(&mut client);
+    wait_for_writes(&mut client);
     assert_eq!(client.ask(&[b"CLIENT", b"UNPAUSE"]).unwrap(), "+OK");
     assert_eq!(client.ask(&[b"SET", b"order:1", b"a user's"]).unwrap(), "+OK");
     let output = running.wait_with_output().unwrap();
@@ -156,7 +159,7 @@ fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
     assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
     let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for_a_write(&mut client);
+    wait_for_writes(&mut client);
     redis.child.kill().unwrap();
     let output = running.wait_with_output().unwrap();
     let told = said(&output);
@@ -171,7 +174,7 @@ fn a_server_that_dies_in_a_window_ends_the_benchmark_at_once() {
     let mut client = Client::connect(redis.port).unwrap();
     let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "80000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for(&mut client, "cmd=get");
+    wait_for(&mut client, "cmd=get", 1);
     redis.child.kill().unwrap();
     let output = running.wait_with_output().unwrap();
     let told = said(&output);

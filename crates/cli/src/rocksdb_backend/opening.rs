@@ -18,8 +18,15 @@ use crate::rocksdb_target::Compression;
 /// The database that every client begins with. Each database is a folder of its name below `--dir`.
 pub(super) const DEFAULT_NAME: &str = "default";
 /// A memtable gets one part in this many of RocksDB's memory, within these bounds; the upper one is RocksDB's default.
-const MEMTABLE_PART: usize = 16;
+const MEMTABLE_PART: usize = 8;
 const MEMTABLE_BYTES: std::ops::RangeInclusive<usize> = (256 << 10)..=(64 << 20);
+/// The level that flushed files are merged into holds so many memtables, as with RocksDB's own sizes. Beside small
+/// memtables, RocksDB's 256 MB of that level would have every few flushes rewrite a database of 256 MB.
+const FIRST_LEVEL_MEMTABLES: usize = 4;
+/// Files of each level are so many times as long as those of the level above: few files in a large database.
+const FILE_GROWTH: u32 = 4;
+/// Flushes and compactions at once are as many as processors, and never less.
+const JOBS_MIN: usize = 4;
 /// All databases together keep one part in this many of the process's open files open, each within these bounds.
 const FILES_PART: u64 = 4;
 const FILES: std::ops::RangeInclusive<u64> = 32..=5_000;
@@ -96,8 +103,12 @@ impl RocksDbBackend {
             settings.library.load_plugin()?;
         }
         let Settings { memtable_bytes, files, .. } = settings;
+        let first_level_bytes = FIRST_LEVEL_MEMTABLES * memtable_bytes;
+        let jobs = std::thread::available_parallelism().map_or(0, usize::from).max(JOBS_MIN);
         let text = format!(
-            "create_if_missing=true;write_buffer_size={memtable_bytes};max_open_files={files};keep_log_file_num=4;{}",
+            "create_if_missing=true;write_buffer_size={memtable_bytes};target_file_size_base={memtable_bytes};\
+             target_file_size_multiplier={FILE_GROWTH};max_bytes_for_level_base={first_level_bytes};\
+             max_background_jobs={jobs};max_open_files={files};keep_log_file_num=4;{}",
             compression.options
         );
         let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
@@ -278,6 +289,21 @@ mod tests {
         assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
     }
 
+    /// With RocksDB's own first level, a load of 130,000 values wrote three times as many bytes.
+    #[test]
+    fn levels_grow_from_the_memtable() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let options = backend.database.options().unwrap();
+        let number = |name: &str| -> usize {
+            let line = options.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix('='));
+            line.unwrap().parse().unwrap()
+        };
+        assert_eq!(number("write_buffer_size"), 3 << 20);
+        assert_eq!(number("target_file_size_base"), 3 << 20);
+        assert_eq!(number("max_bytes_for_level_base"), 12 << 20);
+        assert!(number("max_background_jobs") >= 4);
+    }
+
     /// Where they hold nearly all that memtables may, RocksDB flushes the database that is written to, at each write.
     #[test]
     fn idle_databases_are_flushed_first() {
@@ -288,7 +314,7 @@ mod tests {
             let name = DatabaseName::new(text.as_bytes()).unwrap();
             databases.open(name, &[]).unwrap();
             let database = databases.find(name).unwrap().unwrap();
-            // Three quarters of what one memtable may hold, and a fifth of what all may.
+            // A third of what one memtable may hold, and a sixth of what all may.
             for key in 0..250_u32 {
                 database.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
             }

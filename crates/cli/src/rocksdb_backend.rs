@@ -351,6 +351,11 @@ impl Backend for RocksDbBackend {
         self.number(c"rocksdb.is-write-stopped") > 0 || self.number(c"rocksdb.actual-delayed-write-rate") > 0
     }
 
+    /// RocksDB has existence and length of a value only together with the value.
+    fn thread_read_bytes(&self) -> u64 {
+        self.database.thread_read_bytes()
+    }
+
     fn keys_from(
         &self,
         from: &[u8],

@@ -395,6 +395,13 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Bytes of this store that the calling thread has read since it began, about. A store that reads whole values to
+    /// look at their keys must override this default. A worker that reads much for one command leaves the rest of it to
+    /// another thread, and one that reads much for one client serves others next.
+    fn thread_read_bytes(&self) -> u64 {
+        0
+    }
+
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`. Returns the place to go on from,
     /// `None` at the end. A call that would take long may end with fewer keys, or none.
     ///

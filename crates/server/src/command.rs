@@ -21,6 +21,7 @@ mod server;
 mod set;
 mod transactions;
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::backend::{Access, Backend, BackendError, Chosen, Meta, Patience};
@@ -49,8 +50,19 @@ pub(crate) struct Client {
     pub(crate) scans: bool,
     /// Set if the last command was not run because it needs a thread of its own.
     pub(crate) deferred: Option<Length>,
+    /// The keys of the deferred command that are done.
+    pub(crate) counted: Counted,
     /// Set if the last command chose a database.
     pub(crate) chosen: Option<Chosen>,
+}
+
+/// The first keys of a command that answers with a number of keys.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Keys that are done.
+    pub(crate) keys: usize,
+    /// The number of them that the reply counts.
+    count: i64,
 }
 
 impl Client {
@@ -64,14 +76,16 @@ impl Client {
             in_transaction: false,
             scans: false,
             deferred: None,
+            counted: Counted::default(),
             chosen: None,
         }
     }
 
     /// A copy of the client for a request that runs on another thread.
-    pub(crate) fn twin(&self) -> Self {
+    pub(crate) fn twin(&mut self) -> Self {
         let Self { in_transaction, scans, .. } = *self;
-        Self { in_transaction, scans, ..Self::new(Arc::clone(&self.info), self.authenticated) }
+        let counted = mem::take(&mut self.counted);
+        Self { in_transaction, scans, counted, ..Self::new(Arc::clone(&self.info), self.authenticated) }
     }
 
     /// Takes over the changes that a request on another thread made to the client.

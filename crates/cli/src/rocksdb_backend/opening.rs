@@ -241,6 +241,24 @@ mod tests {
         assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
     }
 
+    /// A worker leaves a command that reads them to another thread.
+    #[test]
+    fn long_values_that_are_looked_at_are_told() {
+        const VALUE_BYTES: usize = 4 << 20;
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"long", &vec![b'v'; VALUE_BYTES], None).unwrap();
+        backend.database.compact().unwrap();
+        let read_bytes = |look: &dyn Fn()| {
+            let before = backend.thread_read_bytes();
+            look();
+            backend.thread_read_bytes() - before
+        };
+        let length = || assert_eq!(backend.meta(b"long").unwrap().unwrap().len, VALUE_BYTES as u64);
+        assert!(read_bytes(&length) >= VALUE_BYTES as u64);
+        assert!(read_bytes(&|| assert!(backend.delete(b"long").unwrap())) >= VALUE_BYTES as u64);
+        assert!(read_bytes(&|| assert!(!backend.delete(b"long").unwrap())) < 64 << 10);
+    }
+
     /// Before, between and behind them.
     #[test]
     fn a_brief_walk_ends_at_many_deleted_keys() {

@@ -20,6 +20,7 @@
 mod answers;
 mod batch;
 mod calls;
+mod counters;
 mod database;
 mod functions;
 mod library;

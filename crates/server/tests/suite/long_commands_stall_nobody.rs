@@ -279,6 +279,52 @@ fn keys_are_walked_between_other_clients_requests() {
     assert!(before <= 40 && calls.len() > 150, "{before} of {} steps came first", calls.len());
 }
 
+/// RocksDB has a value's length only with the value: 1,023 keys of 512 MiB would take minutes.
+#[test]
+fn a_worker_leaves_a_command_that_reads_many_long_values() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.text("MSET a 1 b 2 c 3 d 4"), "+OK\r\n");
+    gate.read_to_look(200 << 10);
+    for (method, command, expected) in
+        [("meta", "EXISTS a none b c d a", ":5\r\n"), ("delete", "DEL a none b c d a", ":4\r\n")]
+    {
+        // The worker looks at two keys. Another thread goes on behind them.
+        gate.close_behind(2, method);
+        long.send(format!("{command}\r\nPING\r\n").as_bytes());
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n", "{command}");
+        gate.open();
+        assert_eq!(long.reply(), expected.as_bytes(), "{command}");
+        assert_eq!(long.reply(), b"+PONG\r\n", "{command}");
+    }
+    // Nothing is left for the next command.
+    assert_eq!(long.text("EXISTS none a"), ":0\r\n");
+    assert_eq!(long.text("SET a 1"), "+OK\r\n");
+    assert_eq!(long.text("EXISTS a"), ":1\r\n");
+}
+
+#[test]
+fn all_sockets_are_looked_at_between_long_values_that_are_read() {
+    const LOOKS: u64 = 100;
+    let (server, gate) = started();
+    let (mut asking, mut looking) = (server.connect(), server.connect());
+    assert_eq!(asking.text("SET a 1"), "+OK\r\n");
+    gate.read_to_look(200 << 10);
+    let before = server.info(&mut asking).field("eventloop_cycles");
+    // The only worker is held up until all have come.
+    gate.close("get_into");
+    asking.send(&request(&[b"GET", b"none"]));
+    gate.wait();
+    looking.send(&request(&[b"STRLEN", b"a"]).repeat(LOOKS as usize));
+    looking.wait_for_arrival();
+    gate.open();
+    assert_eq!(asking.reply(), b"$-1\r\n");
+    (0..LOOKS).for_each(|_| assert_eq!(looking.reply(), b":1\r\n"));
+    let cycles = server.info(&mut asking).field("eventloop_cycles") - before;
+    assert!(cycles >= LOOKS, "{cycles} looks at the sockets");
+}
+
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.
 #[test]
 fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {

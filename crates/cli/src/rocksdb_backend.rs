@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch};
+use ziptier_rocksdb::host::{
+    BYTES_AT_ONCE, Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch,
+};
 use ziptier_server::backend::{Borrowed, Change, EachRecord, EachValue, Grant};
 use ziptier_server::{
     Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Patience, Save, Saving,
@@ -68,6 +70,9 @@ pub(crate) struct RocksDbBackend {
     last_save_ms: AtomicU64,
     /// Walks that ended early, for a thread of their own.
     cut_walks: AtomicU64,
+    /// The values of the last group of keys were too long for one look-up. RocksDB reads the blocks of all keys before
+    /// it counts the bytes of their values.
+    meets_long: AtomicBool,
     /// The server stops, and would wait for a count of all keys.
     is_stopping: AtomicBool,
 }
@@ -226,20 +231,28 @@ impl Backend for RocksDbBackend {
 
     fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
         let mut values = Values::default();
-        if self.database.multi_get(keys, &mut values).is_ok() {
+        if !self.meets_long.load(Relaxed) && self.database.multi_get(keys, &mut values).is_ok() {
             for index in 0..keys.len() {
                 let found = values.get(index);
                 let short = found.filter(|value| value.len() <= bytes_max).unwrap_or_default();
-                each(Ok(found.map(|value| (meta(value.len()), short))));
+                if !each(Ok(found.map(|value| (meta(value.len()), short)))) {
+                    break;
+                }
             }
             return;
         }
         // A key failed, and the others still get their answers; or the values are too long to be held at once.
-        let mut value = Vec::new();
+        let (mut value, mut bytes, mut is_long) = (Vec::new(), 0, false);
         for key in keys {
             let found = self.get_into(key, bytes_max, &mut value);
-            each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+            let len = found.as_ref().ok().copied().flatten().map_or(0, |meta| meta.len);
+            bytes += len;
+            is_long |= len > bytes_max as u64 || bytes > BYTES_AT_ONCE;
+            if !each(found.map(|meta| meta.map(|meta| (meta, &value[..])))) {
+                break;
+            }
         }
+        self.meets_long.store(is_long, Relaxed);
     }
 
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {

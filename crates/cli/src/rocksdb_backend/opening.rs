@@ -117,6 +117,7 @@ impl RocksDbBackend {
             files_max: DATABASES_MAX * (files + OTHER_FILES),
             last_save_ms: AtomicU64::new(unix_ms()),
             cut_walks: AtomicU64::new(0),
+            meets_long: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         })
     }
@@ -236,9 +237,21 @@ mod tests {
         backend.multi_get(&keys, 64 << 10, &mut |value| {
             found += usize::from(value.unwrap().unwrap().0.len == VALUE_BYTES as u64);
             held_bytes = held_bytes.max(backend.memory.used_bytes());
+            true
         });
         assert_eq!(found, keys.len());
         assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
+        // The next group is known to be long, and its first value is too long for the reply.
+        let before = backend.thread_read_bytes();
+        backend.multi_get(&keys, 64 << 10, &mut |value| {
+            assert_eq!(value.unwrap().unwrap().0.len, VALUE_BYTES as u64);
+            false
+        });
+        let read_bytes = backend.thread_read_bytes() - before;
+        assert!(read_bytes < 3 * VALUE_BYTES as u64, "{read_bytes} bytes were read");
+        // Short ones are looked up together again.
+        backend.multi_get(&[&b"a"[..], b"b"], 64 << 10, &mut |value| value.unwrap().is_none());
+        assert!(!backend.meets_long.load(std::sync::atomic::Ordering::Relaxed));
     }
 
     /// A worker leaves a command that reads them to another thread.

@@ -83,7 +83,7 @@ const TWO_LEVEL_INDEX: c_int = 2;
 
 /// Bytes of values that a look-up of several keys holds at once, where memory is shared. RocksDB looks up no further
 /// keys beyond that.
-const BYTES_AT_ONCE: u64 = 1 << 20;
+pub const BYTES_AT_ONCE: u64 = 1 << 20;
 
 fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
     // SAFETY: the object that is made is ours, and the options keep a copy of what is in it, and shares of the memory.

@@ -304,6 +304,23 @@ fn a_worker_leaves_a_command_that_reads_many_long_values() {
     assert_eq!(long.text("EXISTS a"), ":1\r\n");
 }
 
+/// A group of keys would be read anew for each of its values.
+#[test]
+fn values_behind_one_that_is_too_long_for_its_piece_are_not_looked_up() {
+    const KEYS: usize = 16;
+    let (server, gate) = started();
+    let mut reader = server.connect();
+    let value = vec![b'v'; 300 << 10];
+    let keys: Vec<Vec<u8>> = (0..KEYS as u8).map(|number| vec![b'a' + number]).collect();
+    keys.iter().for_each(|key| assert_eq!(reader.ask(&[b"SET", key, &value]), b"+OK\r\n"));
+    // It forgets earlier calls.
+    gate.close("none");
+    let words: Vec<&[u8]> = [&b"MGET"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
+    assert!(reader.ask(&words) == request(&[&value[..]; KEYS]));
+    let look_ups = gate.calls().iter().filter(|&&call| call == "get_into").count();
+    assert!(look_ups <= 3 * KEYS, "{look_ups} look-ups");
+}
+
 #[test]
 fn all_sockets_are_looked_at_between_long_values_that_are_read() {
     const LOOKS: u64 = 100;

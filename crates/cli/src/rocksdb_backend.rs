@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ziptier::KEY_BYTES_MAX;
 use ziptier_rocksdb::host::{
     BYTES_AT_ONCE, Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch,
 };
@@ -81,6 +82,15 @@ fn refused(error: Error) -> BackendError {
     match error {
         Error::PassesMany => BackendError::TakesLong,
         error => BackendError::Refused(error.to_string()),
+    }
+}
+
+/// Refuses new keys that the store refuses, in its words. Cursors and walks hold keys.
+fn check_key(key: &[u8]) -> Result<(), BackendError> {
+    match key.len() {
+        0 => Err(ziptier::Error::EmptyKey.into()),
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(ziptier::Error::KeyTooLong { len }.into()),
     }
 }
 
@@ -147,6 +157,11 @@ impl RocksDbBackend {
     /// Performs operations whose keys the caller holds.
     fn perform(&self, _held: &Held<'_>, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
         let mut batch = WriteBatch::new(&self.database);
+        for operation in operations {
+            if let Operation::Put { key, .. } = operation {
+                check_key(key)?;
+            }
+        }
         for operation in operations {
             match operation {
                 Operation::Put { key, value } => batch.put(key, value),
@@ -265,6 +280,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
+        check_key(key)?;
         without_expiry(expires_at_ms)?;
         self.admit()?;
         let _held = self.locks.hold(key);
@@ -305,6 +321,7 @@ impl Backend for RocksDbBackend {
         };
         match update {
             Update::Put { value, expires_at_ms } => {
+                check_key(key)?;
                 without_expiry(expires_at_ms)?;
                 self.database.put(key, &value).map_err(refused)
             }

@@ -212,7 +212,9 @@ impl Command {
         let has = |word: &[u8]| args.from(1).any(|arg| arg.eq_ignore_ascii_case(word));
         let (arguments, text) = (args.len(), args.text_len());
         match self.name {
-            "save" | "flushall" | "flushdb" | "zt.db.open" | "zt.db.close" => Some(Length::Long),
+            "save" | "flushall" | "flushdb" | "zt.db.open" | "zt.db.close" | "zt.db.list" => {
+                Some(Length::Long)
+            }
             // Without, a shutdown is over at once.
             "shutdown" if has(b"save") => Some(Length::Long),
             // Eviction begins and ends leaf by leaf.
@@ -510,5 +512,12 @@ mod tests {
         assert!(find(b"").is_none());
         assert!(find(b"gEt").is_some());
         assert!(find(&[b'x'; 100]).is_none());
+    }
+
+    #[test]
+    fn a_list_of_folders_is_read_apart() {
+        let mut parser = Parser::default();
+        let args = parser.next(b"*1\r\n$10\r\nZT.DB.LIST\r\n").unwrap().unwrap();
+        assert_eq!(find(args.at(0)).unwrap().runs_apart(&args), Some(Length::Long));
     }
 }

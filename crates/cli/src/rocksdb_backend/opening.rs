@@ -56,7 +56,7 @@ pub(super) struct Settings {
     files: u64,
 }
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 impl RocksDbBackend {
     /// Opens the first database in the folder, or makes it. Others are opened by name.
@@ -143,7 +143,7 @@ impl RocksDbBackend {
 
 /// Makes a folder that only its owner enters, with those above it, and has its name on the disk. One that is there
 /// stays as it is.
-fn make_folder(folder: &Path) -> Result<(), Error> {
+pub(super) fn make_folder(folder: &Path) -> Result<(), Error> {
     let failed = |error| format!("could not make {}: {error}", folder.display());
     if folder.exists() {
         return Ok(());

@@ -376,6 +376,18 @@ mod tests {
         assert_eq!(backend.keys_from(b"", 10, Patience::Brief, &mut |_| {}), Ok(None));
     }
 
+    /// A full disk takes no new files, and the log that is open still has room.
+    #[test]
+    fn keys_that_are_gone_are_no_failure_where_no_file_can_be_made() {
+        let Some((folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"key", b"value", None).unwrap();
+        let dir = folder.path().join("databases");
+        std::fs::rename(dir.join(DEFAULT_NAME), dir.join("moved")).unwrap();
+        backend.clear().unwrap();
+        assert_eq!(backend.meta(b"key"), Ok(None));
+        assert!(backend.database.flush().is_err());
+    }
+
     #[test]
     fn a_database_whose_log_fails_stays_open() {
         let Some((_folder, backend)) = opened(Durability::Always) else { return };

@@ -375,6 +375,31 @@ fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
     });
 }
 
+/// Cursors of closed connections are kept for others, and there is room for few.
+#[test]
+fn a_cursor_that_its_client_never_got_is_forgotten() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("MSET a 1 b 2 c 3"), "+OK\r\n");
+    gate.slow_walks();
+    let cursor = |reply: &str| reply.lines().nth(2).unwrap().parse::<u64>().unwrap();
+    let first = cursor(&other.text("SCAN 0 COUNT 1"));
+    gate.close("keys_from");
+    let mut gone = server.connect();
+    let id = gone.text("CLIENT ID").trim_start_matches(':').trim().to_owned();
+    gone.send(b"SCAN 0 COUNT 1\r\n");
+    gate.wait();
+    assert_eq!(other.text(&format!("CLIENT KILL ID {id}")), ":1\r\n");
+    assert_eq!(gone.rest(), b"");
+    gate.open();
+    server.wait_for(&mut other, "the reply of a client that has gone is given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+    // They are given out in turn.
+    assert_eq!(other.text(&format!("SCAN {} COUNT 1", first + 1)), "-ERR invalid cursor\r\n");
+    assert!(other.text(&format!("SCAN {first} COUNT 1")).starts_with("*2\r\n"));
+}
+
 /// Each step of these replies is made on another thread, and the findings come back each time.
 #[test]
 fn long_replies_come_whole_from_threads_of_their_own() {

@@ -150,8 +150,7 @@ impl RocksDbBackend {
     /// Prepares for a write, or refuses it.
     fn admit(&self) -> Result<(), BackendError> {
         self.log.check()?;
-        self.memtable.make_room();
-        Ok(())
+        self.memtable.make_room().map_err(refused)
     }
 
     /// Performs operations whose keys the caller holds.
@@ -377,8 +376,11 @@ impl Backend for RocksDbBackend {
     }
 
     /// RocksDB slows writers down, or stops them, while flushes and compactions are behind: those that delete, too.
+    /// Each write asks, because a stop begins from one write to the next.
     fn may_wait_for_room(&self, _adds: bool) -> bool {
-        self.number(c"rocksdb.is-write-stopped") > 0 || self.number(c"rocksdb.actual-delayed-write-rate") > 0
+        self.memtable.are_full()
+            || self.number(c"rocksdb.is-write-stopped") > 0
+            || self.number(c"rocksdb.actual-delayed-write-rate") > 0
     }
 
     /// RocksDB has existence and length of a value only together with the value.

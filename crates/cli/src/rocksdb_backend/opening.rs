@@ -334,6 +334,23 @@ mod tests {
         assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
     }
 
+    /// While flushes are slow, memtables of many databases would hold more than RocksDB's memory.
+    #[test]
+    fn writes_wait_for_a_flush_while_memtables_are_full() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for key in 0..250_u32 {
+            backend.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
+        }
+        assert!(!backend.may_wait_for_room(true));
+        backend.memory.set_bytes(1 << 20);
+        assert!(backend.may_wait_for_room(true) && backend.may_wait_for_room(false));
+        backend.put(b"key", b"value", None).unwrap();
+        assert_eq!(backend.database.sst_files(), 1);
+        // RocksDB may free a flushed memtable a little later.
+        ziptier_testing::until("there is room", || !backend.may_wait_for_room(true));
+        assert_eq!(backend.count(), Ok(251));
+    }
+
     /// A stop waits for long commands that run, and a count of all keys may take minutes.
     #[test]
     fn a_stop_ends_a_count_of_all_keys() {

@@ -52,6 +52,8 @@ pub(crate) struct Client {
     pub(crate) deferred: Option<Length>,
     /// The keys of the deferred command that are done.
     pub(crate) counted: Counted,
+    /// Bytes that the store read for the last command.
+    pub(crate) read_bytes: u64,
     /// Set if the last command chose a database.
     pub(crate) chosen: Option<Chosen>,
 }
@@ -77,6 +79,7 @@ impl Client {
             scans: false,
             deferred: None,
             counted: Counted::default(),
+            read_bytes: 0,
             chosen: None,
         }
     }
@@ -95,6 +98,7 @@ impl Client {
         self.authenticated = twin.authenticated;
         self.in_transaction = twin.in_transaction;
         self.scans = twin.scans;
+        self.read_bytes = twin.read_bytes;
         self.chosen = twin.chosen;
     }
 
@@ -381,6 +385,9 @@ const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// Of those, requests up to this are short.
 const SHORT_BYTES: usize = 1 << 20;
 const ARGUMENTS_SHORT_MAX: usize = 8192;
+/// Where the store read more bytes for a client's last command, the next one runs on a thread of its own. Reading so
+/// many bytes takes some tens of milliseconds.
+const LONG_READ_BYTES: u64 = 16 << 20;
 /// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
 
@@ -451,6 +458,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], backend: &dyn Backend) -> 
 /// Runs one request and writes its reply, or notes that the request must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     let found = find(args.at(0));
+    let reads_long = mem::take(&mut session.client.read_bytes) > LONG_READ_BYTES;
     let outcome = match found {
         Some(command) => {
             let admitted = match command.takes(args.len()) {
@@ -461,13 +469,20 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             match admitted {
                 Ok(()) => {
                     if session.request.is_none() {
-                        let waits = || command.is_held_up(args, session.backend).then_some(Length::Long);
-                        session.client.deferred = command.runs_apart(args).or_else(waits);
+                        let waits = || {
+                            reads_long && command.keys != NO_KEYS || command.is_held_up(args, session.backend)
+                        };
+                        session.client.deferred =
+                            command.runs_apart(args).or_else(|| waits().then_some(Length::Long));
                         if session.client.deferred.is_some() {
                             return;
                         }
                     }
-                    command.run(session, args)
+                    let read_before = session.backend.thread_read_bytes();
+                    let outcome = command.run(session, args);
+                    let read_now = session.backend.thread_read_bytes();
+                    session.client.read_bytes = read_now.saturating_sub(read_before);
+                    outcome
                 }
                 Err(refusal) if command.name == "exec" => Err(transactions::abort(session.client, &refusal)),
                 refused => refused,

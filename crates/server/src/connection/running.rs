@@ -89,7 +89,6 @@ impl Connection {
         };
         let mut outcome = Ok(());
         let mut announced = 0;
-        let mut read_bytes = shared.backend_of(&self.database).thread_read_bytes();
         self.unparsed = loop {
             let is_stranger = self.client.must_authenticate(shared);
             parser.restrict(is_stranger);
@@ -119,11 +118,10 @@ impl Connection {
             };
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
-            let read_before = mem::replace(&mut read_bytes, session.backend.thread_read_bytes());
             self.choose();
             let written = space.reply.output.unsent().len() - unsent;
             // Values that were only looked at took their time, too.
-            self.turn_bytes += written.max(read_bytes.saturating_sub(read_before) as usize);
+            self.turn_bytes += written.max(self.client.read_bytes as usize);
             if let Some(length) = self.client.deferred.take() {
                 self.deferred = Some((parser.take(), length));
                 break true;

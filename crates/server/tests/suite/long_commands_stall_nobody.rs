@@ -283,9 +283,10 @@ fn keys_are_walked_between_other_clients_requests() {
 #[test]
 fn a_worker_leaves_a_command_that_reads_many_long_values() {
     let (server, gate) = started();
-    let (mut long, mut other) = (server.connect(), server.connect());
+    let mut other = server.connect();
     assert_eq!(other.text("MSET a 1 b 2 c 3 d 4"), "+OK\r\n");
     gate.read_to_look(200 << 10);
+    let mut long = server.connect();
     for (method, command, expected) in
         [("meta", "EXISTS a none b c d a", ":5\r\n"), ("delete", "DEL a none b c d a", ":4\r\n")]
     {
@@ -319,6 +320,24 @@ fn values_behind_one_that_is_too_long_for_its_piece_are_not_looked_up() {
     assert!(reader.ask(&words) == request(&[&value[..]; KEYS]));
     let look_ups = gate.calls().iter().filter(|&&call| call == "get_into").count();
     assert!(look_ups <= 3 * KEYS, "{look_ups} look-ups");
+}
+
+/// A pipeline of `STRLEN` of the longest value would hold the worker for as long.
+#[test]
+fn a_client_that_reads_very_long_values_goes_on_apart() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.text("SET a 1"), "+OK\r\n");
+    gate.read_to_look(20 << 20);
+    assert_eq!(long.text("STRLEN a"), ":1\r\n");
+    for _ in 0..2 {
+        gate.close("meta");
+        long.send(b"STRLEN a\r\n");
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n");
+        gate.open();
+        assert_eq!(long.reply(), b":1\r\n");
+    }
 }
 
 #[test]

@@ -69,7 +69,8 @@ impl Job {
         self.client.streaming = None;
         let mut reply = Reply { resp3: self.resp3, ..Reply::default() };
         let has_begun = self.client.counted.keys > 0;
-        reply.error(if has_begun { &Refusal::STOPPED_WITHIN } else { &Refusal::STOPPING });
+        let refusal = if has_begun { Refusal::STOPPED_WITHIN } else { Refusal::STOPPING };
+        reply.error(&refusal);
         self.done(reply)
     }
 }

@@ -21,7 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ziptier_rocksdb::host::{Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch};
+use ziptier::KEY_BYTES_MAX;
+use ziptier_rocksdb::host::{
+    BYTES_AT_ONCE, Database, Error, Memory, Pinned, ScanOptions, Values, WriteBatch,
+};
 use ziptier_server::backend::{Borrowed, Change, EachRecord, EachValue, Grant};
 use ziptier_server::{
     Backend, BackendError, Databases, MemoryUse, Meta, Need, Old, Operation, Patience, Save, Saving,
@@ -68,6 +71,9 @@ pub(crate) struct RocksDbBackend {
     last_save_ms: AtomicU64,
     /// Walks that ended early, for a thread of their own.
     cut_walks: AtomicU64,
+    /// The values of the last group of keys were too long for one look-up. RocksDB reads the blocks of all keys before
+    /// it counts the bytes of their values.
+    meets_long: AtomicBool,
     /// The server stops, and would wait for a count of all keys.
     is_stopping: AtomicBool,
 }
@@ -76,6 +82,15 @@ fn refused(error: Error) -> BackendError {
     match error {
         Error::PassesMany => BackendError::TakesLong,
         error => BackendError::Refused(error.to_string()),
+    }
+}
+
+/// Refuses new keys that the store refuses, in its words. Cursors and walks hold keys.
+fn check_key(key: &[u8]) -> Result<(), BackendError> {
+    match key.len() {
+        0 => Err(ziptier::Error::EmptyKey.into()),
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(ziptier::Error::KeyTooLong { len }.into()),
     }
 }
 
@@ -135,13 +150,17 @@ impl RocksDbBackend {
     /// Prepares for a write, or refuses it.
     fn admit(&self) -> Result<(), BackendError> {
         self.log.check()?;
-        self.memtable.make_room();
-        Ok(())
+        self.memtable.make_room().map_err(refused)
     }
 
     /// Performs operations whose keys the caller holds.
     fn perform(&self, _held: &Held<'_>, operations: &[Operation<'_>]) -> Result<bool, BackendError> {
         let mut batch = WriteBatch::new(&self.database);
+        for operation in operations {
+            if let Operation::Put { key, .. } = operation {
+                check_key(key)?;
+            }
+        }
         for operation in operations {
             match operation {
                 Operation::Put { key, value } => batch.put(key, value),
@@ -226,20 +245,28 @@ impl Backend for RocksDbBackend {
 
     fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
         let mut values = Values::default();
-        if self.database.multi_get(keys, &mut values).is_ok() {
+        if !self.meets_long.load(Relaxed) && self.database.multi_get(keys, &mut values).is_ok() {
             for index in 0..keys.len() {
                 let found = values.get(index);
                 let short = found.filter(|value| value.len() <= bytes_max).unwrap_or_default();
-                each(Ok(found.map(|value| (meta(value.len()), short))));
+                if !each(Ok(found.map(|value| (meta(value.len()), short)))) {
+                    break;
+                }
             }
             return;
         }
         // A key failed, and the others still get their answers; or the values are too long to be held at once.
-        let mut value = Vec::new();
+        let (mut value, mut bytes, mut is_long) = (Vec::new(), 0, false);
         for key in keys {
             let found = self.get_into(key, bytes_max, &mut value);
-            each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+            let len = found.as_ref().ok().copied().flatten().map_or(0, |meta| meta.len);
+            bytes += len;
+            is_long |= len > bytes_max as u64 || bytes > BYTES_AT_ONCE;
+            if !each(found.map(|meta| meta.map(|meta| (meta, &value[..])))) {
+                break;
+            }
         }
+        self.meets_long.store(is_long, Relaxed);
     }
 
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
@@ -252,6 +279,7 @@ impl Backend for RocksDbBackend {
     }
 
     fn put(&self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> Result<(), BackendError> {
+        check_key(key)?;
         without_expiry(expires_at_ms)?;
         self.admit()?;
         let _held = self.locks.hold(key);
@@ -292,6 +320,7 @@ impl Backend for RocksDbBackend {
         };
         match update {
             Update::Put { value, expires_at_ms } => {
+                check_key(key)?;
                 without_expiry(expires_at_ms)?;
                 self.database.put(key, &value).map_err(refused)
             }
@@ -347,8 +376,16 @@ impl Backend for RocksDbBackend {
     }
 
     /// RocksDB slows writers down, or stops them, while flushes and compactions are behind: those that delete, too.
+    /// Each write asks, because a stop begins from one write to the next.
     fn may_wait_for_room(&self, _adds: bool) -> bool {
-        self.number(c"rocksdb.is-write-stopped") > 0 || self.number(c"rocksdb.actual-delayed-write-rate") > 0
+        self.memtable.are_full()
+            || self.number(c"rocksdb.is-write-stopped") > 0
+            || self.number(c"rocksdb.actual-delayed-write-rate") > 0
+    }
+
+    /// RocksDB has existence and length of a value only together with the value.
+    fn thread_read_bytes(&self) -> u64 {
+        self.database.thread_read_bytes()
     }
 
     fn keys_from(
@@ -417,13 +454,15 @@ impl Backend for RocksDbBackend {
         Err(self.number(c"rocksdb.estimate-num-keys"))
     }
 
-    /// Removed keys leave the memtable at once: a walk passes those one by one, and RocksDB bounds no such step.
+    /// Removed keys leave the memtable at once: a walk passes those one by one, and RocksDB bounds no such step. A
+    /// flush that fails is no failure of the command: the keys are gone, and the log has that. The next write says why.
     fn clear(&self) -> Result<(), BackendError> {
         self.log.check()?;
         let held = self.locks.hold_every();
         self.database.clear().map_err(refused)?;
         drop(held);
-        self.database.flush().map_err(refused)
+        let _ = self.database.flush();
+        Ok(())
     }
 
     fn holds_replies(&self) -> bool {

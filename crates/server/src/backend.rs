@@ -321,13 +321,15 @@ pub trait Backend: Send + Sync {
         value: &mut Vec<u8>,
     ) -> Result<Option<Meta>, BackendError>;
 
-    /// Looks all `keys` up, and calls `each` once per key, in order, with the result of [`Backend::get_into`]. A store
-    /// that can overlap the lookups' memory latencies does better than this default.
+    /// Looks `keys` up, and calls `each` once per key, in order, with the result of [`Backend::get_into`], until it
+    /// returns `false`. A store that can overlap the lookups' memory latencies does better than this default.
     fn multi_get(&self, keys: &[&[u8]], bytes_max: usize, each: &mut EachValue<'_>) {
         let mut value = Vec::new();
         for key in keys {
             let found = self.get_into(key, bytes_max, &mut value);
-            each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+            if !each(found.map(|meta| meta.map(|meta| (meta, &value[..])))) {
+                break;
+            }
         }
     }
 
@@ -393,6 +395,13 @@ pub trait Backend: Send + Sync {
     /// waits must override this default.
     fn may_wait_for_room(&self, _adds: bool) -> bool {
         false
+    }
+
+    /// Bytes of this store that the calling thread has read since it began, about. A store that reads whole values to
+    /// look at their keys must override this default. A worker that reads much for one command leaves the rest of it,
+    /// or the client's next one, to another thread, and one that reads much for one client serves others next.
+    fn thread_read_bytes(&self) -> u64 {
+        0
     }
 
     /// Calls `each` with up to `limit` keys in ascending order, beginning at `from`. Returns the place to go on from,
@@ -549,8 +558,8 @@ pub trait Backend: Send + Sync {
     fn counters(&self) -> Vec<(&'static str, String)>;
 }
 
-/// Receives one looked-up value of [`Backend::multi_get`].
-pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) + 'a;
+/// Receives one looked-up value of [`Backend::multi_get`], and decides whether it wants the next one.
+pub type EachValue<'a> = dyn FnMut(Result<Option<(Meta, &[u8])>, BackendError>) -> bool + 'a;
 
 /// Receives a record of [`Backend::records`], and decides whether it wants the next one.
 pub type EachRecord<'a> = dyn FnMut(&[u8], &mut dyn ValueReader) -> Result<bool, BackendError> + 'a;

@@ -21,6 +21,7 @@ mod server;
 mod set;
 mod transactions;
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::backend::{Access, Backend, BackendError, Chosen, Meta, Patience};
@@ -49,8 +50,21 @@ pub(crate) struct Client {
     pub(crate) scans: bool,
     /// Set if the last command was not run because it needs a thread of its own.
     pub(crate) deferred: Option<Length>,
+    /// The keys of the deferred command that are done.
+    pub(crate) counted: Counted,
+    /// Bytes that the store read for the last command.
+    pub(crate) read_bytes: u64,
     /// Set if the last command chose a database.
     pub(crate) chosen: Option<Chosen>,
+}
+
+/// The first keys of a command that answers with a number of keys.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Keys that are done.
+    pub(crate) keys: usize,
+    /// The number of them that the reply counts.
+    count: i64,
 }
 
 impl Client {
@@ -64,14 +78,17 @@ impl Client {
             in_transaction: false,
             scans: false,
             deferred: None,
+            counted: Counted::default(),
+            read_bytes: 0,
             chosen: None,
         }
     }
 
     /// A copy of the client for a request that runs on another thread.
-    pub(crate) fn twin(&self) -> Self {
+    pub(crate) fn twin(&mut self) -> Self {
         let Self { in_transaction, scans, .. } = *self;
-        Self { in_transaction, scans, ..Self::new(Arc::clone(&self.info), self.authenticated) }
+        let counted = mem::take(&mut self.counted);
+        Self { in_transaction, scans, counted, ..Self::new(Arc::clone(&self.info), self.authenticated) }
     }
 
     /// Takes over the changes that a request on another thread made to the client.
@@ -81,6 +98,7 @@ impl Client {
         self.authenticated = twin.authenticated;
         self.in_transaction = twin.in_transaction;
         self.scans = twin.scans;
+        self.read_bytes = twin.read_bytes;
         self.chosen = twin.chosen;
     }
 
@@ -198,7 +216,9 @@ impl Command {
         let has = |word: &[u8]| args.from(1).any(|arg| arg.eq_ignore_ascii_case(word));
         let (arguments, text) = (args.len(), args.text_len());
         match self.name {
-            "save" | "flushall" | "flushdb" | "zt.db.open" | "zt.db.close" => Some(Length::Long),
+            "save" | "flushall" | "flushdb" | "zt.db.open" | "zt.db.close" | "zt.db.list" => {
+                Some(Length::Long)
+            }
             // Without, a shutdown is over at once.
             "shutdown" if has(b"save") => Some(Length::Long),
             // Eviction begins and ends leaf by leaf.
@@ -365,6 +385,9 @@ const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// Of those, requests up to this are short.
 const SHORT_BYTES: usize = 1 << 20;
 const ARGUMENTS_SHORT_MAX: usize = 8192;
+/// Where the store read more bytes for a client's last command, the next one runs on a thread of its own. Reading so
+/// many bytes takes some tens of milliseconds.
+const LONG_READ_BYTES: u64 = 16 << 20;
 /// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
 
@@ -435,6 +458,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], backend: &dyn Backend) -> 
 /// Runs one request and writes its reply, or notes that the request must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     let found = find(args.at(0));
+    let reads_long = mem::take(&mut session.client.read_bytes) > LONG_READ_BYTES;
     let outcome = match found {
         Some(command) => {
             let admitted = match command.takes(args.len()) {
@@ -445,13 +469,20 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
             match admitted {
                 Ok(()) => {
                     if session.request.is_none() {
-                        let waits = || command.is_held_up(args, session.backend).then_some(Length::Long);
-                        session.client.deferred = command.runs_apart(args).or_else(waits);
+                        let waits = || {
+                            reads_long && command.keys != NO_KEYS || command.is_held_up(args, session.backend)
+                        };
+                        session.client.deferred =
+                            command.runs_apart(args).or_else(|| waits().then_some(Length::Long));
                         if session.client.deferred.is_some() {
                             return;
                         }
                     }
-                    command.run(session, args)
+                    let read_before = session.backend.thread_read_bytes();
+                    let outcome = command.run(session, args);
+                    let read_now = session.backend.thread_read_bytes();
+                    session.client.read_bytes = read_now.saturating_sub(read_before);
+                    outcome
                 }
                 Err(refusal) if command.name == "exec" => Err(transactions::abort(session.client, &refusal)),
                 refused => refused,
@@ -496,5 +527,12 @@ mod tests {
         assert!(find(b"").is_none());
         assert!(find(b"gEt").is_some());
         assert!(find(&[b'x'; 100]).is_none());
+    }
+
+    #[test]
+    fn a_list_of_folders_is_read_apart() {
+        let mut parser = Parser::default();
+        let args = parser.next(b"*1\r\n$10\r\nZT.DB.LIST\r\n").unwrap().unwrap();
+        assert_eq!(find(args.at(0)).unwrap().runs_apart(&args), Some(Length::Long));
     }
 }

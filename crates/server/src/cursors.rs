@@ -104,6 +104,14 @@ impl Cursors {
         table.keep_bounds(NOBODY, ORPHANED_POSITIONS_MAX);
     }
 
+    /// Connection `owner` closed before it got its newest cursors, so nobody knows them.
+    pub(crate) fn forget(&self, owner: u64) {
+        let mut table = self.table();
+        while table.owners.contains_key(&owner) {
+            table.remove_oldest(owner);
+        }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -202,6 +210,19 @@ mod tests {
         assert!(cursors.position(left).is_none());
         assert!(cursors.position(live).is_some());
         assert_eq!(cursors.table().positions.len(), ORPHANED_POSITIONS_MAX + 1);
+    }
+
+    #[test]
+    fn cursors_that_nobody_got_are_forgotten() {
+        let cursors = Cursors::new();
+        let (others, got) = (cursors.advance(1, 0, b"others"), cursors.advance(2, 0, b"a"));
+        cursors.orphan(2);
+        let lost = cursors.advance(2, got, b"b");
+        cursors.forget(2);
+        cursors.forget(3);
+        assert!(cursors.position(lost).is_none());
+        assert!(cursors.position(got).is_some() && cursors.position(others).is_some());
+        assert_eq!(cursors.table().positions.len(), 2);
     }
 
     #[test]

@@ -68,7 +68,9 @@ impl Job {
         // A reply that waits for a step has not begun.
         self.client.streaming = None;
         let mut reply = Reply { resp3: self.resp3, ..Reply::default() };
-        reply.error(&Refusal::STOPPING);
+        let has_begun = self.client.counted.keys > 0;
+        let refusal = if has_begun { Refusal::STOPPED_WITHIN } else { Refusal::STOPPING };
+        reply.error(&refusal);
         self.done(reply)
     }
 }

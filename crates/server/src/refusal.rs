@@ -29,6 +29,9 @@ impl Refusal {
     pub(crate) const STOPPING: Self = Self::fixed(
         "ERR the server stops and has not run this request; send it again once the server is back",
     );
+    pub(crate) const STOPPED_WITHIN: Self = Self::fixed(
+        "ERR the server stops and has run a part of this request; send it again once the server is back",
+    );
     pub(crate) const INVALID_CURSOR: Self = Self::fixed("ERR invalid cursor");
 
     pub(crate) const fn fixed(words: &'static str) -> Self {

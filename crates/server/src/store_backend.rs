@@ -147,14 +147,18 @@ impl Backend for StoreBackend {
         if self.store.multi_get_up_to(keys, bytes_max as u64, &mut values).is_ok() {
             for index in 0..keys.len() {
                 let value = values.get(index).filter(|value| value.len() <= bytes_max);
-                each(Ok(values.meta(index).map(|meta| (meta.into(), value.unwrap_or_default()))));
+                if !each(Ok(values.meta(index).map(|meta| (meta.into(), value.unwrap_or_default())))) {
+                    break;
+                }
             }
         } else {
             // Only one key failed; the others still get their answers.
             let mut value = Vec::new();
             for key in keys {
                 let found = self.get_into(key, bytes_max, &mut value);
-                each(found.map(|meta| meta.map(|meta| (meta, &value[..]))));
+                if !each(found.map(|meta| meta.map(|meta| (meta, &value[..])))) {
+                    break;
+                }
             }
         }
         if values.held_bytes() <= VALUES_KEPT_BYTES {

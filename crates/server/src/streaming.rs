@@ -345,16 +345,10 @@ fn answer_group(
     reply: &mut Reply,
     keys: &[&[u8]],
 ) -> (usize, usize) {
-    let (mut answered, mut written, mut large) = (0, 0, false);
+    let (mut answered, mut written) = (0, 0);
     backend.multi_get(keys, PIECE_BYTES, &mut |found| {
-        if large {
-            return;
-        }
         match found {
-            Ok(Some((meta, _))) if meta.len > PIECE_BYTES as u64 => {
-                large = true;
-                return;
-            }
+            Ok(Some((meta, _))) if meta.len > PIECE_BYTES as u64 => return false,
             Ok(Some((_, value))) => {
                 counters.note_lookup(true);
                 reply.bulk(value);
@@ -368,6 +362,7 @@ fn answer_group(
         }
         answered += 1;
         written += 16;
+        true
     });
     (answered, written)
 }

@@ -180,9 +180,8 @@ impl Worker {
         match self.connections.get_mut(done.key).filter(|client| client.id() == done.id) {
             None => {
                 self.shared.budget.give(done.request_bytes);
-                if done.client.scans {
-                    self.shared.cursors.orphan(done.id);
-                }
+                // It left its earlier cursors to others when it closed.
+                self.shared.cursors.forget(done.id);
                 false
             }
             Some(connection) => {

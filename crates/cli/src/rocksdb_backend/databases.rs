@@ -1,16 +1,19 @@
 //! Databases by name: folders beside that of the database which every client begins with.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ziptier_server::{BackendError, Chosen, DatabaseName, Databases, ListedDatabase};
 
 use super::RocksDbBackend;
-use super::opening::{DEFAULT_NAME, Settings};
+use super::opening::{DEFAULT_NAME, Error, Settings, make_folder};
 use crate::rocksdb_target::Compression;
 
 /// Databases that are open at a time, beside that which every client begins with. Each has files and memtables.
 pub(super) const OPEN_MAX: usize = 16;
+/// Folders of databases, open or closed. `ZT.DB.LIST` reads and answers them all.
+const FOLDERS_MAX: usize = 1_000;
 
 /// A database that is open, or that a thread opens or closes at the moment.
 enum Slot {
@@ -23,6 +26,8 @@ pub(super) struct Named {
     settings: Settings,
     /// Held for moments only: every client's turn may need it.
     slots: Mutex<BTreeMap<String, Slot>>,
+    /// The holder makes a folder, unless there are too many.
+    making: Mutex<()>,
     /// Whoever syncs all logs shares it. A database that closes has it alone until its own log is synced, so that no
     /// reply to its former users leaves before that.
     syncing: RwLock<()>,
@@ -34,7 +39,7 @@ fn refused<T>(words: String) -> Result<T, BackendError> {
 
 impl Named {
     pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, slots: Mutex::default(), syncing: RwLock::default() }
+        Self { settings, slots: Mutex::default(), making: Mutex::default(), syncing: RwLock::default() }
     }
 
     fn slots(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
@@ -89,6 +94,19 @@ impl Named {
     }
 }
 
+/// Makes the folder `name` in `dir`, in which there may be so many. One that is there stays as it is.
+fn make_one_of(folders_max: usize, dir: &Path, name: &str) -> Result<(), Error> {
+    let folder = dir.join(name);
+    if !folder.exists() && std::fs::read_dir(dir)?.count() >= folders_max {
+        let dir = dir.display();
+        return Err(format!(
+            "{dir} has {folders_max} databases, the most there may be; delete folders of closed ones that nobody needs"
+        )
+        .into());
+    }
+    make_folder(&folder)
+}
+
 /// The compression that options choose; nothing if they name none.
 fn compression(options: &[(&[u8], &[u8])]) -> Result<Option<Compression>, BackendError> {
     let mut chosen = None;
@@ -107,7 +125,12 @@ impl Databases for Named {
         let compression = compression(options)?;
         let name = name.as_str();
         self.claim(name)?;
-        let opened = RocksDbBackend::open_named(&self.settings, name, compression.as_ref());
+        let made = {
+            let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+            make_one_of(FOLDERS_MAX, &self.settings.dir, name)
+        };
+        let opened =
+            made.and_then(|()| RocksDbBackend::open_named(&self.settings, name, compression.as_ref()));
         let mut slots = self.slots();
         match opened {
             Ok(database) => {
@@ -178,5 +201,26 @@ impl Databases for Named {
                 refused(format!("the database {} is not open; open it by ZT.DB.OPEN", name.as_str()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    /// A client that makes databases for ever would fill the disk's table of files, and each list would be longer.
+    #[test]
+    fn there_are_only_so_many_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["default", "one", "other"] {
+            make_one_of(3, dir.path(), name).unwrap();
+        }
+        let told = make_one_of(3, dir.path(), "more").unwrap_err().to_string();
+        assert!(told.contains("has 3 databases, the most there may be"), "{told}");
+        assert!(!dir.path().join("more").exists());
+        make_one_of(3, dir.path(), "other").unwrap();
+        std::fs::remove_dir(dir.path().join("one")).unwrap();
+        make_one_of(3, dir.path(), "more").unwrap();
     }
 }

@@ -3,14 +3,20 @@
 //! Once all memtables together reach their bound, RocksDB flushes that of the database which is written to, even if
 //! this memtable is nearly empty and idle databases hold the rest. Each write would flush then. So writers flush the
 //! largest memtable of all databases before that.
+//!
+//! RocksDB bounds the memtables of one database by stopping its writers. Where flushes are slow, those of many
+//! databases would hold more than RocksDB's memory. So writers wait for a flush while all together are full.
 
+use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ziptier_rocksdb::host::{Database, Memory};
+use ziptier_rocksdb::host::{Database, Error, Memory};
 
 /// The share of the bound at which the largest memtable is flushed. RocksDB flushes by itself at 7/8, and at 1/2 while
 /// flushes that are under way hold the rest.
 const SHARE_MAX: f64 = 0.5;
+/// The bound times this is full: half of RocksDB's memory. Those that are being flushed count.
+const FULL_TIMES: usize = 2;
 
 /// The memtables.
 pub(super) struct Memtables {
@@ -38,20 +44,59 @@ impl Memtables {
 }
 
 impl Listed {
-    /// Begins to flush the largest memtable if all together are near their bound. The next write of a database whose
-    /// flush fails says why.
-    pub(super) fn make_room(&self) {
+    /// Whether the next write waits for a flush.
+    pub(super) fn are_full(&self) -> bool {
         let Memtables { memory, databases } = &*self.memtables;
+        // Another thread waits for a flush, or is about to.
+        seem_full(memory) && databases.try_lock().map_or(true, |databases| are_full(memory, &databases))
+    }
+
+    /// Begins to flush the largest memtable if all together are near their bound, and waits for a flush if they are
+    /// full. The next write of a database whose flush fails in the background says why.
+    ///
+    /// # Errors
+    ///
+    /// That of a flush that was waited for.
+    pub(super) fn make_room(&self) -> Result<(), Error> {
+        let Memtables { memory, databases } = &*self.memtables;
+        if seem_full(memory) {
+            // No database is closed meanwhile.
+            let databases = databases.lock().unwrap_or_else(PoisonError::into_inner);
+            if are_full(memory, &databases) {
+                return largest(&databases, UNFLUSHED).map_or(Ok(()), |database| database.flush());
+            }
+        }
         if memory.unflushed_share() < SHARE_MAX {
-            return;
+            return Ok(());
         }
         // Another thread is about to make room.
-        let Ok(databases) = databases.try_lock() else { return };
-        let bytes = |database: &Arc<Database>| database.property_number(c"rocksdb.cur-size-active-mem-table");
-        if let Some(largest) = databases.iter().filter_map(Weak::upgrade).max_by_key(bytes) {
-            let _ = largest.begin_flush();
+        let Ok(databases) = databases.try_lock() else { return Ok(()) };
+        if let Some(database) = largest(&databases, ACTIVE) {
+            let _ = database.begin_flush();
         }
+        Ok(())
     }
+}
+
+/// Bytes of the memtable that is written to, and of all that have not been flushed.
+const ACTIVE: &CStr = c"rocksdb.cur-size-active-mem-table";
+const UNFLUSHED: &CStr = c"rocksdb.cur-size-all-mem-tables";
+
+/// Whether all memtables in memory are full.
+fn seem_full(memory: &Memory) -> bool {
+    memory.memtable_bytes() >= FULL_TIMES * memory.memtable_bytes_max()
+}
+
+/// The same without those that are flushed and that readers hold: no flush makes room for these.
+fn are_full(memory: &Memory, databases: &[Weak<Database>]) -> bool {
+    let bytes = |database: Arc<Database>| database.property_number(UNFLUSHED).unwrap_or(0);
+    let sum: u64 = databases.iter().filter_map(Weak::upgrade).map(bytes).sum();
+    sum >= (FULL_TIMES * memory.memtable_bytes_max()) as u64
+}
+
+/// The database whose memtables have most bytes.
+fn largest(databases: &[Weak<Database>], bytes: &CStr) -> Option<Arc<Database>> {
+    databases.iter().filter_map(Weak::upgrade).max_by_key(|database| database.property_number(bytes))
 }
 
 impl Drop for Listed {

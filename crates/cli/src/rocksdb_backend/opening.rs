@@ -63,7 +63,7 @@ pub(super) struct Settings {
     files: u64,
 }
 
-type Error = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 impl RocksDbBackend {
     /// Opens the first database in the folder, or makes it. Others are opened by name.
@@ -128,6 +128,7 @@ impl RocksDbBackend {
             files_max: DATABASES_MAX * (files + OTHER_FILES),
             last_save_ms: AtomicU64::new(unix_ms()),
             cut_walks: AtomicU64::new(0),
+            meets_long: AtomicBool::new(false),
             is_stopping: AtomicBool::new(false),
         })
     }
@@ -153,7 +154,7 @@ impl RocksDbBackend {
 
 /// Makes a folder that only its owner enters, with those above it, and has its name on the disk. One that is there
 /// stays as it is.
-fn make_folder(folder: &Path) -> Result<(), Error> {
+pub(super) fn make_folder(folder: &Path) -> Result<(), Error> {
     let failed = |error| format!("could not make {}: {error}", folder.display());
     if folder.exists() {
         return Ok(());
@@ -247,9 +248,39 @@ mod tests {
         backend.multi_get(&keys, 64 << 10, &mut |value| {
             found += usize::from(value.unwrap().unwrap().0.len == VALUE_BYTES as u64);
             held_bytes = held_bytes.max(backend.memory.used_bytes());
+            true
         });
         assert_eq!(found, keys.len());
         assert!(held_bytes < 40 << 20, "{held_bytes} bytes were held");
+        // The next group is known to be long, and its first value is too long for the reply.
+        let before = backend.thread_read_bytes();
+        backend.multi_get(&keys, 64 << 10, &mut |value| {
+            assert_eq!(value.unwrap().unwrap().0.len, VALUE_BYTES as u64);
+            false
+        });
+        let read_bytes = backend.thread_read_bytes() - before;
+        assert!(read_bytes < 3 * VALUE_BYTES as u64, "{read_bytes} bytes were read");
+        // Short ones are looked up together again.
+        backend.multi_get(&[&b"a"[..], b"b"], 64 << 10, &mut |value| value.unwrap().is_none());
+        assert!(!backend.meets_long.load(std::sync::atomic::Ordering::Relaxed));
+    }
+
+    /// A worker leaves a command that reads them to another thread.
+    #[test]
+    fn long_values_that_are_looked_at_are_told() {
+        const VALUE_BYTES: usize = 4 << 20;
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"long", &vec![b'v'; VALUE_BYTES], None).unwrap();
+        backend.database.compact().unwrap();
+        let read_bytes = |look: &dyn Fn()| {
+            let before = backend.thread_read_bytes();
+            look();
+            backend.thread_read_bytes() - before
+        };
+        let length = || assert_eq!(backend.meta(b"long").unwrap().unwrap().len, VALUE_BYTES as u64);
+        assert!(read_bytes(&length) >= VALUE_BYTES as u64);
+        assert!(read_bytes(&|| assert!(backend.delete(b"long").unwrap())) >= VALUE_BYTES as u64);
+        assert!(read_bytes(&|| assert!(!backend.delete(b"long").unwrap())) < 64 << 10);
     }
 
     /// Before, between and behind them.
@@ -329,6 +360,23 @@ mod tests {
         assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
     }
 
+    /// While flushes are slow, memtables of many databases would hold more than RocksDB's memory.
+    #[test]
+    fn writes_wait_for_a_flush_while_memtables_are_full() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        for key in 0..250_u32 {
+            backend.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
+        }
+        assert!(!backend.may_wait_for_room(true));
+        backend.memory.set_bytes(1 << 20);
+        assert!(backend.may_wait_for_room(true) && backend.may_wait_for_room(false));
+        backend.put(b"key", b"value", None).unwrap();
+        assert_eq!(backend.database.sst_files(), 1);
+        // RocksDB may free a flushed memtable a little later.
+        ziptier_testing::until("there is room", || !backend.may_wait_for_room(true));
+        assert_eq!(backend.count(), Ok(251));
+    }
+
     /// A stop waits for long commands that run, and a count of all keys may take minutes.
     #[test]
     fn a_stop_ends_a_count_of_all_keys() {
@@ -369,6 +417,18 @@ mod tests {
         backend.clear().unwrap();
         assert_eq!(entries(), Some(0));
         assert_eq!(backend.keys_from(b"", 10, Patience::Brief, &mut |_| {}), Ok(None));
+    }
+
+    /// A full disk takes no new files, and the log that is open still has room.
+    #[test]
+    fn keys_that_are_gone_are_no_failure_where_no_file_can_be_made() {
+        let Some((folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"key", b"value", None).unwrap();
+        let dir = folder.path().join("databases");
+        std::fs::rename(dir.join(DEFAULT_NAME), dir.join("moved")).unwrap();
+        backend.clear().unwrap();
+        assert_eq!(backend.meta(b"key"), Ok(None));
+        assert!(backend.database.flush().is_err());
     }
 
     #[test]

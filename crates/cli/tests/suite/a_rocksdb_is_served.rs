@@ -147,6 +147,39 @@ fn what_rocksdb_cannot_do_is_refused_in_words() {
     server.stop();
 }
 
+/// A cursor of `SCAN` holds a key, and long ones of one client would push out those of others.
+#[test]
+fn keys_have_the_same_bounds_in_front_of_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(servers) = both(folder.path()) else { return };
+    let longest = vec![b'k'; 65_536];
+    let longer = [&longest[..], b"k"].concat();
+    let mut clients = servers.each_ref().map(Server::connect);
+    let mut said = |words: &[&[u8]]| {
+        let [rocksdb, store] = clients.each_mut().map(|client| client.reply(words).unwrap());
+        assert!(rocksdb == store, "{}", String::from_utf8_lossy(words[0]));
+        String::from_utf8(rocksdb).unwrap()
+    };
+    assert_eq!(said(&[b"SET", &longest, b"v"]), "+OK\r\n");
+    for key in [&longer[..], b""] {
+        let requests: [&[&[u8]]; 8] = [
+            &[b"SET", key, b"v"],
+            &[b"SETNX", key, b"v"],
+            &[b"APPEND", key, b"v"],
+            &[b"INCR", key],
+            &[b"MSET", b"other", b"v", key, b"v"],
+            &[b"MSETNX", b"other", b"v", key, b"v"],
+            &[b"RENAME", &longest, key],
+            &[b"COPY", &longest, key],
+        ];
+        for words in requests {
+            assert!(said(words).starts_with("-ERR the key "), "{}", String::from_utf8_lossy(words[0]));
+        }
+    }
+    assert_eq!(said(&[b"DBSIZE"]), ":1\r\n");
+    servers.into_iter().for_each(Server::stop);
+}
+
 #[test]
 fn options_of_the_other_backend_are_refused() {
     let folder = tempfile::tempdir().unwrap();

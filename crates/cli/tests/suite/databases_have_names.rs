@@ -121,7 +121,15 @@ fn names_and_options_that_are_none_are_refused() {
         assert_eq!(say(&mut client, &format!("ZT.DB.OPEN db{number}")), "+OK\r\n");
     }
     assert!(say(&mut client, "ZT.DB.OPEN more").starts_with("-ERR 16 databases are open"));
+    // The folder of the first database and those of the others.
+    (17..1_000).for_each(|number| std::fs::create_dir(dir.join(format!("closed{number}"))).unwrap());
     assert_eq!(say(&mut client, "ZT.DB.CLOSE db3"), "+OK\r\n");
+    let said = say(&mut client, "ZT.DB.OPEN more");
+    assert!(said.contains(" has 1000 databases, the most there may be"), "{said}");
+    assert!(!dir.join("more").exists());
+    assert_eq!(say(&mut client, "ZT.DB.OPEN db3"), "+OK\r\n");
+    assert_eq!(say(&mut client, "ZT.DB.CLOSE db3"), "+OK\r\n");
+    std::fs::remove_dir(dir.join("closed17")).unwrap();
     assert_eq!(say(&mut client, "ZT.DB.OPEN more"), "+OK\r\n");
     server.stop();
 }

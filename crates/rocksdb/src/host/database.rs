@@ -10,6 +10,7 @@ use super::Error;
 use super::answers::{Pinned, Values};
 use super::batch::WriteBatch;
 use super::calls::{c_string, checked, made, taken};
+use super::counters::{READ, ThreadCounters};
 use super::functions::{Db, Family, Functions, Options, ReadOptions, Slice, WriteOptions};
 use super::library::Library;
 use super::memory::Memory;
@@ -82,7 +83,7 @@ const TWO_LEVEL_INDEX: c_int = 2;
 
 /// Bytes of values that a look-up of several keys holds at once, where memory is shared. RocksDB looks up no further
 /// keys beyond that.
-const BYTES_AT_ONCE: u64 = 1 << 20;
+pub const BYTES_AT_ONCE: u64 = 1 << 20;
 
 fn set_table(functions: &Functions, options: *mut Options, table: Table<'_>) {
     // SAFETY: the object that is made is ours, and the options keep a copy of what is in it, and shares of the memory.
@@ -376,6 +377,12 @@ impl Database {
         }
     }
 
+    /// Bytes that the calling thread has read of all databases since it began: values, and blocks that were not cached.
+    /// A value of such a block counts twice.
+    pub fn thread_read_bytes(&self) -> u64 {
+        ThreadCounters::new(self.functions).sum(&READ)
+    }
+
     /// The records from key `from` on, in order, as they are now.
     pub fn scan(&self, from: &[u8]) -> Scan<'_> {
         self.scan_with(from, ScanOptions::default())
@@ -596,6 +603,27 @@ mod tests {
         database.compact().unwrap();
         let deletes = ScanOptions { passed_max: 2_000, ..ScanOptions::default() };
         assert_eq!(met(&database, deletes), (all, true));
+    }
+
+    /// A thread that serves others would read one long value after the other.
+    #[test]
+    fn bytes_that_a_thread_reads_are_counted() {
+        const LONG_BYTES: u64 = 1 << 20;
+        let Some((database, _folder)) = database("compression=kNoCompression") else { return };
+        let database = database.unwrap();
+        database.put(b"a", b"short").unwrap();
+        database.put(b"long", &vec![b'v'; LONG_BYTES as usize]).unwrap();
+        let read = |key: &[u8]| {
+            let before = database.thread_read_bytes();
+            database.get_up_to(key, 0, &mut Vec::new()).unwrap();
+            database.thread_read_bytes() - before
+        };
+        assert!(read(b"long") >= LONG_BYTES && read(b"lone") == 0);
+        database.compact().unwrap();
+        // The block of the long value shows that another key is not there.
+        assert!(read(b"long") >= LONG_BYTES && read(b"lone") >= LONG_BYTES);
+        let others = std::thread::scope(|scope| scope.spawn(|| database.thread_read_bytes()).join().unwrap());
+        assert_eq!(others, 0);
     }
 
     /// A walk over keys would read all of them.

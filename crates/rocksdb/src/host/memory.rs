@@ -67,11 +67,15 @@ impl Memory {
     /// Memtables for which no flush has begun, as a share of what memtables may take. RocksDB begins flushes by itself
     /// at 7/8: of the database that is written to, whatever the others hold.
     pub fn unflushed_share(&self) -> f64 {
-        let buffers = self.buffers.as_ptr();
         // SAFETY: the object is alive.
-        let (bytes, bytes_max) =
-            unsafe { ((self.functions.buffers_unflushed)(buffers), (self.functions.buffers_size)(buffers)) };
-        bytes as f64 / bytes_max.max(1) as f64
+        let bytes = unsafe { (self.functions.buffers_unflushed)(self.buffers.as_ptr()) };
+        bytes as f64 / self.memtable_bytes_max().max(1) as f64
+    }
+
+    /// Bytes that memtables may take. RocksDB flushes at that bound, and stops no writer there.
+    pub fn memtable_bytes_max(&self) -> usize {
+        // SAFETY: the object is alive.
+        unsafe { (self.functions.buffers_size)(self.buffers.as_ptr()) }
     }
 
     /// The part of them that memtables take.

@@ -20,6 +20,7 @@
 mod answers;
 mod batch;
 mod calls;
+mod counters;
 mod database;
 mod functions;
 mod library;
@@ -28,7 +29,7 @@ mod scan;
 
 pub use answers::{Pinned, Values};
 pub use batch::WriteBatch;
-pub use database::{BlockCache, Database, Table, WriteLog};
+pub use database::{BYTES_AT_ONCE, BlockCache, Database, Table, WriteLog};
 pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
 pub use memory::{Memory, return_freed_memory};
 pub use scan::{Scan, ScanOptions};

@@ -4,19 +4,17 @@
 //! that must not wait for long bounds their number by [`ScanOptions::passed_max`]. RocksDB bounds a single step, and
 //! [`Scan`] bounds all steps together by RocksDB's counters of the thread.
 
-use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::Error;
 use super::calls::{checked, made};
+use super::counters::{PASSED, ThreadCounters};
 use super::database::Database;
-use super::functions::{Functions, Iter, PerfContext, ReadOptions};
+use super::functions::{Functions, Iter, ReadOptions};
 
 /// How RocksDB begins the status of a step that would have passed too many keys.
 const TOO_MANY: &str = "Result incomplete";
-/// Counters as `rocksdb/c.h` numbers them: values that were passed because they were met or replaced, and deletes.
-const PASSED: [c_int; 2] = [10, 11];
 
 /// The part of a database that a scan covers, and the way it reads. The default reads everything.
 #[derive(Debug, Clone, Copy, Default)]
@@ -125,37 +123,21 @@ impl Drop for Scan<'_> {
     }
 }
 
-/// RocksDB's counters of this thread, for one scan. It stays on its thread, since it holds an address.
+/// The values that one scan has passed.
 #[derive(Debug)]
 struct Passed {
-    functions: &'static Functions,
-    at: NonNull<PerfContext>,
+    counters: ThreadCounters,
     before: u64,
     max: u64,
 }
 
 impl Passed {
     fn begin(functions: &'static Functions, max: u64) -> Self {
-        // SAFETY: it takes nothing and gives an object that is ours.
-        let at = made(unsafe { (functions.perf_create)() });
-        let mut passed = Self { functions, at, before: 0, max };
-        passed.before = passed.count();
-        passed
-    }
-
-    fn count(&self) -> u64 {
-        // SAFETY: the object is ours, and reads counters of the thread that made it, which is this one.
-        PASSED.map(|metric| unsafe { (self.functions.perf_metric)(self.at.as_ptr(), metric) }).iter().sum()
+        let counters = ThreadCounters::new(functions);
+        Self { before: counters.sum(&PASSED), counters, max }
     }
 
     fn is_exceeded(&self) -> bool {
-        self.count().wrapping_sub(self.before) > self.max
-    }
-}
-
-impl Drop for Passed {
-    fn drop(&mut self) {
-        // SAFETY: it is ours.
-        unsafe { (self.functions.perf_destroy)(self.at.as_ptr()) }
+        self.counters.sum(&PASSED).wrapping_sub(self.before) > self.max
     }
 }

@@ -1,6 +1,8 @@
 //! Keys as such: `DEL` `UNLINK` `EXISTS` `TOUCH` `TYPE` `KEYS` `RANDOMKEY` `DBSIZE` `FLUSHALL` `FLUSHDB`.
 
-use super::Session;
+use std::mem;
+
+use super::{APART_BYTES, Counted, Session};
 use crate::backend::DatabaseName;
 use crate::jobs::Length;
 use crate::refusal::Refusal;
@@ -8,21 +10,34 @@ use crate::request::Args;
 use crate::streaming::Streaming;
 
 pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let mut deleted = 0;
-    for key in args.from(1) {
-        deleted += i64::from(session.backend.delete(key)?);
-    }
-    session.reply.integer(deleted);
-    Ok(())
+    count_keys(session, args, |session, key| Ok(session.backend.delete(key)?))
 }
 
 /// A key that is named twice counts twice.
 pub(super) fn exists(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let mut found = 0;
-    for key in args.from(1) {
-        found += i64::from(session.read_meta(key)?.is_some());
+    count_keys(session, args, |session, key| Ok(session.read_meta(key)?.is_some()))
+}
+
+/// Answers with the number of keys for which `counts` is true. A worker whose store has read many bytes for that leaves
+/// the other keys to another thread.
+fn count_keys(
+    session: &mut Session<'_>,
+    args: &Args<'_>,
+    counts: fn(&Session<'_>, &[u8]) -> Result<bool, Refusal>,
+) -> Result<(), Refusal> {
+    let Counted { mut keys, mut count } = mem::take(&mut session.client.counted);
+    let read_before = session.backend.thread_read_bytes();
+    for key in args.from(1 + keys) {
+        let read_bytes = session.backend.thread_read_bytes().saturating_sub(read_before);
+        if session.request.is_none() && read_bytes > APART_BYTES as u64 {
+            session.client.counted = Counted { keys, count };
+            session.client.deferred = Some(Length::Long);
+            return Ok(());
+        }
+        count += i64::from(counts(session, key)?);
+        keys += 1;
     }
-    session.reply.integer(found);
+    session.reply.integer(count);
     Ok(())
 }
 

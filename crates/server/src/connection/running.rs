@@ -119,7 +119,9 @@ impl Connection {
             let unsent = session.reply.output.unsent().len();
             command::run(&mut session, &args);
             self.choose();
-            self.turn_bytes += space.reply.output.unsent().len() - unsent;
+            let written = space.reply.output.unsent().len() - unsent;
+            // Values that were only looked at took their time, too.
+            self.turn_bytes += written.max(self.client.read_bytes as usize);
             if let Some(length) = self.client.deferred.take() {
                 self.deferred = Some((parser.take(), length));
                 break true;

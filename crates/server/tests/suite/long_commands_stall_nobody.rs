@@ -279,6 +279,88 @@ fn keys_are_walked_between_other_clients_requests() {
     assert!(before <= 40 && calls.len() > 150, "{before} of {} steps came first", calls.len());
 }
 
+/// RocksDB has a value's length only with the value: 1,023 keys of 512 MiB would take minutes.
+#[test]
+fn a_worker_leaves_a_command_that_reads_many_long_values() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("MSET a 1 b 2 c 3 d 4"), "+OK\r\n");
+    gate.read_to_look(200 << 10);
+    let mut long = server.connect();
+    for (method, command, expected) in
+        [("meta", "EXISTS a none b c d a", ":5\r\n"), ("delete", "DEL a none b c d a", ":4\r\n")]
+    {
+        // The worker looks at two keys. Another thread goes on behind them.
+        gate.close_behind(2, method);
+        long.send(format!("{command}\r\nPING\r\n").as_bytes());
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n", "{command}");
+        gate.open();
+        assert_eq!(long.reply(), expected.as_bytes(), "{command}");
+        assert_eq!(long.reply(), b"+PONG\r\n", "{command}");
+    }
+    // Nothing is left for the next command.
+    assert_eq!(long.text("EXISTS none a"), ":0\r\n");
+    assert_eq!(long.text("SET a 1"), "+OK\r\n");
+    assert_eq!(long.text("EXISTS a"), ":1\r\n");
+}
+
+/// A group of keys would be read anew for each of its values.
+#[test]
+fn values_behind_one_that_is_too_long_for_its_piece_are_not_looked_up() {
+    const KEYS: usize = 16;
+    let (server, gate) = started();
+    let mut reader = server.connect();
+    let value = vec![b'v'; 300 << 10];
+    let keys: Vec<Vec<u8>> = (0..KEYS as u8).map(|number| vec![b'a' + number]).collect();
+    keys.iter().for_each(|key| assert_eq!(reader.ask(&[b"SET", key, &value]), b"+OK\r\n"));
+    // It forgets earlier calls.
+    gate.close("none");
+    let words: Vec<&[u8]> = [&b"MGET"[..]].into_iter().chain(keys.iter().map(Vec::as_slice)).collect();
+    assert!(reader.ask(&words) == request(&[&value[..]; KEYS]));
+    let look_ups = gate.calls().iter().filter(|&&call| call == "get_into").count();
+    assert!(look_ups <= 3 * KEYS, "{look_ups} look-ups");
+}
+
+/// A pipeline of `STRLEN` of the longest value would hold the worker for as long.
+#[test]
+fn a_client_that_reads_very_long_values_goes_on_apart() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.text("SET a 1"), "+OK\r\n");
+    gate.read_to_look(20 << 20);
+    assert_eq!(long.text("STRLEN a"), ":1\r\n");
+    for _ in 0..2 {
+        gate.close("meta");
+        long.send(b"STRLEN a\r\n");
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n");
+        gate.open();
+        assert_eq!(long.reply(), b":1\r\n");
+    }
+}
+
+#[test]
+fn all_sockets_are_looked_at_between_long_values_that_are_read() {
+    const LOOKS: u64 = 100;
+    let (server, gate) = started();
+    let (mut asking, mut looking) = (server.connect(), server.connect());
+    assert_eq!(asking.text("SET a 1"), "+OK\r\n");
+    gate.read_to_look(200 << 10);
+    let before = server.info(&mut asking).field("eventloop_cycles");
+    // The only worker is held up until all have come.
+    gate.close("get_into");
+    asking.send(&request(&[b"GET", b"none"]));
+    gate.wait();
+    looking.send(&request(&[b"STRLEN", b"a"]).repeat(LOOKS as usize));
+    looking.wait_for_arrival();
+    gate.open();
+    assert_eq!(asking.reply(), b"$-1\r\n");
+    (0..LOOKS).for_each(|_| assert_eq!(looking.reply(), b":1\r\n"));
+    let cycles = server.info(&mut asking).field("eventloop_cycles") - before;
+    assert!(cycles >= LOOKS, "{cycles} looks at the sockets");
+}
+
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.
 #[test]
 fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
@@ -310,6 +392,31 @@ fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
     server.wait_for(&mut other, "the reply of a client that has gone is given back", |info| {
         info.field("mem_clients_normal") == 0
     });
+}
+
+/// Cursors of closed connections are kept for others, and there is room for few.
+#[test]
+fn a_cursor_that_its_client_never_got_is_forgotten() {
+    let (server, gate) = started();
+    let mut other = server.connect();
+    assert_eq!(other.text("MSET a 1 b 2 c 3"), "+OK\r\n");
+    gate.slow_walks();
+    let cursor = |reply: &str| reply.lines().nth(2).unwrap().parse::<u64>().unwrap();
+    let first = cursor(&other.text("SCAN 0 COUNT 1"));
+    gate.close("keys_from");
+    let mut gone = server.connect();
+    let id = gone.text("CLIENT ID").trim_start_matches(':').trim().to_owned();
+    gone.send(b"SCAN 0 COUNT 1\r\n");
+    gate.wait();
+    assert_eq!(other.text(&format!("CLIENT KILL ID {id}")), ":1\r\n");
+    assert_eq!(gone.rest(), b"");
+    gate.open();
+    server.wait_for(&mut other, "the reply of a client that has gone is given back", |info| {
+        info.field("mem_clients_normal") == 0
+    });
+    // They are given out in turn.
+    assert_eq!(other.text(&format!("SCAN {} COUNT 1", first + 1)), "-ERR invalid cursor\r\n");
+    assert!(other.text(&format!("SCAN {first} COUNT 1")).starts_with("*2\r\n"));
 }
 
 /// Each step of these replies is made on another thread, and the findings come back each time.

@@ -1,8 +1,10 @@
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::run::instance::open;
+use crate::run::replay::owner::Replayer;
 use crate::run::window::tests::Ticking;
-use crate::target::{Answers, Config, Records, TargetError};
+use crate::target::{Answers, Config, Records, Target, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget};
 use crate::workload::Workload;
 
@@ -95,7 +97,7 @@ struct Asked<'a> {
 const USUAL: Asked<'static> =
     Asked { habit: "none", threads: 1, speed: None, fills: false, operations: None };
 
-fn replay<T: Target>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, Error> {
+fn replay<T: Target + 'static>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("requests");
     std::fs::write(&path, format!("ziptier-trace 1\n{requests}")).unwrap();
@@ -108,7 +110,7 @@ fn replay<T: Target>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, E
         ..usual.of_workload(Workload::of_trace(trace))
     };
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
-    crate::run::run::<T>(&spec, &meters, &|_| {})
+    crate::run::run(open::<T>, &spec, &meters, &|_| {})
 }
 
 fn measured(requests: &str, asked: &Asked<'_>) -> (Measurement, Replayed) {
@@ -262,13 +264,13 @@ fn requests_that_a_stall_kept_from_their_window_are_charged() {
     let control = target.window_that_ends_in(4_000_000_000);
     let (mut feeder, mut inboxes) = Feeder::new(1, Some(1.0));
     let (values, mut part) = (TraceValues(Arc::new(vec![0; 100])), Part::default());
-    let owner = Owner {
-        target: &target,
+    let mut owner = Owner {
         work: Work::Here,
         values: &values,
         may_forget: false,
         can_delete: true,
         fills: false,
+        is_paced: true,
         clock: Some(Clock::simulated(target.now())),
         part: &mut part,
         buffers: Buffers::new(1, 0, 100, 0),
@@ -276,10 +278,13 @@ fn requests_that_a_stall_kept_from_their_window_are_charged() {
     let inbox = inboxes.remove(0);
     let tally = thread::scope(|scope| {
         scope.spawn(|| feeder.feed(&mut trace, u64::MAX));
-        let control = &control;
-        let owner = scope.spawn(move || owner.run(&inbox, true, control));
+        let (target, control) = (&target, &control);
+        let replayer = scope.spawn(move || {
+            Replayer::new(target, &mut owner).run(&inbox, control);
+            owner.buffers.tally
+        });
         control.start();
-        owner.join().unwrap().tally
+        replayer.join().unwrap()
     });
     assert_eq!((tally.operations, tally.mistakes.first), (1, None));
     let sec = [tally.read_ns.min(), tally.read_ns.max()].map(|ns| ns as f64 / 1e9);

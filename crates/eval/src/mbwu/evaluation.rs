@@ -284,7 +284,7 @@ impl Evaluation {
         let results = self.folder.join(RESULTS);
         let unit = match subject.file {
             UNIT => None,
-            _ => read_if_there::<Round>(&results.join(UNIT).join("round-1.json"))?,
+            _ => Round::read(&results.join(UNIT).join("round-1.json"))?,
         };
         let from_unit = || unit.as_ref()?.origin.work_apart(own?, ["the unit", subject.file]);
         let Some(why) = (0..all.len()).find_map(apart).or_else(from_unit) else { return Ok(()) };

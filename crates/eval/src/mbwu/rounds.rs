@@ -17,7 +17,7 @@ use crate::run::measurement::Measurement;
 use crate::run::steady::{ROUNDS, Steadiness};
 
 /// One round.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct Round {
     /// Where it comes from.
     #[serde(flatten)]
@@ -26,7 +26,22 @@ pub struct Round {
     pub measurement: Measurement,
 }
 
+/// The part of a round's file that is no origin.
+#[derive(Deserialize)]
+struct Figures {
+    measurement: Measurement,
+}
+
 impl Round {
+    /// Reads the file of a round; nothing if there is none.
+    ///
+    /// One pass takes the origin and one the figures. With `serde(flatten)` a single pass would do, but the compiler
+    /// would make a second reader of every type of an origin.
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, Error> {
+        let (origin, figures) = (read_if_there(path)?, read_if_there::<Figures>(path)?);
+        Ok(origin.zip(figures).map(|(origin, Figures { measurement })| Round { origin, measurement }))
+    }
+
     /// Operations per second while they were steady, or of the whole window.
     pub fn throughput(&self) -> f64 {
         match self.measurement.steadiness {
@@ -49,7 +64,7 @@ pub(crate) fn threads_of(rounds: &[Round]) -> u64 {
 
 /// The rounds that lie in a folder, in their order; none after the first that is missing.
 pub(crate) fn rounds(place: &Path) -> Result<Vec<Round>, Error> {
-    let read = |number: usize| read_if_there(&place.join(format!("round-{number}.json"))).transpose();
+    let read = |number: usize| Round::read(&place.join(format!("round-{number}.json"))).transpose();
     (1..).map_while(read).collect()
 }
 

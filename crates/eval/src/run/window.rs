@@ -386,8 +386,9 @@ pub(crate) mod tests {
     ) -> Buffers {
         let own = std::mem::replace(&mut buffers[0], Buffers::new(1, 16, 128, 100));
         let mut worker = Worker { interval_ns: Some(interval_ns), ..arena.worker(0, 1, own) };
+        let target = &arena.timed.targets[0];
         thread::scope(|scope| {
-            scope.spawn(|| arena.timed.targets[0].operate(&mut worker, control));
+            scope.spawn(|| target.operate(&mut worker, control));
             control.start();
             meanwhile();
         });

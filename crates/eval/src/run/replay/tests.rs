@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -14,6 +15,7 @@ struct Habitual {
     habit: String,
     /// Values that were replaced.
     old: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    has_failed: AtomicBool,
 }
 
 impl Habitual {
@@ -32,7 +34,12 @@ impl Target for Habitual {
 
     fn open(config: &Config) -> Result<Self, TargetError> {
         let map = BTreeMapTarget::open(config)?;
-        Ok(Habitual { map, habit: config.codec.clone(), old: Mutex::default() })
+        Ok(Habitual {
+            map,
+            habit: config.codec.clone(),
+            old: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
@@ -51,6 +58,9 @@ impl Target for Habitual {
     }
 
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
+        if self.has("fails one multi_get") && !self.has_failed.swap(true, Ordering::Relaxed) {
+            return Err("it is busy".into());
+        }
         self.map.multi_get(keys, batch)
     }
 
@@ -250,6 +260,14 @@ fn requests_arrive_at_the_times_of_the_trace() {
     assert!((0.2..5.0).contains(&paced.wall_sec) && paced.first_mismatch.is_none(), "{}", paced.wall_sec);
     let (closed, _) = measured(requests, &USUAL);
     assert!(closed.wall_sec < 0.2, "{}", closed.wall_sec);
+}
+
+#[test]
+fn a_look_at_a_key_that_fails_blames_no_other_key() {
+    let asked = Asked { habit: "fails one multi_get", ..USUAL };
+    let (measured, _) = measured("0 set a 100\n0 set b 50\n", &asked);
+    let told = measured.first_mismatch.unwrap();
+    assert!(measured.mismatches == 1 && told.contains("key `a` failed: it is busy"), "{told}");
 }
 
 #[test]

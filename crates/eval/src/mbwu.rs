@@ -10,7 +10,8 @@
 //! | `comparison`, `text` | units and platforms as numbers, and what is saved |
 //! | `service` | the server of a platform, which runs for one round |
 //! | `sheets` | the files that describe a unit and platforms to measure |
-//! | `evaluation` | measures them, round by round, and keeps what was measured |
+//! | `evaluation` | measures them, round by round |
+//! | `rounds`, `measured` | the rounds and the files that keep them; all that was measured, as the command tells it |
 //! | `origin` | whether rounds belong together |
 //! | `verdict` | whether what was measured is steady enough for a verdict |
 //! | `raw`, `limit` | a raw load on the medium, and what held a platform back |
@@ -19,21 +20,25 @@
 mod comparison;
 mod evaluation;
 mod limit;
+mod measured;
 mod origin;
 mod power;
 mod raw;
+mod rounds;
 mod service;
 mod sheets;
 mod text;
 mod verdict;
 
 pub use comparison::{Comparison, EXAMPLE, Part, Platform, Resource, Unit, effects_on_saving};
-pub use evaluation::{Evaluation, Means, Measured, Round, read};
+pub use evaluation::{Evaluation, Means, read};
 pub use limit::{Limit, Shares};
+pub use measured::Measured;
 pub use origin::Origin;
 pub(crate) use origin::known_by;
 pub use power::{Power, Source};
 pub use raw::Raw;
+pub use rounds::Round;
 pub use sheets::init;
 pub use text::render;
 pub(crate) use text::verdicts;

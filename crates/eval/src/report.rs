@@ -169,7 +169,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Error> {
 }
 
 pub(crate) fn parsed<T: DeserializeOwned>(path: &Path) -> Result<T, Error> {
-    serde_json::from_str(&text_of(path)?).map_err(|error| Error::Inputs {
+    serde_json::from_slice(text_of(path)?.as_bytes()).map_err(|error| Error::Inputs {
         path: path.to_owned(),
         sentence: format!("it is damaged ({error}); run the benchmark again"),
     })

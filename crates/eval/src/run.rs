@@ -9,6 +9,7 @@ pub(crate) mod arrivals;
 pub(crate) mod clock;
 pub(crate) mod control;
 pub(crate) mod every_key;
+pub(crate) mod instance;
 pub(crate) mod measurement;
 mod replay;
 pub(crate) mod saturation;
@@ -33,6 +34,7 @@ use crate::meters::machine::{MachineUse, Reading, during};
 use crate::meters::{Growth, Memory, Meters, ModelledWork, Usage};
 use crate::run::clock::Clock;
 use crate::run::every_key::{check_absent, check_all, load};
+use crate::run::instance::{Instance, Open};
 use crate::run::measurement::{Measurement, ServersCpu};
 use crate::run::spaces::{Spaces, config, coverage, live, spaces};
 use crate::run::spec::{RunSpec, TrainOn};
@@ -40,31 +42,32 @@ use crate::run::tally::Mistakes;
 use crate::run::timed::{Timed, Window};
 use crate::run::window::{Arena, Windows};
 use crate::run::worker::Buffers;
-use crate::target::{Config, Counters, Target, TargetError, Work};
+use crate::target::{Config, Counters, TargetError, Work};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
 
 /// Idle time after the first half was loaded, if the run has none of its own.
 const TRAIN_SETTLE_SECONDS: f64 = 10.0;
 
-/// Runs `spec` with targets of type `T`, and reports its phases to `progress`.
-pub(crate) fn run<T: Target>(
+/// Runs `spec` with targets that `open` opens, and reports its phases to `progress`.
+pub(crate) fn run(
+    open: Open,
     spec: &RunSpec,
     meters: &Meters,
     progress: &dyn Fn(&str),
 ) -> Result<Measurement, Error> {
     spec.check()?;
     if let Some(trace) = spec.trace() {
-        return replay::run::<T>(spec, trace, meters, progress);
+        return replay::run(open, spec, trace, meters, progress);
     }
     progress("reading the corpus");
     let spaces = spaces(spec)?;
     let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
     let law = KeyLaw::with_inserts(spec.distribution, spec.keys, spec.inserts_expected());
-    let mut buffers = worker_buffers::<T>(spec);
+    let mut buffers = worker_buffers(spec);
     let perf = perf_control(spec)?;
     let configs = spaces.iter().map(|spaces| config(spec, spaces));
-    let mut run = Run::<T>::open(spec, meters, progress, configs)?;
+    let mut run = Run::open(open, spec, meters, progress, configs)?;
     if spec.train_on == TrainOn::FirstHalf {
         run.load_first_half(&spaces);
     }
@@ -105,11 +108,11 @@ pub(crate) fn run<T: Target>(
 }
 
 /// A run whose targets are open.
-pub(crate) struct Run<'a, T: Target> {
+pub(crate) struct Run<'a> {
     spec: &'a RunSpec,
     meters: &'a Meters,
     progress: &'a dyn Fn(&str),
-    pub(crate) targets: Vec<T>,
+    pub(crate) targets: Vec<Instance>,
     pub(crate) mistakes: Mistakes,
     /// Before the targets were opened.
     empty: Memory,
@@ -163,9 +166,10 @@ pub(crate) struct Rested {
     counters: Counters,
 }
 
-impl<'a, T: Target> Run<'a, T> {
+impl<'a> Run<'a> {
     /// Opens a target for each configuration. The caller has allocated its own memory.
     pub(crate) fn open(
+        open: Open,
         spec: &'a RunSpec,
         meters: &'a Meters,
         progress: &'a dyn Fn(&str),
@@ -176,10 +180,10 @@ impl<'a, T: Target> Run<'a, T> {
         progress("opening");
         let targets = (0..)
             .zip(configs)
-            .map(|(instance, config)| T::open(&Config { instance, ..config }))
-            .collect::<Result<Vec<T>, _>>()
+            .map(|(instance, config)| open(&Config { instance, ..config }))
+            .collect::<Result<Vec<_>, _>>()
             .map_err(failed(spec, DID_NOT_OPEN))?;
-        let refused = |target: &T| spec.workload.mix.operations().find_map(|one| target.refuses(one));
+        let refused = |target: &Instance| spec.workload.mix.operations().find_map(|one| target.refuses(one));
         if let Some(reason) = targets.iter().find_map(refused) {
             return Err(failed(spec, DID_NOT_OPEN)(reason.into()));
         }
@@ -200,12 +204,7 @@ impl<'a, T: Target> Run<'a, T> {
     }
 
     /// The meters and the targets, with the clock of latencies and that of the window's length.
-    fn timed<'b>(
-        &'b self,
-        clock: Option<&'b Clock>,
-        wall: &'b Clock,
-        perf: Option<&'b File>,
-    ) -> Timed<'b, T> {
+    fn timed<'b>(&'b self, clock: Option<&'b Clock>, wall: &'b Clock, perf: Option<&'b File>) -> Timed<'b> {
         Timed { spec: self.spec, meters: self.meters, clock, wall, targets: &self.targets, perf }
     }
 
@@ -290,7 +289,7 @@ impl<'a, T: Target> Run<'a, T> {
         let Windows { warm_up, last: window, steps, saturation } = windows;
         let Rested { end, memory, settled, settle_cpu_sec, descriptions, counters } = rested;
         let empty = self.empty;
-        let allowed = self.targets.first().and_then(T::processors);
+        let allowed = self.targets.first().and_then(|target| target.processors());
         Measurement {
             processors: allowed.and_then(|allowed| window.machine.online_of(allowed)),
             operations: window.operations,
@@ -339,20 +338,21 @@ impl<'a, T: Target> Run<'a, T> {
     }
 
     fn work(&self) -> Work {
-        self.targets.first().map_or(Work::Here, T::work)
+        self.targets.first().map_or(Work::Here, |target| target.work())
     }
 
     fn counters(&self) -> Counters {
-        self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+        let counters = self.targets.iter().map(|target| target.counters());
+        counters.reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
 
     fn describe(&self) -> Vec<String> {
-        self.targets.iter().map(T::describe).filter(|words| !words.is_empty()).collect()
+        self.targets.iter().map(|target| target.describe()).filter(|words| !words.is_empty()).collect()
     }
 
     /// Bytes in files of all targets, if that is where they keep their data.
     fn file_bytes(&self) -> Option<u64> {
-        self.targets.iter().map(T::held_bytes).sum()
+        self.targets.iter().map(|target| target.held_bytes()).sum()
     }
 
     fn files_grown(&self) -> Option<u64> {
@@ -386,7 +386,7 @@ pub(crate) fn perf_control(spec: &RunSpec) -> Result<Option<File>, Error> {
     spec.perf_control.as_ref().map(open).transpose()
 }
 
-fn worker_buffers<T: Target>(spec: &RunSpec) -> Vec<Buffers<T>> {
+fn worker_buffers(spec: &RunSpec) -> Vec<Buffers> {
     (0..spec.instances * spec.threads_max())
         .map(|_| {
             let (key_bytes, scan) = (spec.key_space().bytes_max(), spec.workload.scan.max as usize);

@@ -42,8 +42,8 @@ struct Honest;
 impl Lie for Honest {}
 
 thread_local! {
-    /// The fault of the liar that this thread opens next. One type has them all: the harness is compiled once for each
-    /// type, and that takes seconds.
+    /// The fault of the liar that this thread opens next. One type has them all, since the loops of the harness are
+    /// compiled for each type.
     static LIE: Cell<&'static dyn Lie> = const { Cell::new(&Honest) };
 }
 

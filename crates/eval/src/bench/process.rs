@@ -3,6 +3,9 @@
 //! The child is the same program with a hidden command. It reads a request (a [`RunSpec`] or a [`BypassSpec`]) as JSON
 //! from standard input. It reports its phases on standard error, and writes the figures as JSON to standard output.
 //!
+//! Such JSON is written by `json!` and read by `from_slice`, as in all of this crate. Each other way would compile all
+//! types of a request and an answer once more.
+//!
 //! The kernel kills a child whose parent ends, however that ends. The kernel goes by the parent's thread, so a thread
 //! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise. It
 //! leads a group of processes, so that what it starts can be ended with it.
@@ -19,6 +22,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::bench::confine::{Folders, Groups};
@@ -58,8 +62,7 @@ enum What {
 
 impl Order {
     fn bytes(what: What) -> Vec<u8> {
-        let order = Order { parent: std::process::id(), what };
-        serde_json::to_vec(&order).expect("a run has no maps with strange keys")
+        json!(Order { parent: std::process::id(), what }).to_string().into_bytes()
     }
 }
 
@@ -109,19 +112,17 @@ pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
             Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
         },
     };
-    let sent = serde_json::to_string(&answer).map_err(std::io::Error::from).and_then(|json| {
-        let mut out = std::io::stdout().lock();
-        out.write_all(json.as_bytes()).and_then(|()| out.flush())
-    });
+    let mut out = std::io::stdout().lock();
+    let sent = out.write_all(json!(answer).to_string().as_bytes()).and_then(|()| out.flush());
     u8::from(sent.is_err())
 }
 
 /// The order of the parent, with which this process ends from now on.
 fn ordered() -> Result<What, String> {
     set_pdeathsig(Signal::SIGKILL).map_err(|error| error.to_string())?;
-    let mut order = String::new();
-    std::io::stdin().read_to_string(&mut order).map_err(|error| error.to_string())?;
-    let Order { parent, what } = serde_json::from_str(&order).map_err(|error| error.to_string())?;
+    let mut order = Vec::new();
+    std::io::stdin().read_to_end(&mut order).map_err(|error| error.to_string())?;
+    let Order { parent, what } = serde_json::from_slice(&order).map_err(|error| error.to_string())?;
     match parent_id() == parent {
         true => Ok(what),
         // It ended before the kernel was told to watch it.

@@ -15,9 +15,7 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value as Json, json};
+use serde_json::json;
 use toml::{Table, Value};
 
 use crate::bench::ProgressLine;
@@ -26,17 +24,17 @@ use crate::error::Error;
 use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
+use crate::mbwu::measured::{Measured, others_cores};
 use crate::mbwu::origin::Origin;
 use crate::mbwu::power::{self, Power, Readings, Source};
 use crate::mbwu::raw::{Raw, measure_raw, shares};
+use crate::mbwu::rounds::{Round, forget_behind, is_enough, read_if_there, rounds, threads_of, write};
 use crate::mbwu::service::Service;
 use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
-use crate::mbwu::verdict::{apart, are_steady, counted, unsteady};
+use crate::mbwu::verdict::{apart, counted, unsteady};
 use crate::results::folder::{Program, machine};
-use crate::results::table::grouped;
-use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
-use crate::run::steady::{ROUNDS, Steadiness};
+use crate::run::steady::Steadiness;
 use crate::statistics::Mean;
 use crate::workload::pace::Pace;
 
@@ -66,41 +64,6 @@ impl fmt::Debug for Means<'_> {
 pub struct Evaluation {
     folder: PathBuf,
     sheets: Sheets,
-}
-
-/// One round.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Round {
-    /// Where it comes from.
-    #[serde(flatten)]
-    pub origin: Origin,
-    /// What was measured.
-    pub measurement: Measurement,
-}
-
-/// All that was measured of the unit or of a platform.
-#[derive(Debug, Clone)]
-pub struct Measured {
-    /// The platform, or `unit`.
-    pub name: String,
-    /// Its stage; empty for the unit.
-    pub stage: String,
-    /// The rounds.
-    pub rounds: Vec<Round>,
-    /// The rounds that the figures are of: those at the end that are steady, or all.
-    pub counted: usize,
-    /// Operations per second: the mean over these rounds.
-    pub throughput: Mean,
-    /// Why there is no verdict, because something was not steady or did not saturate: a sentence without its end.
-    pub unsteady: Option<String>,
-    /// How much of each resource was in use.
-    pub shares: Shares,
-    /// The mean power; nothing if no meter and no model tells.
-    pub power: Option<Power>,
-    /// Processors that other programs kept busy meanwhile.
-    pub others_cores: Option<f64>,
-    /// The machine.
-    pub machine: Json,
 }
 
 /// The unit or a platform, as its file describes it.
@@ -321,7 +284,7 @@ impl Evaluation {
         let results = self.folder.join(RESULTS);
         let unit = match subject.file {
             UNIT => None,
-            _ => read_if_there::<Round>(&results.join(UNIT).join("round-1.json"))?,
+            _ => Round::read(&results.join(UNIT).join("round-1.json"))?,
         };
         let from_unit = || unit.as_ref()?.origin.work_apart(own?, ["the unit", subject.file]);
         let Some(why) = (0..all.len()).find_map(apart).or_else(from_unit) else { return Ok(()) };
@@ -482,131 +445,6 @@ fn with_error(mean: Mean) -> Value {
         Table::from_iter(fields.map(|(name, value)| (name.to_owned(), value)))
     };
     mean.error.map_or(Value::Float(mean.mean), |error| Value::Table(number(error)))
-}
-
-impl Round {
-    /// Operations per second while they were steady, or of the whole window.
-    pub fn throughput(&self) -> f64 {
-        match self.measurement.steadiness {
-            Some(Steadiness::Steady { throughput, .. }) => throughput.mean,
-            _ => self.measurement.qps(),
-        }
-    }
-}
-
-fn is_enough(rounds: &[Round], least: usize, most: usize) -> bool {
-    rounds.len() >= most || rounds.len() >= least && (least < ROUNDS || are_steady(rounds))
-}
-
-/// The number of threads that gave the most.
-fn threads_of(rounds: &[Round]) -> u64 {
-    let found = rounds.first().and_then(|round| round.measurement.saturation.as_ref());
-    found.map_or(1, |found| found.peak_load)
-}
-
-/// The rounds that lie in a folder, in their order; none after the first that is missing.
-fn rounds(place: &Path) -> Result<Vec<Round>, Error> {
-    let read = |number: usize| read_if_there(&place.join(format!("round-{number}.json"))).transpose();
-    (1..).map_while(read).collect()
-}
-
-/// Removes rounds behind so many, which an earlier search left behind one that is missing, and the raw load, which
-/// follows the last round.
-fn forget_behind(place: &Path, rounds: usize) -> Result<(), Error> {
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| Error::Io { action, path, source }
-    };
-    for entry in fs::read_dir(place).map_err(failed("read", place))? {
-        let path = entry.map_err(failed("read", place))?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let number =
-            name.strip_prefix("round-").and_then(|rest| rest.strip_suffix(".json")?.parse::<usize>().ok());
-        if name == "raw.json" || number.is_some_and(|number| number > rounds) {
-            fs::remove_file(&path).map_err(failed("remove", &path))?;
-        }
-    }
-    Ok(())
-}
-
-fn read_if_there<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Error> {
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(Error::Io { action: "read", path: path.to_owned(), source }),
-    };
-    let damaged = |error: serde_json::Error| Error::Inputs {
-        path: path.to_owned(),
-        sentence: format!("it is damaged ({error}); remove it, and it is measured again"),
-    };
-    serde_json::from_slice(&text).map(Some).map_err(damaged)
-}
-
-/// Writes a file whole or not at all.
-fn write(path: &Path, json: &Json) -> Result<(), Error> {
-    let failed = |source| Error::Io { action: "write", path: path.to_owned(), source };
-    let new = path.with_extension("new");
-    fs::write(&new, format!("{json:#}\n")).and_then(|()| fs::rename(&new, path)).map_err(failed)
-}
-
-/// More than this, of other programs, and figures are not those of the work.
-const OTHERS_CORES_MAX: f64 = 0.2;
-
-/// Processors that neither the run nor the servers that it asked kept busy.
-fn others_cores(rounds: &[Round]) -> Option<f64> {
-    let of = |round: &Round| {
-        let measured = &round.measurement;
-        let servers = measured.servers.map_or(Some(0.0), |servers| servers.cpu_sec)?;
-        let own = (measured.usage.cpu_sec() + servers) / measured.wall_sec;
-        Some((measured.machine.busy_cores(&[])? - own).max(0.0))
-    };
-    let all: Option<Vec<f64>> = rounds.iter().map(of).collect();
-    Some(Mean::of(&all?)?.mean)
-}
-
-impl Measured {
-    /// The origin of its rounds.
-    fn origin(&self) -> Option<Origin> {
-        self.rounds.first().map(|round| round.origin.clone())
-    }
-
-    /// What limits it, and of the unit whether that makes it one: a sentence.
-    pub(crate) fn limit_in_words(&self) -> String {
-        match self.stage.is_empty() && self.unsteady.is_none() {
-            true => self.shares.verdict(),
-            false => format!("It was {}.", self.shares),
-        }
-    }
-}
-
-impl fmt::Display for Measured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stage = if self.stage.is_empty() { String::new() } else { format!(" ({})", self.stage) };
-        let per_sec = grouped(self.throughput.mean, 0);
-        write!(f, "{}{stage}: {per_sec} operations per second", self.name)?;
-        if let Some(reach) = self.throughput.reach_95() {
-            write!(f, ", with 95 % within {}", grouped(reach, 0))?;
-        }
-        write!(f, ", with {} thread(s)", threads_of(&self.rounds))?;
-        let (counted, rounds) = (self.counted, self.rounds.len());
-        match &self.unsteady {
-            None if counted < rounds => write!(f, "; the last {counted} of {rounds} rounds, steady. ")?,
-            None => write!(f, "; {rounds} rounds, steady. ")?,
-            Some(why) => write!(f, "; {rounds} round(s). WITHOUT A VERDICT: {why}. ")?,
-        }
-        f.write_str(&self.limit_in_words())?;
-        if let Some(power) = &self.power {
-            write!(f, " Power: {power}.")?;
-        }
-        if let Some(cores) = self.others_cores.filter(|cores| *cores > OTHERS_CORES_MAX) {
-            write!(f, " OTHER PROGRAMS kept {cores:.1} processors busy meanwhile.")?;
-        }
-        let missing = self.rounds.first().map_or(Vec::new(), |round| round.measurement.machine.missing());
-        match missing.is_empty() {
-            true => Ok(()),
-            false => write!(f, " Without a meter: {}.", missing.join(", ")),
-        }
-    }
 }
 
 #[cfg(test)]

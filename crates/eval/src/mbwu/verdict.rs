@@ -9,7 +9,8 @@
 //!
 //! Throughput that still grows with the threads is not the most that a platform does, so the search must saturate, too.
 
-use crate::mbwu::evaluation::{Measured, Round};
+use crate::mbwu::measured::Measured;
+use crate::mbwu::rounds::Round;
 use crate::results::table::grouped;
 use crate::run::steady::{CHANGE_MAX, ROUNDS, Steadiness, are_rounds_steady};
 use crate::statistics::Deviation;

@@ -304,7 +304,7 @@ fn a_platform_that_is_not_steady_has_no_verdict_and_says_why() {
     let page = |changed: &str| {
         let path = folder.path().join(format!("results/{changed}/round-4.json"));
         let kept = fs::read_to_string(&path).unwrap();
-        let mut round: Round = parsed(&path).unwrap();
+        let mut round = Round::read(&path).unwrap().unwrap();
         round.measurement.steadiness = Some(Steadiness::Changing { change: -0.38 });
         fs::write(&path, json!(round).to_string()).unwrap();
         let page = Parsed::of(&page_of(&[folder.path()])).text;
@@ -336,7 +336,7 @@ fn results_that_do_not_belong_together_are_refused() {
     let refused = |file: &str, change: &dyn Fn(&mut Origin)| {
         let path = folder.path().join(format!("results/{file}.json"));
         let kept = fs::read_to_string(&path).unwrap();
-        let mut round: Round = parsed(&path).unwrap();
+        let mut round = Round::read(&path).unwrap().unwrap();
         change(&mut round.origin);
         fs::write(&path, json!(round).to_string()).unwrap();
         let out = folder.path().join("page.html");
@@ -353,7 +353,7 @@ fn results_that_do_not_belong_together_are_refused() {
     );
     (1..=5).for_each(|number| {
         let path = folder.path().join(format!("results/server/round-{number}.json"));
-        let mut round: Round = parsed(&path).unwrap();
+        let mut round = Round::read(&path).unwrap().unwrap();
         round.origin.commit = Some("b".into());
         fs::write(&path, json!(round).to_string()).unwrap();
     });
@@ -421,7 +421,7 @@ fn a_power_that_was_measured_names_its_meters() {
     evaluation(folder.path());
     for number in 1..=5 {
         let path = folder.path().join(format!("results/board/round-{number}.json"));
-        let mut round: Round = parsed(&path).unwrap();
+        let mut round = Round::read(&path).unwrap().unwrap();
         let machine = &mut round.measurement.machine;
         machine.joules = Some(7.0 * machine.sec);
         machine.joules_of = ["package-0", "package-0/dram"].map(str::to_owned).into();

@@ -10,7 +10,6 @@ use crate::run::steady::{Steadiness, WarmedUp};
 use crate::run::timed::{End, Span, Window, whole_tenths};
 use crate::run::window::{Arena, Offer};
 use crate::run::worker::Buffers;
-use crate::target::Target;
 use crate::workload::pace::Pace;
 
 /// Threads of a warm-up before a search, for each processor: enough that some wait for the medium while others work.
@@ -23,12 +22,12 @@ pub(crate) fn again_warmup_seconds(warmup_seconds: f64) -> f64 {
     warmup_seconds.min(AGAIN_SECONDS)
 }
 
-impl<T: Target> Arena<'_, T> {
+impl Arena<'_> {
     /// Works until the throughput is steady, for the longest warm-up at most. Nothing where a run warms up for a fixed
     /// time, which its first window does itself.
     pub(crate) fn warm_up(
         &self,
-        buffers: &mut Vec<Buffers<T>>,
+        buffers: &mut Vec<Buffers>,
         progress: &dyn Fn(&str),
     ) -> Result<Option<WarmedUp>, Error> {
         let spec = self.timed.spec;
@@ -53,7 +52,7 @@ impl<T: Target> Arena<'_, T> {
     /// the first window.
     pub(crate) fn saturate(
         &self,
-        buffers: &mut Vec<Buffers<T>>,
+        buffers: &mut Vec<Buffers>,
         threads_max: u64,
         row: Span,
         progress: &dyn Fn(&str),
@@ -98,7 +97,7 @@ mod tests {
     use crate::run::spec::RunSpec;
     use crate::run::window::Windows;
     use crate::run::window::tests::simulated_by;
-    use crate::target::{Answers, Config, Records, TargetError};
+    use crate::target::{Answers, Config, Records, Target, TargetError};
     use crate::targets::BTreeMapTarget;
 
     /// Threads beyond these give no more throughput.
@@ -194,9 +193,9 @@ mod tests {
     /// What a search finds, and the seconds that all of it took.
     fn searched(aged_seconds: usize, warmup_seconds: f64, warmup_seconds_max: f64) -> (Windows, f64) {
         let spec = spec(aged_seconds, warmup_seconds, warmup_seconds_max);
-        simulated_by(spec, now, |arena, buffers| {
+        simulated_by(spec, now, |target, arena, buffers| {
             let windows = arena.windows(buffers, &|_| {}).unwrap();
-            (windows, arena.timed.targets[0].now_ns.load(Ordering::Relaxed) as f64 / 1e9)
+            (windows, target.now_ns.load(Ordering::Relaxed) as f64 / 1e9)
         })
     }
 
@@ -220,7 +219,7 @@ mod tests {
     #[test]
     fn a_search_while_throughput_changes_says_so() {
         let spec = spec(200, 0.5, 20.0);
-        let warm_up = simulated_by(spec, now, |arena, buffers| arena.warm_up(buffers, &|_| {}).unwrap());
+        let warm_up = simulated_by(spec, now, |_, arena, buffers| arena.warm_up(buffers, &|_| {}).unwrap());
         let warm_up = warm_up.unwrap();
         let Steadiness::Changing { change } = warm_up.steadiness else { panic!("{warm_up:?}") };
         // Ten of 200 seconds, in which the throughput falls to a sixteenth.

@@ -11,12 +11,13 @@ use crate::meters::machine::{MachineUse, Reading, during};
 use crate::meters::{Meters, ModelledWork, Usage};
 use crate::run::clock::Clock;
 use crate::run::control::{Control, Phase};
+use crate::run::instance::Instance;
 use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
 use crate::run::tally::Mistakes;
 use crate::run::worker::Buffers;
-use crate::target::{Counters, Target, Work};
+use crate::target::{Counters, Work};
 
 /// When a window ends.
 #[derive(Debug, Clone, Copy)]
@@ -80,7 +81,7 @@ impl Window {
 
 impl Window {
     /// Adds what the workers have counted.
-    fn count<T: Target>(&mut self, workers: &mut [Buffers<T>]) {
+    fn count(&mut self, workers: &mut [Buffers]) {
         let [first, others @ ..] = workers else { return };
         for other in others {
             first.tally.add(&other.tally);
@@ -93,14 +94,14 @@ impl Window {
 }
 
 /// The targets of a run, and the meters that are read before and after a window.
-pub(crate) struct Timed<'a, T: Target> {
+pub(crate) struct Timed<'a> {
     pub(crate) spec: &'a RunSpec,
     pub(crate) meters: &'a Meters,
     /// The clock of latencies, if they are taken.
     pub(crate) clock: Option<&'a Clock>,
     /// The clock of the window's length.
     pub(crate) wall: &'a Clock,
-    pub(crate) targets: &'a [T],
+    pub(crate) targets: &'a [Instance],
     /// The orders of `--perf-control`.
     pub(crate) perf: Option<&'a File>,
 }
@@ -116,17 +117,17 @@ struct Begin {
     wall: u64,
 }
 
-impl<T: Target> Timed<'_, T> {
+impl Timed<'_> {
     /// Warm-up and one timed window with so many workers, which `worker` makes. Their buffers are lent and come back.
-    pub(crate) fn window<W: FnOnce(&Control) -> Buffers<T> + Send>(
+    pub(crate) fn window<W: FnOnce(&Control) -> Buffers + Send>(
         &self,
-        buffers: &mut Vec<Buffers<T>>,
+        buffers: &mut Vec<Buffers>,
         workers: u64,
         span: Span,
-        mut worker: impl FnMut(u64, Buffers<T>) -> W,
+        mut worker: impl FnMut(u64, Buffers) -> W,
     ) -> Window {
         let control = Control::new(workers);
-        let mut used: Vec<Buffers<T>> = buffers.drain(..workers as usize).collect();
+        let mut used: Vec<Buffers> = buffers.drain(..workers as usize).collect();
         let progress: Vec<_> = used.iter().map(|buffers| buffers.progress.clone()).collect();
         let done = || progress.iter().map(|one| one.operations()).sum::<u64>();
         let mut window = thread::scope(|scope| {
@@ -144,7 +145,7 @@ impl<T: Target> Timed<'_, T> {
                 control.wait(self.wall, self.wall.raw(), span.warmup_seconds);
                 self.begin(&control, span)
             });
-            let joined = |handle: thread::ScopedJoinHandle<'_, Buffers<T>>| {
+            let joined = |handle: thread::ScopedJoinHandle<'_, Buffers>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
             let (mut samples, mut steadiness) = (Vec::new(), None);
@@ -224,11 +225,12 @@ impl<T: Target> Timed<'_, T> {
     }
 
     pub(crate) fn work(&self) -> Work {
-        self.targets.first().map_or(Work::Here, T::work)
+        self.targets.first().map_or(Work::Here, |target| target.work())
     }
 
     pub(crate) fn counters(&self) -> Counters {
-        self.targets.iter().map(T::counters).reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
+        let counters = self.targets.iter().map(|target| target.counters());
+        counters.reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
 
     /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,

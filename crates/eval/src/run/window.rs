@@ -11,14 +11,14 @@ use crate::run::spec::RunSpec;
 use crate::run::steady::WarmedUp;
 use crate::run::timed::{End, Span, Timed, Window};
 use crate::run::worker::{Buffers, Worker};
-use crate::target::{Target, Work};
+use crate::target::Work;
 use crate::workload::distribution::KeyLaw;
 use crate::workload::pace::Pace;
 use crate::workload::scan::ScanLengths;
 
 /// The inputs of a timed window.
-pub(crate) struct Arena<'a, T: Target> {
-    pub(crate) timed: Timed<'a, T>,
+pub(crate) struct Arena<'a> {
+    pub(crate) timed: Timed<'a>,
     pub(crate) law: &'a KeyLaw,
     pub(crate) spaces: &'a [Spaces],
 }
@@ -61,11 +61,11 @@ impl From<Window> for Windows {
     }
 }
 
-impl<T: Target> Arena<'_, T> {
+impl Arena<'_> {
     /// All windows of the run.
     pub(crate) fn windows(
         &self,
-        buffers: &mut Vec<Buffers<T>>,
+        buffers: &mut Vec<Buffers>,
         progress: &dyn Fn(&str),
     ) -> Result<Windows, Error> {
         let warm_up = self.warm_up(buffers, progress)?;
@@ -96,7 +96,7 @@ impl<T: Target> Arena<'_, T> {
     }
 
     /// A window at a rate.
-    fn offer(&self, buffers: &mut Vec<Buffers<T>>, rate: f64, progress: &dyn Fn(&str)) -> (Window, Step) {
+    fn offer(&self, buffers: &mut Vec<Buffers>, rate: f64, progress: &dyn Fn(&str)) -> (Window, Step) {
         progress(&format!("offering {rate:.0} operations per second"));
         let window = self.window(buffers, Offer { rate: Some(rate), ..Offer::of(self.timed.spec) });
         let latencies = [window.read, window.write].into_iter().flatten();
@@ -106,7 +106,7 @@ impl<T: Target> Arena<'_, T> {
     }
 
     /// Warm-up and one timed window. The buffers of the workers are lent and come back.
-    pub(crate) fn window(&self, buffers: &mut Vec<Buffers<T>>, offer: Offer) -> Window {
+    pub(crate) fn window(&self, buffers: &mut Vec<Buffers>, offer: Offer) -> Window {
         let workers = offer.threads * self.timed.spec.instances;
         let quota = |number| match offer.span.end {
             End::Operations(all) => Some(all / workers + u64::from(number < all % workers)),
@@ -115,17 +115,20 @@ impl<T: Target> Arena<'_, T> {
         let interval_ns = offer.rate.map(|rate| 1e9 * workers as f64 / rate);
         let work = self.timed.work();
         self.timed.window(buffers, workers, offer.span, |number, buffers| {
+            let target = &self.timed.targets[(number / offer.threads) as usize];
             let worker = self.worker(number, offer.threads, buffers);
-            let worker = Worker { work, quota: quota(number), interval_ns, ..worker };
-            move |control: &Control| worker.run(control)
+            let mut worker = Worker { work, quota: quota(number), interval_ns, ..worker };
+            move |control: &Control| {
+                target.operate(&mut worker, control);
+                worker.buffers
+            }
         })
     }
 
-    fn worker(&self, number: u64, threads: u64, buffers: Buffers<T>) -> Worker<'_, T> {
+    fn worker(&self, number: u64, threads: u64, buffers: Buffers) -> Worker<'_> {
         let spec = self.timed.spec;
         let (instance, thread) = ((number / threads) as usize, number % threads);
         Worker {
-            target: &self.timed.targets[instance],
             work: Work::Here,
             oracle: &self.spaces[instance].measured,
             chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
@@ -147,7 +150,7 @@ impl<T: Target> Arena<'_, T> {
     /// the limit, or the slowest.
     pub(crate) fn raise_rate(
         &self,
-        buffers: &mut Vec<Buffers<T>>,
+        buffers: &mut Vec<Buffers>,
         closed: Window,
         limit_us: f64,
         progress: &dyn Fn(&str),
@@ -200,8 +203,9 @@ pub(crate) mod tests {
     use crate::run;
     use crate::run::clock::Clock;
     use crate::run::control::Phase;
+    use crate::run::instance::Instance;
     use crate::run::tally::Mistakes;
-    use crate::target::{Answers, Config, Records, TargetError};
+    use crate::target::{Answers, Config, Records, Target, TargetError};
     use crate::targets::BTreeMapTarget;
 
     const GET_NS: u64 = 10_000;
@@ -273,38 +277,37 @@ pub(crate) mod tests {
     }
 
     /// Calls `with` with a loaded store in simulated time.
-    fn simulated<R>(
-        spec: RunSpec,
-        with: impl FnOnce(&Arena<'_, Ticking>, &mut Vec<Buffers<Ticking>>) -> R,
-    ) -> R {
+    fn simulated<R>(spec: RunSpec, with: impl FnOnce(&Ticking, &Arena<'_>, &mut Vec<Buffers>) -> R) -> R {
         let spec = RunSpec { operations: Some(4_000), warmup_seconds: 0.0, ..spec };
         simulated_by(spec, Ticking::now, with)
     }
 
     /// The same with any target, whose time passes as `now` of it says.
-    pub(crate) fn simulated_by<T: Target, R>(
+    pub(crate) fn simulated_by<T: Target + 'static, R>(
         spec: RunSpec,
         now: impl FnOnce(&T) -> Arc<AtomicU64>,
-        with: impl FnOnce(&Arena<'_, T>, &mut Vec<Buffers<T>>) -> R,
+        with: impl FnOnce(&T, &Arena<'_>, &mut Vec<Buffers>) -> R,
     ) -> R {
         let spec = RunSpec { keys: 500, corpus: "log".into(), ..spec };
         let spaces = run::spaces::spaces(&spec).unwrap();
         let perf = run::perf_control(&spec).unwrap();
-        let target = T::open(&run::spaces::config(&spec, &spaces[0])).unwrap();
+        let target = Arc::new(T::open(&run::spaces::config(&spec, &spaces[0])).unwrap());
+        let instance: Instance = target.clone();
         let clock = Clock::simulated(now(&target));
         let mut mistakes = Mistakes::default();
-        run::every_key::load(&target, &spaces[0].measured, 1, spec.workload.load, &mut mistakes);
+        run::every_key::load(&instance, &spaces[0].measured, 1, spec.workload.load, &mut mistakes);
         let law = KeyLaw::new(spec.distribution, spec.keys);
         let buffers = || Buffers::new(spec.multi_get, 16, spec.value_bytes.max as usize, 100);
         let mut buffers = (0..spec.threads_max()).map(|_| buffers()).collect();
         let answer = with(
+            &target,
             &Arena {
                 timed: Timed {
                     spec: &spec,
                     meters: &Meters { held_bytes: || 0, modelled: Default::default },
                     clock: Some(&clock),
                     wall: &clock,
-                    targets: &[target],
+                    targets: &[instance],
                     perf: perf.as_ref(),
                 },
                 law: &law,
@@ -318,7 +321,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_window_ends_by_count() {
-        simulated(RunSpec::new("ticking", ""), |arena, buffers| {
+        simulated(RunSpec::new("ticking", ""), |_, arena, buffers| {
             let window = arena.window(buffers, Offer::of(arena.timed.spec));
             assert_eq!(window.operations, 4_000);
             let ns_each = window.wall_sec * 1e9 / 4_000.0;
@@ -330,9 +333,9 @@ pub(crate) mod tests {
     #[test]
     fn the_place_of_the_work_is_asked_for_as_often_with_many_threads_as_with_one() {
         let asked = [1, 8].map(|threads| {
-            simulated(RunSpec { threads, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+            simulated(RunSpec { threads, ..RunSpec::new("ticking", "") }, |target, arena, buffers| {
                 arena.window(buffers, Offer::of(arena.timed.spec));
-                arena.timed.targets[0].4.load(Ordering::Relaxed)
+                target.4.load(Ordering::Relaxed)
             })
         });
         assert_eq!(asked[0], asked[1]);
@@ -341,7 +344,7 @@ pub(crate) mod tests {
     #[test]
     fn writes_go_together_and_none_is_lost_at_the_end() {
         let workload = crate::workload::Workload::named("read_write_5_5").unwrap();
-        simulated(RunSpec { multi_put: 16, workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+        simulated(RunSpec { multi_put: 16, workload, ..RunSpec::new("ticking", "") }, |_, arena, buffers| {
             let window = arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.timed.spec) });
             // What has begun when the count is reached is finished.
             assert!((4_000..4_016).contains(&window.operations), "{}", window.operations);
@@ -359,9 +362,9 @@ pub(crate) mod tests {
     #[test]
     fn a_stall_is_charged_to_every_operation_that_came_meanwhile() {
         const STALL_NS: u64 = 1_000_000_000;
-        simulated(RunSpec::new("ticking", ""), |arena, buffers| {
+        simulated(RunSpec::new("ticking", ""), |target, arena, buffers| {
             let mut stalled = |rate| {
-                arena.timed.targets[0].2.store(STALL_NS, Ordering::Relaxed);
+                target.2.store(STALL_NS, Ordering::Relaxed);
                 arena.window(buffers, Offer { rate, ..Offer::of(arena.timed.spec) }).read.unwrap().p999_us
             };
             // A thousand of 4,000 operations come while the store stands still.
@@ -375,26 +378,27 @@ pub(crate) mod tests {
 
     /// One worker in a window of arrivals so far apart. `meanwhile` happens once the worker has begun.
     fn worked(
-        arena: &Arena<'_, Ticking>,
-        buffers: &mut [Buffers<Ticking>],
+        arena: &Arena<'_>,
+        buffers: &mut [Buffers],
         control: &Control,
         interval_ns: f64,
         meanwhile: impl FnOnce(),
-    ) -> Buffers<Ticking> {
+    ) -> Buffers {
         let own = std::mem::replace(&mut buffers[0], Buffers::new(1, 16, 128, 100));
-        let worker = Worker { interval_ns: Some(interval_ns), ..arena.worker(0, 1, own) };
+        let mut worker = Worker { interval_ns: Some(interval_ns), ..arena.worker(0, 1, own) };
+        let target = &arena.timed.targets[0];
         thread::scope(|scope| {
-            let worker = scope.spawn(|| worker.run(control));
+            scope.spawn(|| target.operate(&mut worker, control));
             control.start();
             meanwhile();
-            worker.join().unwrap()
-        })
+        });
+        worker.buffers
     }
 
     /// The work of a window at 1,000 operations per second that ends in the middle of its first get.
-    fn ended_in(stall_ns: u64) -> Buffers<Ticking> {
-        simulated(RunSpec::new("ticking", ""), |arena, buffers| {
-            let control = arena.timed.targets[0].window_that_ends_in(stall_ns);
+    fn ended_in(stall_ns: u64) -> Buffers {
+        simulated(RunSpec::new("ticking", ""), |target, arena, buffers| {
+            let control = target.window_that_ends_in(stall_ns);
             worked(arena, buffers, &control, 1e6, || {})
         })
     }
@@ -420,8 +424,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_thread_that_waits_when_the_window_ends_begins_nothing_more() {
-        let tally = simulated(RunSpec::new("ticking", ""), |arena, buffers| {
-            let (control, now) = (Control::new(1), arena.timed.targets[0].now());
+        let tally = simulated(RunSpec::new("ticking", ""), |target, arena, buffers| {
+            let (control, now) = (Control::new(1), target.now());
             control.enter(Phase::Measure);
             let read = || now.load(Ordering::Relaxed);
             let begin = read();
@@ -438,15 +442,10 @@ pub(crate) mod tests {
     }
 
     /// The work of a thread whose first arrival comes right after `wait`. The second one comes after the window.
-    fn with_one_arrival(
-        spec: RunSpec,
-        begin: Phase,
-        wait: impl FnOnce(&Control),
-        more_ns: u64,
-    ) -> Buffers<Ticking> {
+    fn with_one_arrival(spec: RunSpec, begin: Phase, wait: impl FnOnce(&Control), more_ns: u64) -> Buffers {
         const INTERVAL_NS: f64 = 1e15;
-        simulated(spec, |arena, buffers| {
-            let (control, now) = (Control::new(1), arena.timed.targets[0].now());
+        simulated(spec, |target, arena, buffers| {
+            let (control, now) = (Control::new(1), target.now());
             control.enter(begin);
             let mut chooser = arena.worker(0, 1, Buffers::new(1, 16, 128, 100)).chooser;
             let first_ns = -INTERVAL_NS * (1.0 - chooser.unit()).ln();
@@ -495,7 +494,7 @@ pub(crate) mod tests {
     fn perf_records_from_the_begin_of_each_window_to_the_rest_after_it() {
         let orders = tempfile::NamedTempFile::new().unwrap();
         let spec = RunSpec { perf_control: Some(orders.path().to_owned()), ..RunSpec::new("ticking", "") };
-        simulated(spec, |arena, buffers| {
+        simulated(spec, |_, arena, buffers| {
             arena.window(buffers, Offer::of(arena.timed.spec));
             arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.timed.spec) });
         });
@@ -510,7 +509,7 @@ pub(crate) mod tests {
     fn the_rate_that_a_latency_allows_is_found() {
         let limit_us = 40.0;
         let spec = RunSpec { pace: Pace::UntilP99(limit_us), ..RunSpec::new("ticking", "") };
-        simulated(spec, |arena, buffers| {
+        simulated(spec, |_, arena, buffers| {
             let closed = arena.window(buffers, Offer::of(arena.timed.spec));
             let capacity = closed.operations as f64 / closed.wall_sec;
             let (best, steps) = arena.raise_rate(buffers, closed, limit_us, &|_| {});
@@ -534,7 +533,7 @@ pub(crate) mod tests {
     #[test]
     fn each_rate_of_a_ramp_is_offered_once() {
         let pace = Pace::Ramp { from: 1_000.0, to: 4_000.0, steps: 3 };
-        simulated(RunSpec { pace, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+        simulated(RunSpec { pace, ..RunSpec::new("ticking", "") }, |_, arena, buffers| {
             let Windows { last, steps, .. } = arena.windows(buffers, &|_| {}).unwrap();
             let offered: Vec<f64> = steps.iter().map(|step| step.offered_per_sec.round()).collect();
             assert_eq!(offered, [1_000.0, 2_000.0, 4_000.0]);
@@ -548,7 +547,7 @@ pub(crate) mod tests {
     #[test]
     fn inserts_go_on_from_window_to_window_until_there_is_no_room() {
         let workload = crate::workload::Workload::mixed("insert=100").unwrap();
-        simulated(RunSpec { workload, ..RunSpec::new("ticking", "") }, |arena, buffers| {
+        simulated(RunSpec { workload, ..RunSpec::new("ticking", "") }, |_, arena, buffers| {
             let oracle = &arena.spaces[0].measured;
             assert_eq!(arena.window(buffers, Offer::of(arena.timed.spec)).operations, 4_000);
             assert_eq!((oracle.used(), buffers[0].lacks_room()), (4_500, false));
@@ -561,7 +560,7 @@ pub(crate) mod tests {
     #[test]
     fn a_batch_waits_from_the_arrival_of_its_first_key() {
         let spec = RunSpec { multi_get: 16, ..RunSpec::new("ticking", "") };
-        simulated(spec, |arena, buffers| {
+        simulated(spec, |_, arena, buffers| {
             let window = arena.window(buffers, Offer { rate: Some(10_000.0), ..Offer::of(arena.timed.spec) });
             let read = window.read.unwrap();
             // Fifteen keys follow the first, 100 us apart on average.

@@ -14,12 +14,13 @@ use crate::meters::Meters;
 use crate::run::clock::Clock;
 use crate::run::every_key::{check_absent, check_all, load};
 use crate::run::has_not_ended;
+use crate::run::instance::{Instance, Open};
 use crate::run::measurement::Latency;
 use crate::run::spaces::{config, live, spaces};
 use crate::run::spec::RunSpec;
 use crate::run::tally::Mistakes;
 use crate::run::worker::{Buffers, Worker};
-use crate::target::{Config, Target, TargetError};
+use crate::target::{Config, TargetError};
 use crate::workload::distribution::KeyLaw;
 use crate::workload::scan::ScanLengths;
 
@@ -96,8 +97,9 @@ impl BypassSpec {
     }
 }
 
-/// Runs `spec` with a target of type `T`, and reports its phases to `progress`.
-pub(crate) fn run<T: Target>(
+/// Runs `spec` with a target that `open` opens, and reports its phases to `progress`.
+pub(crate) fn run(
+    open: Open,
     spec: &BypassSpec,
     meters: &Meters,
     progress: &dyn Fn(&str),
@@ -109,7 +111,7 @@ pub(crate) fn run<T: Target>(
     let spaces = all_spaces.first().expect("a checked run has at least one store");
     let clock = Clock::new();
     let law = KeyLaw::new(run.distribution, run.keys);
-    let buffers = Buffers::<T>::new(1, 0, run.value_bytes.max as usize, 1);
+    let buffers = Buffers::new(1, 0, run.value_bytes.max as usize, 1);
     let intervals = Vec::with_capacity(INTERVALS_RESERVED);
     let empty = meters.memory();
     let fail = |action| {
@@ -120,7 +122,7 @@ pub(crate) fn run<T: Target>(
         }
     };
     let config = Config { heating: true, ..config(run, spaces) };
-    let target = T::open(&config).map_err(fail(DID_NOT_OPEN))?;
+    let target = open(&config).map_err(fail(DID_NOT_OPEN))?;
 
     let mut mistakes = Mistakes::default();
     progress("loading");
@@ -129,7 +131,6 @@ pub(crate) fn run<T: Target>(
     target.loaded().and_then(|()| target.settle()).map_err(fail("did not settle"))?;
 
     let worker = Worker {
-        target: &target,
         work: target.work(),
         oracle: &spaces.measured,
         chooser: law.chooser(run.seed, 0, 1),
@@ -164,13 +165,13 @@ pub(crate) fn run<T: Target>(
 }
 
 /// Reads before and after the jump; returns the intervals, the first one after the jump, and the worker's buffers.
-fn phases<T: Target>(
+fn phases(
     spec: &BypassSpec,
-    target: &T,
-    mut worker: Worker<'_, T>,
+    target: &Instance,
+    mut worker: Worker<'_>,
     mut intervals: Vec<Interval>,
     progress: &dyn Fn(&str),
-) -> (Vec<Interval>, usize, Buffers<T>) {
+) -> (Vec<Interval>, usize, Buffers) {
     let length = Duration::from_secs_f64(spec.run.seconds);
     let reads = spec.run.operations.map(|operations| operations.div_ceil(spec.interval_operations));
     let start = Instant::now();
@@ -188,7 +189,7 @@ fn phases<T: Target>(
         };
         while !is_long_enough(intervals.len() - first) && worker.buffers.tally.mistakes.gone.is_none() {
             let before = target.counters();
-            worker.read_many(spec.interval_operations);
+            target.read_many(&mut worker, spec.interval_operations);
             let counted = target.counters().since(&before);
             let tally = &mut worker.buffers.tally;
             let latency = Latency::of(&tally.read_ns);

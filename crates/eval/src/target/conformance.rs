@@ -11,6 +11,7 @@ use crate::data::oracle::Oracle;
 use crate::data::values::{ValueBytes, Values};
 use crate::run::control::{Control, Phase};
 use crate::run::every_key::{check_all, load};
+use crate::run::instance::{Instance, Open, open};
 use crate::run::tally::Mistakes;
 use crate::run::worker::{Buffers, Worker};
 use crate::target::{Config, Target};
@@ -31,7 +32,12 @@ const MIXES: [[(u64, usize); 2]; 2] = [[(1, 1), (3, 16)], [(1, 16), (3, 1)]];
 
 /// Runs the suite with a target of this name and a codec. The suite leaves out operations that the target refuses. The
 /// error names the first fault.
-pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
+pub fn check<T: Target + 'static>(target: &str, codec: &str) -> Result<(), String> {
+    check_opened(open::<T>, target, codec)
+}
+
+/// The same with a target that `open` opens.
+pub(crate) fn check_opened(open: Open, target: &str, codec: &str) -> Result<(), String> {
     let (fixed, any) = (ValueBytes { min: 100, max: 100 }, ValueBytes { min: 0, max: 600 });
     let kinds = [
         (KeyShape::Decimal, None, fixed),
@@ -44,7 +50,7 @@ pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
     ];
     for ((shape, key_bytes, value_bytes), mixes) in kinds.into_iter().zip(MIXES.into_iter().cycle()) {
         let keys = Keys::new(shape, key_bytes);
-        check_with::<T>(target, codec, keys, value_bytes, mixes).map_err(|(step, error)| {
+        check_with(open, target, codec, keys, value_bytes, mixes).map_err(|(step, error)| {
             let bytes = key_bytes.map(|bytes| format!(" of {bytes} bytes")).unwrap_or_default();
             format!("{step} ({shape} keys{bytes}, values of {value_bytes} bytes): {error}")
         })?;
@@ -53,7 +59,8 @@ pub fn check<T: Target>(target: &str, codec: &str) -> Result<(), String> {
 }
 
 /// The same with one kind of keys and values. The error has the step, and the first fault.
-fn check_with<T: Target>(
+fn check_with(
+    open: Open,
     target: &str,
     codec: &str,
     keys: Keys,
@@ -72,7 +79,7 @@ fn check_with<T: Target>(
         oracles: vec![Arc::clone(&oracle)],
         ..Config::default()
     };
-    let target = T::open(&config).map_err(at("opening"))?;
+    let target = open(&config).map_err(at("opening"))?;
     empty_store_has_nothing(&target, &oracle).map_err(at("an empty store"))?;
     let mut mistakes = Mistakes::default();
     load(&target, &oracle, 1, LoadOrder::Random, &mut mistakes);
@@ -96,7 +103,7 @@ fn values(bytes: ValueBytes) -> Values {
     Values::new(corpus, region, bytes, 11).expect("the corpus is longer than a value")
 }
 
-fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(), String> {
+fn empty_store_has_nothing(target: &Instance, oracle: &Oracle) -> Result<(), String> {
     let mut value = vec![1, 2, 3];
     let mut records = crate::target::Records::default();
     let key = oracle.key(1);
@@ -113,7 +120,7 @@ fn empty_store_has_nothing<T: Target>(target: &T, oracle: &Oracle) -> Result<(),
 }
 
 /// Everything that the target has. Reads take the place of the rest.
-fn mix_of<T: Target>(target: &T) -> Mix {
+fn mix_of(target: &Instance) -> Mix {
     let share = |share, operation| if target.refuses(operation).is_none() { share } else { 0.0 };
     let others = [
         share(20.0, Operation::Write),
@@ -128,7 +135,7 @@ fn mix_of<T: Target>(target: &T) -> Mix {
 }
 
 /// Everything at once.
-fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
+fn mixed(target: &Instance, oracle: &Oracle, threads: u64, at_once: usize) -> Mistakes {
     let law = KeyLaw::new(Distribution::Zipfian { theta: 0.8 }, oracle.loaded());
     let mix = mix_of(target);
     let control = Control::new(threads);
@@ -138,8 +145,7 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
     std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads)
             .map(|thread| {
-                let worker = Worker {
-                    target,
+                let mut worker = Worker {
                     work,
                     oracle,
                     chooser: law.chooser(100 + thread, thread, threads),
@@ -152,16 +158,18 @@ fn mixed<T: Target>(target: &T, oracle: &Oracle, threads: u64, at_once: usize) -
                     clock: None,
                     interval_ns: None,
                     quota: Some(MIXED_OPERATIONS),
-                    buffers: Buffers::<T>::new(at_once, 0, 0, 0),
+                    buffers: Buffers::new(at_once, 0, 0, 0),
                 };
                 let control = &control;
-                scope.spawn(move || worker.run(control))
+                scope.spawn(move || {
+                    target.operate(&mut worker, control);
+                    worker.buffers.tally.mistakes
+                })
             })
             .collect();
         control.start();
         for handle in handles {
-            let buffers = handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            total.merge(buffers.tally.mistakes);
+            total.merge(handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         }
     });
     total

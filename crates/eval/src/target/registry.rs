@@ -4,9 +4,11 @@ use std::fmt;
 
 use crate::error::Error;
 use crate::meters::Meters;
+use crate::run;
+use crate::run::instance::{self, Open};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
-use crate::suites::bypass::{BypassSeries, BypassSpec};
+use crate::suites::bypass::{self, BypassSeries, BypassSpec};
 use crate::target::conformance;
 use crate::target::options::{Huffman, Path};
 use crate::target::{Config, Target, TargetError};
@@ -14,9 +16,6 @@ use crate::targets::{
     BTreeMapInlineTarget, BTreeMapTarget, EXEC_NAME, ExecTarget, FILE_NAME, FileTarget, HashMapTarget,
     NullTarget, RESP_NAME, RespTarget, SkipListTarget,
 };
-
-type Run = fn(&RunSpec, &Meters, &dyn Fn(&str)) -> Result<Measurement, Error>;
-type Bypass = fn(&BypassSpec, &Meters, &dyn Fn(&str)) -> Result<BypassSeries, Error>;
 
 /// One of several engines of a codec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,10 +56,8 @@ pub struct Registration {
     /// Whether it is a foreign database, which a machine may lack. Smoke checks skip it, and so do suites unless the
     /// user names it.
     pub is_foreign: bool,
-    pub(crate) run: Run,
-    pub(crate) bypass: Bypass,
+    pub(crate) open: Open,
     pub(crate) check: fn(&Config) -> Result<(), TargetError>,
-    pub(crate) conformance: fn(&str, &str) -> Result<(), String>,
 }
 
 impl Registration {
@@ -75,10 +72,8 @@ impl Registration {
             tunable: codecs != ["none"],
             is_harness: false,
             is_foreign: false,
-            run: crate::run::run::<T>,
-            bypass: crate::suites::bypass::run::<T>,
+            open: instance::open::<T>,
             check: T::check,
-            conformance: conformance::check::<T>,
         }
     }
 
@@ -159,7 +154,7 @@ impl Registration {
         meters: &Meters,
         progress: &dyn Fn(&str),
     ) -> Result<Measurement, Error> {
-        (self.run)(spec, meters, progress)
+        run::run(self.open, spec, meters, progress)
     }
 
     /// Does one bypass run in this process, telling its phases to `progress`.
@@ -169,7 +164,7 @@ impl Registration {
         meters: &Meters,
         progress: &dyn Fn(&str),
     ) -> Result<BypassSeries, Error> {
-        (self.bypass)(spec, meters, progress)
+        bypass::run(self.open, spec, meters, progress)
     }
 
     /// Runs the conformance suite with one of the target's codecs.
@@ -179,7 +174,7 @@ impl Registration {
 
     /// Runs the conformance suite with the target that a user has named so.
     pub fn check_conformance_of(&self, target: &str, codec: &str) -> Result<(), String> {
-        (self.conformance)(target, codec)
+        conformance::check_opened(self.open, target, codec)
     }
 }
 

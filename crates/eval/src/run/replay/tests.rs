@@ -1,8 +1,11 @@
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::run::instance::open;
+use crate::run::replay::owner::Replayer;
 use crate::run::window::tests::Ticking;
-use crate::target::{Answers, Config, Records, TargetError};
+use crate::target::{Answers, Config, Records, Target, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget};
 use crate::workload::Workload;
 
@@ -12,6 +15,7 @@ struct Habitual {
     habit: String,
     /// Values that were replaced.
     old: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
+    has_failed: AtomicBool,
 }
 
 impl Habitual {
@@ -30,7 +34,12 @@ impl Target for Habitual {
 
     fn open(config: &Config) -> Result<Self, TargetError> {
         let map = BTreeMapTarget::open(config)?;
-        Ok(Habitual { map, habit: config.codec.clone(), old: Mutex::default() })
+        Ok(Habitual {
+            map,
+            habit: config.codec.clone(),
+            old: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+        })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
@@ -49,6 +58,9 @@ impl Target for Habitual {
     }
 
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
+        if self.has("fails one multi_get") && !self.has_failed.swap(true, Ordering::Relaxed) {
+            return Err("it is busy".into());
+        }
         self.map.multi_get(keys, batch)
     }
 
@@ -95,7 +107,7 @@ struct Asked<'a> {
 const USUAL: Asked<'static> =
     Asked { habit: "none", threads: 1, speed: None, fills: false, operations: None };
 
-fn replay<T: Target>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, Error> {
+fn replay<T: Target + 'static>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("requests");
     std::fs::write(&path, format!("ziptier-trace 1\n{requests}")).unwrap();
@@ -108,7 +120,7 @@ fn replay<T: Target>(requests: &str, asked: &Asked<'_>) -> Result<Measurement, E
         ..usual.of_workload(Workload::of_trace(trace))
     };
     let meters = Meters { held_bytes: || 0, modelled: Default::default };
-    crate::run::run::<T>(&spec, &meters, &|_| {})
+    crate::run::run(open::<T>, &spec, &meters, &|_| {})
 }
 
 fn measured(requests: &str, asked: &Asked<'_>) -> (Measurement, Replayed) {
@@ -251,6 +263,14 @@ fn requests_arrive_at_the_times_of_the_trace() {
 }
 
 #[test]
+fn a_look_at_a_key_that_fails_blames_no_other_key() {
+    let asked = Asked { habit: "fails one multi_get", ..USUAL };
+    let (measured, _) = measured("0 set a 100\n0 set b 50\n", &asked);
+    let told = measured.first_mismatch.unwrap();
+    assert!(measured.mismatches == 1 && told.contains("key `a` failed: it is busy"), "{told}");
+}
+
+#[test]
 fn requests_that_a_stall_kept_from_their_window_are_charged() {
     // One request each millisecond for ten seconds; the window ends in the middle of the first, which takes four.
     let requests: String =
@@ -262,13 +282,13 @@ fn requests_that_a_stall_kept_from_their_window_are_charged() {
     let control = target.window_that_ends_in(4_000_000_000);
     let (mut feeder, mut inboxes) = Feeder::new(1, Some(1.0));
     let (values, mut part) = (TraceValues(Arc::new(vec![0; 100])), Part::default());
-    let owner = Owner {
-        target: &target,
+    let mut owner = Owner {
         work: Work::Here,
         values: &values,
         may_forget: false,
         can_delete: true,
         fills: false,
+        is_paced: true,
         clock: Some(Clock::simulated(target.now())),
         part: &mut part,
         buffers: Buffers::new(1, 0, 100, 0),
@@ -276,10 +296,13 @@ fn requests_that_a_stall_kept_from_their_window_are_charged() {
     let inbox = inboxes.remove(0);
     let tally = thread::scope(|scope| {
         scope.spawn(|| feeder.feed(&mut trace, u64::MAX));
-        let control = &control;
-        let owner = scope.spawn(move || owner.run(&inbox, true, control));
+        let (target, control) = (&target, &control);
+        let replayer = scope.spawn(move || {
+            Replayer::new(target, &mut owner).run(&inbox, control);
+            owner.buffers.tally
+        });
         control.start();
-        owner.join().unwrap().tally
+        replayer.join().unwrap()
     });
     assert_eq!((tally.operations, tally.mistakes.first), (1, None));
     let sec = [tally.read_ns.min(), tally.read_ns.max()].map(|ns| ns as f64 / 1e9);

@@ -67,12 +67,12 @@ STAMPS ?= 1
 export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
-  lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test setup-rocksdb \
-  rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static bench-rocksdb \
-  bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc test-alloc release capi header corpus deny \
-  notices setup-deb deb image release-check java cassandra bench-java test-java test-java-aarch64 setup-java \
-  test-cassandra test-jvm test-mbwu test-report
+.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures \
+  fmt lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test \
+  setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static \
+  bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc compare-memory test-alloc release \
+  capi header corpus deny notices setup-deb deb image release-check java cassandra bench-java test-java \
+  test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -168,6 +168,11 @@ bench-alloc: setup ## CPU time of a stock redis-server per SET and GET with libz
 	@scripts/setup redis-server:redis-server redis-benchmark:redis-tools python3:python3
 	cargo build --release --locked --package ziptier-alloc-preload
 	scripts/bench-alloc $(TARGET_DIR)/release/libziptier_alloc.so $(ROUNDS_ALLOC) $(REQUESTS)
+
+compare-memory: release $(CORPUS_TARGET) ## bytes, CPU time and price of a stock redis-server in DRAM, with far memory \
+  and in memory mode, and of ziptier serve; far latencies are modelled: ten minutes; ROUNDS=3 KEYS=200000
+	@scripts/setup redis-server:redis-server valgrind:valgrind python3:python3
+	scripts/compare-memory $(ZIPTIER) $(TARGET_DIR)/release/libziptier_alloc.so $(TEXT) $(TARGET_DIR)/compare-memory.tsv
 
 figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.md
 	scripts/figures $(ZIPTIER) $(ZIPTIER_CORPUS)

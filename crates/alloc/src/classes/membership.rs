@@ -1,12 +1,13 @@
 //! The library's side: a slot in the file, and what the class leaves for it.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::mem::replace;
+use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
 use rustix::process::{Pid, getppid};
 
 use super::process::Identity;
-use super::{Class, ClassError, ClassFile, IDLE_MS, Member};
+use super::{ClassError, ClassFile, IDLE_MS, MEMBERS_MAX, Table, Told};
 use crate::configuration::{ClassName, FilePath, Ratio};
 
 /// A member gets room beyond its bytes in steps of at most this part of a budget.
@@ -50,16 +51,9 @@ impl Membership {
     /// The file cannot be used, has no such class, or has no free slot.
     pub fn join(path: &FilePath, name: &ClassName) -> Result<Membership, ClassError> {
         let file = ClassFile::open(path)?;
-        let (class, generation) = file.find(name).ok_or(ClassError::NoClass)?;
+        let (class, generation) = file.read()?.find(name).ok_or(ClassError::NoClass)?;
         let identity = Identity::own();
-        let slot = claim(&file, identity).ok_or(ClassError::Full)?;
-        let member = &file.table().members[slot];
-        // The class comes last: with it, the grants count.
-        for bytes in member.live_bytes.iter().chain(&member.granted_bytes) {
-            bytes.store(0, Relaxed);
-        }
-        member.ticked_ms.store(0, Relaxed);
-        member.class.store(u64::from(generation) << 32 | class as u64, Release);
+        let slot = take_slot(&file, identity, word(class, generation))?;
         Ok(Membership { file, name: *name, identity, slot, class, generation, inherited: None })
     }
 
@@ -74,65 +68,60 @@ impl Membership {
     ///
     /// The class or the file was deleted, or the file was damaged. The caller may try [`Membership::join_again`] then.
     pub fn tick(&self, live_bytes: [u64; 2], now_ms: u64) -> Result<Share, ClassError> {
-        self.file.check()?;
-        let table = self.file.table();
+        let table = self.file.read()?;
         let (class, member) = (&table.classes[self.class], &table.members[self.slot]);
-        if class.generation.load(Acquire) != self.generation {
+        if class.generation.load(Relaxed) != self.generation {
             return Err(ClassError::NoClass);
         }
         if member.owner.load(Relaxed) != self.identity.to_word() {
             return Err(ClassError::Damaged);
         }
-        let mut limit_bytes = [0; 2];
-        for (medium, limit) in limit_bytes.iter_mut().enumerate() {
-            let inherited = self.inherited_bytes(medium);
-            let own = live_bytes[medium].saturating_sub(inherited);
-            member.live_bytes[medium].store(own, Relaxed);
-            *limit = self.grant(class, member, medium, own, now_ms).saturating_add(inherited);
-        }
-        member.ticked_ms.store(now_ms, Relaxed);
-        Ok(Share { ratio: Ratio::of_word(class.ratio.load(Relaxed)), limit_bytes })
-    }
-
-    /// Takes room for `own` bytes and a step more, as far as the other members leave it.
-    fn grant(&self, class: &Class, member: &Member, medium: usize, own: u64, now_ms: u64) -> u64 {
-        let limit = class.limit_bytes[medium].load(Relaxed);
-        let granted = &member.granted_bytes[medium];
-        if limit == u64::MAX {
-            granted.store(own, Relaxed);
-            return limit;
-        }
-        let (others, members) = self.others(medium, now_ms);
-        let room = limit.saturating_sub(own).saturating_sub(others);
-        let mut step = (room / (members + 1)).min((limit / STEP_PART).max(STEP_BYTES_MIN));
+        let ratio = Ratio::of_word(class.ratio.load(Relaxed));
+        let limits = [0, 1].map(|medium: usize| class.limit_bytes[medium].load(Relaxed));
+        let inherited = [0, 1].map(|medium| self.inherited_bytes(medium));
+        let own = [0, 1].map(|medium: usize| live_bytes[medium].saturating_sub(inherited[medium]));
+        let others = |table, medium| self.others(table, medium, now_ms);
+        let mut steps = [0, 1].map(|medium: usize| step(limits[medium], own[medium], others(table, medium)));
         loop {
-            granted.store(own + step, SeqCst);
-            fence(SeqCst);
-            // Another member may have added up the grants before it could see this one, but then this one sees that.
-            let (others, _) = self.others(medium, now_ms);
-            if step == 0 || (own + step).saturating_add(others) <= limit {
-                return own + step;
+            member.told.store(own, steps, now_ms);
+            self.file.write(&member.told)?;
+            if steps == [0; 2] {
+                break;
             }
+            fence(SeqCst);
+            let table = self.file.read()?;
+            // Another member may have added up the grants before it could see this one, but then this one sees that.
+            let exceeds = |medium: usize| {
+                let (others, _) = others(table, medium);
+                (own[medium] + steps[medium]).saturating_add(others) > limits[medium]
+            };
             // A member without any room may have to refuse its program, so it asks for less.
-            step /= 2;
+            let asked = [0, 1].map(|medium| if exceeds(medium) { steps[medium] / 2 } else { steps[medium] });
+            if replace(&mut steps, asked) == asked {
+                break;
+            }
         }
+        let limit = |medium: usize| match limits[medium] {
+            u64::MAX => u64::MAX,
+            _ => (own[medium] + steps[medium]).saturating_add(inherited[medium]),
+        };
+        Ok(Share { ratio, limit_bytes: [0, 1].map(limit) })
     }
 
     /// The bytes that other members hold, and the number of these members. The dead hold none.
-    fn others(&self, medium: usize, now_ms: u64) -> (u64, u64) {
+    fn others(&self, table: &Table, medium: usize, now_ms: u64) -> (u64, u64) {
         let (mut bytes, mut count) = (0u64, 0);
-        let class = u64::from(self.generation) << 32 | self.class as u64;
-        for (slot, member) in self.file.table().members.iter().enumerate() {
-            let Some(owner) = Identity::of_word(member.owner.load(Acquire)) else { continue };
-            if slot == self.slot || member.class.load(Acquire) != class {
+        for (slot, member) in table.members.iter().enumerate() {
+            let Some(owner) = Identity::of_word(member.owner.load(Relaxed)) else { continue };
+            if slot == self.slot || member.class.load(Relaxed) != word(self.class, self.generation) {
                 continue;
             }
-            let is_idle = now_ms.saturating_sub(member.ticked_ms.load(Relaxed)) > IDLE_MS;
+            let is_idle = now_ms.saturating_sub(member.told.ticked_ms.load(Relaxed)) > IDLE_MS;
             if is_idle && !owner.is_alive() {
                 continue;
             }
-            let held = if is_idle { &member.live_bytes } else { &member.granted_bytes };
-            bytes = bytes.saturating_add(held[medium].load(SeqCst));
+            let held = if is_idle { &member.told.live_bytes } else { &member.told.granted_bytes };
+            bytes = bytes.saturating_add(held[medium].load(Relaxed));
             count += 1;
         }
         (bytes, count)
@@ -166,13 +155,7 @@ impl Membership {
         let parent = Pid::from_raw(self.identity.pid as i32);
         self.inherited = Some(Inherited { parent, live_bytes });
         self.identity = Identity::own();
-        self.file.check()?;
-        self.slot = claim(&self.file, self.identity).ok_or(ClassError::Full)?;
-        let member = &self.file.table().members[self.slot];
-        for bytes in member.live_bytes.iter().chain(&member.granted_bytes) {
-            bytes.store(0, Relaxed);
-        }
-        member.class.store(u64::from(self.generation) << 32 | self.class as u64, Release);
+        self.slot = take_slot(&self.file, self.identity, word(self.class, self.generation))?;
         Ok(())
     }
 
@@ -182,26 +165,58 @@ impl Membership {
     }
 
     fn give_back(&self) {
-        if self.file.check().is_err() {
-            return;
+        let Ok(table) = self.file.read() else { return };
+        let owner = &table.members[self.slot].owner;
+        if owner.load(Relaxed) == self.identity.to_word() {
+            owner.store(0, Relaxed);
+            // Fails if the file is damaged, and nothing else would help then.
+            let _ = self.file.write(owner);
         }
-        let own = self.identity.to_word();
-        // Fails if the file is damaged, and nothing else would help then.
-        let _ = self.file.table().members[self.slot].owner.compare_exchange(own, 0, AcqRel, Relaxed);
     }
 }
 
-/// Takes a free slot, or that of a dead process.
-fn claim(file: &ClassFile, identity: Identity) -> Option<usize> {
-    let members = &file.table().members;
-    let take = |slot: &usize, from| {
-        members[*slot].owner.compare_exchange(from, identity.to_word(), AcqRel, Relaxed).is_ok()
+impl Told {
+    /// A member that has `own` bytes in each medium, and room for `steps` more.
+    fn store(&self, own: [u64; 2], steps: [u64; 2], now_ms: u64) {
+        for (medium, (own, step)) in own.into_iter().zip(steps).enumerate() {
+            self.live_bytes[medium].store(own, Relaxed);
+            self.granted_bytes[medium].store(own + step, Relaxed);
+        }
+        self.ticked_ms.store(now_ms, Relaxed);
+    }
+}
+
+/// The room that a member with `own` bytes asks for beyond them, as far as the others leave it: 0 without a limit.
+fn step(limit: u64, own: u64, (others, members): (u64, u64)) -> u64 {
+    if limit == u64::MAX {
+        return 0;
+    }
+    let room = limit.saturating_sub(own).saturating_sub(others);
+    (room / (members + 1)).min((limit / STEP_PART).max(STEP_BYTES_MIN))
+}
+
+/// [`Member::class`].
+fn word(class: usize, generation: u32) -> u64 {
+    u64::from(generation) << 32 | class as u64
+}
+
+/// Takes a free slot, or that of a dead process, for a member of a class.
+fn take_slot(file: &ClassFile, identity: Identity, class: u64) -> Result<usize, ClassError> {
+    let table = file.read()?;
+    let owner = |slot: usize| table.members[slot].owner.load(Relaxed);
+    let take = |slot: usize| {
+        let shared = &file.shared().members[slot].owner;
+        shared.compare_exchange(owner(slot), identity.to_word(), AcqRel, Relaxed).is_ok()
     };
-    let free = (0..members.len()).find(|slot| take(slot, 0));
-    free.or_else(|| {
-        (0..members.len()).find(|slot| {
-            let word = members[*slot].owner.load(Acquire);
-            Identity::of_word(word).is_some_and(|owner| !owner.is_alive()) && take(slot, word)
-        })
-    })
+    let is_dead = |slot: usize| Identity::of_word(owner(slot)).is_some_and(|owner| !owner.is_alive());
+    let free = (0..MEMBERS_MAX).find(|&slot| owner(slot) == 0 && take(slot));
+    let dead = || (0..MEMBERS_MAX).find(|&slot| is_dead(slot) && take(slot));
+    let slot = free.or_else(dead).ok_or(ClassError::Full)?;
+    let member = &table.members[slot];
+    member.told.store([0; 2], [0; 2], 0);
+    file.write(&member.told)?;
+    // The class comes last: with it, the grants count.
+    member.class.store(class, Relaxed);
+    file.write(&member.class)?;
+    Ok(slot)
 }

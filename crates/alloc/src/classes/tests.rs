@@ -1,6 +1,6 @@
 use std::boxed::Box;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Child, Command, Stdio};
@@ -394,4 +394,26 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     // All of it is zeros now.
     file.set_len(size_of::<Table>() as u64).unwrap();
     assert!(member.tick([0, 0], 0).is_err());
+}
+
+/// The system ends a process that looks into a mapping behind the end of its file.
+#[test]
+fn a_member_outlives_a_file_that_is_shortened_while_it_looks() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let member = Membership::join(&path, &name("gold")).unwrap();
+    let whole = fs::read(folder.file()).unwrap();
+    let file = fs::File::options().write(true).open(folder.file()).unwrap();
+    let child = in_fork(|| {
+        for _ in 0..100_000 {
+            let _ = member.tick([5, 7], 0);
+        }
+    });
+    let mut status = 0;
+    // SAFETY: the pointer is to a local variable.
+    while unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == 0 {
+        file.set_len(0).unwrap();
+        file.write_all_at(&whole, 0).unwrap();
+    }
+    assert_eq!(status, 0, "the child's status");
 }

@@ -274,7 +274,7 @@ impl Ticker {
 
     /// The configuration with the ratio and the budgets of the class: the last ones, while there is no class.
     fn with_class(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Configuration {
-        let told = self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms));
+        let told = self.membership.as_mut().map(|membership| membership.tick(live_bytes, now_ms));
         let is_member = matches!(told, Some(Ok(_)));
         match told {
             Some(Ok(share)) => self.share = Some(share),

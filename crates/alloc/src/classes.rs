@@ -13,7 +13,7 @@
 //! 4. A member that has not ticked for a second is idle, and only its bytes count. When it wakes before its tick, it
 //!    can exceed the budget by the rest of its grant, which is at most a sixteenth of the budget.
 //! 5. A member that has died, or runs another program by `exec`, is found by its process number, start time and stack.
-//!    Its slot is free for the next one.
+//!    The others look for the dead once a second. The slot is free for the next one.
 //!
 //! The file belongs to the user of the processes or to root, and nobody else may write to it.
 
@@ -38,7 +38,7 @@ const VERSION: u32 = 2;
 pub const CLASSES_MAX: usize = 32;
 /// Members of all classes together.
 pub const MEMBERS_MAX: usize = 256;
-/// A member that has not ticked for so long is idle.
+/// A member that has not ticked for so long is idle. Its life is looked at as often.
 const IDLE_MS: u64 = 1000;
 
 /// The file, as it is mapped.

@@ -26,6 +26,15 @@ pub struct Membership {
     generation: u32,
     /// Bytes that a forked child shares with its parent, while that lives.
     inherited: Option<Inherited>,
+    dead: Dead,
+}
+
+/// The slots of members that were dead when this process looked last. To look takes a file of `/proc` per idle member.
+#[derive(Debug)]
+struct Dead {
+    slots: [bool; MEMBERS_MAX],
+    /// When the process may look again.
+    look_ms: u64,
 }
 
 #[derive(Debug)]
@@ -54,7 +63,16 @@ impl Membership {
         let (class, generation) = file.read()?.find(name).ok_or(ClassError::NoClass)?;
         let identity = Identity::own();
         let slot = take_slot(&file, identity, word(class, generation))?;
-        Ok(Membership { file, name: *name, identity, slot, class, generation, inherited: None })
+        Ok(Membership {
+            file,
+            name: *name,
+            identity,
+            slot,
+            class,
+            generation,
+            inherited: None,
+            dead: Dead::NONE,
+        })
     }
 
     /// The name of the class.
@@ -67,7 +85,7 @@ impl Membership {
     /// # Errors
     ///
     /// The class or the file was deleted, or the file was damaged. The caller may try [`Membership::join_again`] then.
-    pub fn tick(&self, live_bytes: [u64; 2], now_ms: u64) -> Result<Share, ClassError> {
+    pub fn tick(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Result<Share, ClassError> {
         let table = self.file.read()?;
         let (class, member) = (&table.classes[self.class], &table.members[self.slot]);
         if class.generation.load(Relaxed) != self.generation {
@@ -76,6 +94,7 @@ impl Membership {
         if member.owner.load(Relaxed) != self.identity.to_word() {
             return Err(ClassError::Damaged);
         }
+        self.dead.look(table, word(self.class, self.generation), now_ms);
         let ratio = Ratio::of_word(class.ratio.load(Relaxed));
         let limits = [0, 1].map(|medium: usize| class.limit_bytes[medium].load(Relaxed));
         let inherited = [0, 1].map(|medium| self.inherited_bytes(medium));
@@ -112,12 +131,12 @@ impl Membership {
     fn others(&self, table: &Table, medium: usize, now_ms: u64) -> (u64, u64) {
         let (mut bytes, mut count) = (0u64, 0);
         for (slot, member) in table.members.iter().enumerate() {
-            let Some(owner) = Identity::of_word(member.owner.load(Relaxed)) else { continue };
-            if slot == self.slot || member.class.load(Relaxed) != word(self.class, self.generation) {
+            let is_of_class = member.class.load(Relaxed) == word(self.class, self.generation);
+            if slot == self.slot || member.owner.load(Relaxed) == 0 || !is_of_class {
                 continue;
             }
-            let is_idle = now_ms.saturating_sub(member.told.ticked_ms.load(Relaxed)) > IDLE_MS;
-            if is_idle && !owner.is_alive() {
+            let is_idle = member.told.is_idle(now_ms);
+            if is_idle && self.dead.slots[slot] {
                 continue;
             }
             let held = if is_idle { &member.told.live_bytes } else { &member.told.granted_bytes };
@@ -175,7 +194,28 @@ impl Membership {
     }
 }
 
+impl Dead {
+    const NONE: Dead = Dead { slots: [false; MEMBERS_MAX], look_ms: 0 };
+
+    /// Looks at the idle members of a class, once in a while.
+    fn look(&mut self, table: &Table, class: u64, now_ms: u64) {
+        if now_ms < self.look_ms {
+            return;
+        }
+        self.look_ms = now_ms + IDLE_MS;
+        for (is_dead, member) in self.slots.iter_mut().zip(&table.members) {
+            let is_idle = member.class.load(Relaxed) == class && member.told.is_idle(now_ms);
+            let owner = Identity::of_word(member.owner.load(Relaxed)).filter(|_| is_idle);
+            *is_dead = owner.is_some_and(|owner| !owner.is_alive());
+        }
+    }
+}
+
 impl Told {
+    fn is_idle(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.ticked_ms.load(Relaxed)) > IDLE_MS
+    }
+
     /// A member that has `own` bytes in each medium, and room for `steps` more.
     fn store(&self, own: [u64; 2], steps: [u64; 2], now_ms: u64) {
         for (medium, (own, step)) in own.into_iter().zip(steps).enumerate() {

@@ -58,7 +58,7 @@ fn member_process(path: &FilePath) -> Child {
 #[ignore = "a process of other tests"]
 fn other_process() {
     let Ok(path) = env::var("ZIPTIER_TEST_CLASSES") else { return };
-    let member = Membership::join(&FilePath::new(path.as_bytes()).unwrap(), &name("gold")).unwrap();
+    let mut member = Membership::join(&FilePath::new(path.as_bytes()).unwrap(), &name("gold")).unwrap();
     for line in std::io::stdin().lines().map(Result::unwrap) {
         if line == "exec" {
             panic!("{}", Command::new("sleep").arg("60").exec());
@@ -92,7 +92,7 @@ impl Dialogue {
 fn a_member_learns_the_ratio_and_its_room() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 30, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let share = member.tick([5, 7], 0).unwrap();
     assert_eq!(share.ratio, Some(Ratio { dram: 3, far: 1 }));
     assert_eq!(share.limit_bytes, [5 + (1 << 26), NONE]);
@@ -119,7 +119,7 @@ fn members_never_exceed_the_budget_and_use_it_up() {
         for index in 0..MEMBERS {
             let (live, ready, path) = (&live, &ready, &path);
             scope.spawn(move || {
-                let member = Membership::join(path, &name("gold")).unwrap();
+                let mut member = Membership::join(path, &name("gold")).unwrap();
                 ready.wait();
                 for _ in 0..400 {
                     let share = member.tick([live[index].load(SeqCst), 0], 0).unwrap();
@@ -140,7 +140,7 @@ fn a_killed_member_gives_its_room_to_the_others() {
     const LIMIT: u64 = 1 << 20;
     let folder = Folder::new();
     let path = class(&folder, [LIMIT, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let mut other = Dialogue::with(member_process(&path));
     assert!(other.tick(0) > 0);
     assert_eq!(other.tick(LIMIT), LIMIT);
@@ -148,7 +148,8 @@ fn a_killed_member_gives_its_room_to_the_others() {
     assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], 0, "and may be idle");
     other.child.kill().unwrap();
     other.child.wait().unwrap();
-    assert_eq!(member.tick([0, 0], 5000).unwrap().limit_bytes[0], LIMIT / 16);
+    assert_eq!(member.tick([0, 0], 5999).unwrap().limit_bytes[0], 0, "nobody looks twice in a second");
+    assert_eq!(member.tick([0, 0], 6000).unwrap().limit_bytes[0], LIMIT / 16);
     assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 1);
 }
 
@@ -156,7 +157,7 @@ fn a_killed_member_gives_its_room_to_the_others() {
 fn a_dead_member_that_its_parent_has_not_reaped_holds_nothing() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let mut other = Dialogue::with(member_process(&path));
     other.tick(1 << 20);
     other.child.kill().unwrap();
@@ -170,7 +171,7 @@ fn a_dead_member_that_its_parent_has_not_reaped_holds_nothing() {
 fn a_member_that_runs_another_program_holds_nothing() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let mut other = Dialogue::with(member_process(&path));
     other.tick(1 << 20);
     std::writeln!(other.child.stdin.as_mut().unwrap(), "exec").unwrap();
@@ -348,7 +349,7 @@ fn a_file_has_room_for_so_many_classes() {
 fn a_class_with_members_is_deleted_by_force_alone_and_its_members_learn_it() {
     let folder = Folder::new();
     let path = class(&folder, [NONE, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let file = Locked::open(&path).unwrap();
     assert_eq!(file.delete(&name("gold"), false), Err(ClassError::HasMembers));
     file.delete(&name("gold"), true).unwrap();
@@ -388,12 +389,12 @@ fn foreign_and_damaged_files_are_refused() {
 fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     let folder = Folder::new();
     let path = class(&folder, [NONE, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     fs::remove_file(folder.file()).unwrap();
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile));
     class(&folder, [NONE, NONE]);
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile), "another file");
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let leaving = Membership::join(&path, &name("gold")).unwrap();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
     file.set_len(0).unwrap();
@@ -409,7 +410,7 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
 fn a_member_outlives_a_file_that_is_shortened_while_it_looks() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
-    let member = Membership::join(&path, &name("gold")).unwrap();
+    let mut member = Membership::join(&path, &name("gold")).unwrap();
     let whole = fs::read(folder.file()).unwrap();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
     let child = in_fork(|| {

@@ -263,13 +263,9 @@ impl Ticker {
     /// Takes a slot in the class, if there is one.
     fn join(&mut self, now_ms: u64) -> Result<(), ClassError> {
         self.join_ms = now_ms + JOIN_MS;
-        let Some(name) = &self.configuration.class else { return Ok(()) };
-        if let Some(membership) = &mut self.membership {
-            return membership.join_again();
-        }
+        let Some(name) = self.configuration.class else { return Ok(()) };
         let path = self.configuration.class_file.unwrap_or_else(default_path);
-        self.membership = Some(Membership::join(&path, name)?);
-        Ok(())
+        self.membership.get_or_insert_with(|| Membership::new(path, name)).join()
     }
 
     /// The configuration with the ratio and the budgets of the class: the last ones, while there is no class.

@@ -84,7 +84,7 @@ pub fn default_path() -> FilePath {
 pub struct ClassFile {
     shared: NonNull<Table>,
     copy: NonNull<Table>,
-    pub(super) path: FilePath,
+    path: FilePath,
     /// Device and inode, so that another file at the same path is noticed.
     identity: (u64, u64),
 }
@@ -104,16 +104,13 @@ impl Drop for ClassFile {
 }
 
 impl ClassFile {
-    /// Opens the file.
+    /// Opens the file. [`ClassFile::read`] tells whether it holds classes.
     ///
     /// # Errors
     ///
-    /// There is none, it holds no classes, or another user may have written to it.
+    /// There is none, it cannot hold classes, or another user may have written to it.
     pub fn open(path: &FilePath) -> Result<ClassFile, ClassError> {
         let (fd, stat) = open(path)?;
-        if stat.st_size != size_of::<Table>() as i64 {
-            return Err(ClassError::Damaged);
-        }
         let (access, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Table>());
         // SAFETY: with addresses of the kernel's choice the mappings disturb no other.
         let (shared, copy) = unsafe {
@@ -125,10 +122,12 @@ impl ClassFile {
             (shared.inspect_err(unmap)?, copy)
         };
         let table = |mapped: *mut c_void| NonNull::new(mapped.cast()).ok_or(ClassError::System(Errno::NOMEM));
-        let identity = (stat.st_dev, stat.st_ino);
-        let file = ClassFile { shared: table(shared)?, copy: table(copy)?, path: *path, identity };
-        file.read()?;
-        Ok(file)
+        Ok(ClassFile { shared: table(shared)?, copy: table(copy)?, path: *path, identity: identity(&stat) })
+    }
+
+    /// Whether the file is still the one at its path.
+    pub(super) fn is_in_place(&self) -> bool {
+        rustix::fs::lstat(self.path.as_c_str()).is_ok_and(|stat| identity(&stat) == self.identity)
     }
 
     /// The mapping. For commands, and to take a slot: the kernel copies words, and exchanges none.
@@ -143,8 +142,8 @@ impl ClassFile {
     ///
     /// The file was deleted, replaced or damaged.
     pub(super) fn read(&self) -> Result<&Table, ClassError> {
-        let stat = rustix::fs::stat(self.path.as_c_str())?;
-        if (stat.st_dev, stat.st_ino) != self.identity {
+        let stat = rustix::fs::lstat(self.path.as_c_str())?;
+        if identity(&stat) != self.identity {
             return Err(ClassError::NoFile);
         }
         if stat.st_size != size_of::<Table>() as i64 {
@@ -206,11 +205,22 @@ unsafe fn copy(source: *const c_void, target: *mut c_void, bytes: usize) -> Resu
         .map_or(ClassError::Damaged, ClassError::System))
 }
 
-/// Opens a file that this user or root owns, and nobody else may write to.
+/// Device and inode of a file.
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a file that this user or root owns, and nobody else may write to. Another file is not opened at all.
 fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
+    check(&rustix::fs::lstat(path.as_c_str())?)?;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
+    check(&stat)?;
+    Ok((fd, stat))
+}
+
+fn check(stat: &Stat) -> Result<(), ClassError> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(ClassError::Damaged);
     }
@@ -218,7 +228,10 @@ fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
     if !is_own || stat.st_mode & 0o002 != 0 {
         return Err(ClassError::Foreign);
     }
-    Ok((fd, stat))
+    if stat.st_size != size_of::<Table>() as i64 {
+        return Err(ClassError::Damaged);
+    }
+    Ok(())
 }
 
 /// A class as the command shows it.
@@ -257,14 +270,15 @@ impl Locked {
     ///
     /// # Errors
     ///
-    /// As for [`ClassFile::open`].
+    /// As for [`ClassFile::open`], or the file holds no classes.
     pub fn open(path: &FilePath) -> Result<Locked, ClassError> {
         loop {
             let (lock, stat) = open(path)?;
             rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
             let file = ClassFile::open(path)?;
             // While this command waited, another one may have put a new file there.
-            if file.identity == (stat.st_dev, stat.st_ino) {
+            if file.identity == identity(&stat) {
+                file.read()?;
                 return Ok(Locked { file, _lock: lock });
             }
         }
@@ -274,7 +288,7 @@ impl Locked {
     ///
     /// # Errors
     ///
-    /// As for [`ClassFile::open`], or the folder takes no file.
+    /// As for [`Locked::open`], or the folder takes no file.
     pub fn open_or_create(path: &FilePath) -> Result<Locked, ClassError> {
         match Locked::open(path) {
             Err(ClassError::NoFile) => {}

@@ -15,18 +15,27 @@ const STEP_PART: u64 = 16;
 /// Or of this many bytes, if that is more.
 const STEP_BYTES_MIN: u64 = 64 << 10;
 
-/// A process in a class.
+/// A process and its class: a member, or one that waits for the class.
 #[derive(Debug)]
 pub struct Membership {
-    file: ClassFile,
+    path: FilePath,
     name: ClassName,
     identity: Identity,
-    slot: usize,
-    class: usize,
-    generation: u32,
+    /// The file that was opened last. As long as it is in its place, the process looks into it for the class: a program
+    /// that closes all descriptors must not meet the one of a file that is opened again and again.
+    file: Option<ClassFile>,
+    seat: Option<Seat>,
     /// Bytes that a forked child shares with its parent, while that lives.
     inherited: Option<Inherited>,
     dead: Dead,
+}
+
+/// A slot for a member of a class.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    slot: usize,
+    class: usize,
+    generation: u32,
 }
 
 /// The slots of members that were dead when this process looked last. To look takes a file of `/proc` per idle member.
@@ -53,62 +62,60 @@ pub struct Share {
 }
 
 impl Membership {
-    /// Takes a slot in the class `name` of the file at `path`.
+    /// A process that waits for the class `name` of the file at `path`.
+    pub fn new(path: FilePath, name: ClassName) -> Membership {
+        let identity = Identity::own();
+        Membership { path, name, identity, file: None, seat: None, inherited: None, dead: Dead::NONE }
+    }
+
+    /// Takes a slot in the class, at first, or after [`Membership::tick`] has failed.
     ///
     /// # Errors
     ///
     /// The file cannot be used, has no such class, or has no free slot.
-    pub fn join(path: &FilePath, name: &ClassName) -> Result<Membership, ClassError> {
-        let file = ClassFile::open(path)?;
-        let (class, generation) = file.read()?.find(name).ok_or(ClassError::NoClass)?;
-        let identity = Identity::own();
-        let slot = take_slot(&file, identity, word(class, generation))?;
-        Ok(Membership {
-            file,
-            name: *name,
-            identity,
-            slot,
-            class,
-            generation,
-            inherited: None,
-            dead: Dead::NONE,
-        })
-    }
-
-    /// The name of the class.
-    pub fn name(&self) -> &ClassName {
-        &self.name
+    pub fn join(&mut self) -> Result<(), ClassError> {
+        self.give_back();
+        let file = match self.file.take().filter(ClassFile::is_in_place) {
+            Some(file) => file,
+            None => ClassFile::open(&self.path)?,
+        };
+        let file = self.file.insert(file);
+        let (class, generation) = file.read()?.find(&self.name).ok_or(ClassError::NoClass)?;
+        self.seat = Some(Seat::take(file, self.identity, class, generation)?);
+        self.dead = Dead::NONE;
+        Ok(())
     }
 
     /// Tells how many bytes the member has in each medium, and asks for more room.
     ///
     /// # Errors
     ///
-    /// The class or the file was deleted, or the file was damaged. The caller may try [`Membership::join_again`] then.
+    /// The class or the file was deleted, or the file was damaged. The caller may try [`Membership::join`] then.
     pub fn tick(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Result<Share, ClassError> {
-        let table = self.file.read()?;
-        let (class, member) = (&table.classes[self.class], &table.members[self.slot]);
-        if class.generation.load(Relaxed) != self.generation {
+        let (Some(file), Some(seat)) = (&self.file, self.seat) else { return Err(ClassError::NoClass) };
+        let table = file.read()?;
+        let (class, member) = (&table.classes[seat.class], &table.members[seat.slot]);
+        if class.generation.load(Relaxed) != seat.generation {
             return Err(ClassError::NoClass);
         }
         if member.owner.load(Relaxed) != self.identity.to_word() {
             return Err(ClassError::Damaged);
         }
-        self.dead.look(table, word(self.class, self.generation), now_ms);
+        self.dead.look(table, seat.word(), now_ms);
         let ratio = Ratio::of_word(class.ratio.load(Relaxed));
         let limits = [0, 1].map(|medium: usize| class.limit_bytes[medium].load(Relaxed));
         let inherited = [0, 1].map(|medium| self.inherited_bytes(medium));
         let own = [0, 1].map(|medium: usize| live_bytes[medium].saturating_sub(inherited[medium]));
-        let others = |table, medium| self.others(table, medium, now_ms);
+        let others = |table, medium| self.others(table, seat, medium, now_ms);
         let mut steps = [0, 1].map(|medium: usize| step(limits[medium], own[medium], others(table, medium)));
         loop {
             member.told.store(own, steps, now_ms);
-            self.file.write(&member.told)?;
+            file.write(&member.told)?;
             if steps == [0; 2] {
                 break;
             }
             fence(SeqCst);
-            let table = self.file.read()?;
+            let table = file.read()?;
             // Another member may have added up the grants before it could see this one, but then this one sees that.
             let exceeds = |medium: usize| {
                 let (others, _) = others(table, medium);
@@ -128,11 +135,11 @@ impl Membership {
     }
 
     /// The bytes that other members hold, and the number of these members. The dead hold none.
-    fn others(&self, table: &Table, medium: usize, now_ms: u64) -> (u64, u64) {
+    fn others(&self, table: &Table, seat: Seat, medium: usize, now_ms: u64) -> (u64, u64) {
         let (mut bytes, mut count) = (0u64, 0);
         for (slot, member) in table.members.iter().enumerate() {
-            let is_of_class = member.class.load(Relaxed) == word(self.class, self.generation);
-            if slot == self.slot || member.owner.load(Relaxed) == 0 || !is_of_class {
+            let is_of_class = member.class.load(Relaxed) == seat.word();
+            if slot == seat.slot || member.owner.load(Relaxed) == 0 || !is_of_class {
                 continue;
             }
             let is_idle = member.told.is_idle(now_ms);
@@ -151,46 +158,67 @@ impl Membership {
         inherited.map_or(0, |inherited| inherited.live_bytes[medium])
     }
 
-    /// Takes a slot in the class of the same name, after [`Membership::tick`] has failed.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Membership::join`]. The membership stays lost.
-    pub fn join_again(&mut self) -> Result<(), ClassError> {
-        self.give_back();
-        let again = Membership::join(&self.file.path, &self.name)?;
-        *self = Membership { inherited: self.inherited.take(), ..again };
-        Ok(())
-    }
-
     /// Takes a slot for a forked child beside that of its parent. The bytes of the time before the fork count for the
     /// parent while it lives.
     ///
     /// # Errors
     ///
-    /// The file was damaged, or has no free slot. The child's next [`Membership::tick`] fails then.
+    /// The parent is no member, or the file was damaged, or has no free slot. The child's next [`Membership::tick`]
+    /// fails then.
     pub fn fork(&mut self, live_bytes: [u64; 2]) -> Result<(), ClassError> {
         // The parent that joined, and not one that has adopted the child meanwhile.
         let parent = Pid::from_raw(self.identity.pid as i32);
         self.inherited = Some(Inherited { parent, live_bytes });
         self.identity = Identity::own();
-        self.slot = take_slot(&self.file, self.identity, word(self.class, self.generation))?;
+        let (Some(file), Some(seat)) = (&self.file, self.seat.take()) else {
+            return Err(ClassError::NoClass);
+        };
+        self.seat = Some(Seat::take(file, self.identity, seat.class, seat.generation)?);
         Ok(())
     }
 
     /// Gives the slot back, as a process does that ends in order.
-    pub fn leave(self) {
+    pub fn leave(mut self) {
         self.give_back();
     }
 
-    fn give_back(&self) {
-        let Ok(table) = self.file.read() else { return };
-        let owner = &table.members[self.slot].owner;
+    fn give_back(&mut self) {
+        let (Some(file), Some(seat)) = (&self.file, self.seat.take()) else { return };
+        let Ok(table) = file.read() else { return };
+        let owner = &table.members[seat.slot].owner;
         if owner.load(Relaxed) == self.identity.to_word() {
             owner.store(0, Relaxed);
             // Fails if the file is damaged, and nothing else would help then.
-            let _ = self.file.write(owner);
+            let _ = file.write(owner);
         }
+    }
+}
+
+impl Seat {
+    /// Takes a free slot, or that of a dead process.
+    fn take(file: &ClassFile, identity: Identity, class: usize, generation: u32) -> Result<Seat, ClassError> {
+        let table = file.read()?;
+        let owner = |slot: usize| table.members[slot].owner.load(Relaxed);
+        let take = |slot: usize| {
+            let shared = &file.shared().members[slot].owner;
+            shared.compare_exchange(owner(slot), identity.to_word(), AcqRel, Relaxed).is_ok()
+        };
+        let is_dead = |slot: usize| Identity::of_word(owner(slot)).is_some_and(|owner| !owner.is_alive());
+        let free = (0..MEMBERS_MAX).find(|&slot| owner(slot) == 0 && take(slot));
+        let dead = || (0..MEMBERS_MAX).find(|&slot| is_dead(slot) && take(slot));
+        let slot = free.or_else(dead).ok_or(ClassError::Full)?;
+        let (seat, member) = (Seat { slot, class, generation }, &table.members[slot]);
+        member.told.store([0; 2], [0; 2], 0);
+        file.write(&member.told)?;
+        // The class comes last: with it, the grants count.
+        member.class.store(seat.word(), Relaxed);
+        file.write(&member.class)?;
+        Ok(seat)
+    }
+
+    /// [`super::Member::class`].
+    fn word(self) -> u64 {
+        u64::from(self.generation) << 32 | self.class as u64
     }
 }
 
@@ -233,30 +261,4 @@ fn step(limit: u64, own: u64, (others, members): (u64, u64)) -> u64 {
     }
     let room = limit.saturating_sub(own).saturating_sub(others);
     (room / (members + 1)).min((limit / STEP_PART).max(STEP_BYTES_MIN))
-}
-
-/// [`Member::class`].
-fn word(class: usize, generation: u32) -> u64 {
-    u64::from(generation) << 32 | class as u64
-}
-
-/// Takes a free slot, or that of a dead process, for a member of a class.
-fn take_slot(file: &ClassFile, identity: Identity, class: u64) -> Result<usize, ClassError> {
-    let table = file.read()?;
-    let owner = |slot: usize| table.members[slot].owner.load(Relaxed);
-    let take = |slot: usize| {
-        let shared = &file.shared().members[slot].owner;
-        shared.compare_exchange(owner(slot), identity.to_word(), AcqRel, Relaxed).is_ok()
-    };
-    let is_dead = |slot: usize| Identity::of_word(owner(slot)).is_some_and(|owner| !owner.is_alive());
-    let free = (0..MEMBERS_MAX).find(|&slot| owner(slot) == 0 && take(slot));
-    let dead = || (0..MEMBERS_MAX).find(|&slot| is_dead(slot) && take(slot));
-    let slot = free.or_else(dead).ok_or(ClassError::Full)?;
-    let member = &table.members[slot];
-    member.told.store([0; 2], [0; 2], 0);
-    file.write(&member.told)?;
-    // The class comes last: with it, the grants count.
-    member.class.store(class, Relaxed);
-    file.write(&member.class)?;
-    Ok(slot)
 }

@@ -34,10 +34,12 @@ const SUM_BYTES_MIN: u64 = 4 << 20;
 /// A larger block counts as one of this many bytes.
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
-/// A thread that has no room sleeps so often, and so long, while another one has the ticker. A fork of a large process
-/// takes seconds. The turns end, because the other thread may wait for this one.
-const RECOUNT_TURNS: u32 = 60_000;
-const RECOUNT_TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// A thread sleeps so long while another one has the ticker. A tick takes up to 50 us.
+const TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+
+/// A thread that has no room sleeps so often. A fork of a large process takes seconds. The turns end, because the other
+/// thread may wait for this one.
+const RECOUNT_TURNS: u32 = 600_000;
 
 /// A process that is not in its class tries to join once in so many milliseconds.
 const JOIN_MS: u64 = 1000;
@@ -86,10 +88,15 @@ pub(crate) fn recount() {
         if with_ticker(|ticker| ticker.tick(u64::MAX)) || is_own() {
             return;
         }
-        // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not. SAFETY: the
-        // call reads a time.
-        unsafe { libc::syscall(libc::SYS_nanosleep, &RECOUNT_TURN, null_mut::<libc::timespec>()) };
+        sleep();
     }
+}
+
+/// Sleeps a turn. A thread that only yielded would starve the other one, if it is a real-time thread.
+fn sleep() {
+    // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not. SAFETY: the call
+    // reads a time.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &TURN, null_mut::<libc::timespec>()) };
 }
 
 /// Runs with the ticker, unless a thread has it. Returns whether it ran.
@@ -123,8 +130,7 @@ pub(crate) fn without_ticks<T>(run: impl FnOnce() -> T) -> T {
 
 fn take() {
     while !try_take() {
-        // SAFETY: the call takes nothing.
-        unsafe { libc::sched_yield() };
+        sleep();
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ziptier_alloc::page::SharedPage;
 
-use crate::support::{far_range, free, in_child, malloc, page_of};
+use crate::support::{far_range, free, in_child, mallctl, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -175,6 +175,43 @@ unsafe extern "C" fn hold() {
             unsafe { libc::usleep(1000) };
         });
     }
+}
+
+/// How often this thread has slept or waited in its life.
+fn times_asleep() -> i64 {
+    // SAFETY: all zeros is a valid structure, which the call fills.
+    unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut used), 0);
+        used.ru_nvcsw
+    }
+}
+
+/// One thread forks, and another one must wait for the end of the fork. If that is a real-time thread, the first one
+/// may have no other processor.
+fn fork_beside_a_command() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while STEP.load(SeqCst) != ALLOCATES {
+                std::thread::yield_now();
+            }
+            let (before, began) = (times_asleep(), std::time::Instant::now());
+            mallctl(c"background_thread", 0_u8, Some(0));
+            let (asleep, waited) = (times_asleep() - before, began.elapsed());
+            STEP.store(HAS_NONE, SeqCst);
+            // The fork may have ended before this thread began.
+            assert!(asleep > 1 || waited < Duration::from_millis(100), "{asleep} sleeps in {waited:?}");
+        });
+        STEP.store(HOLDS, SeqCst);
+        fork(|| true, |_| {});
+        let is_held_up = STEP.compare_exchange(HOLDS, ALLOCATES, SeqCst, SeqCst).is_err();
+        assert!(is_held_up, "the handler did not run");
+    });
+}
+
+#[test]
+fn by_keeping_a_waiting_thread_busy() {
+    in_child("forks_disturb_nobody::by_keeping_a_waiting_thread_busy", "ratio=1:3", fork_beside_a_command);
 }
 
 /// One thread forks while another one, which no medium has room for by the last tick, has freed enough.

@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use ziptier_alloc::classes::{ClassError, Membership, Share, default_path};
 use ziptier_alloc::configuration::{Configuration, NodeSet};
@@ -53,6 +53,8 @@ static SINCE: AtomicU64 = AtomicU64::new(0);
 static STEP: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The thread that has [`TICKER`]; null if none has.
 static OWNER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// How often the owner has taken the ticker once more. Nobody else touches it.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
 /// Whether this process was forked since the last tick.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -94,8 +96,8 @@ pub(crate) fn recount() {
 
 /// Sleeps a turn. A thread that only yielded would starve the other one, if it is a real-time thread.
 fn sleep() {
-    // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not. SAFETY: the call
-    // reads a time.
+    // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not.
+    // SAFETY: the call reads a time.
     unsafe { libc::syscall(libc::SYS_nanosleep, &TURN, null_mut::<libc::timespec>()) };
 }
 
@@ -119,16 +121,18 @@ pub(crate) fn try_without_ticks(run: impl FnOnce()) -> bool {
 /// Runs a command of the program to jemalloc. jemalloc holds its locks while it starts or joins a thread. A tick of
 /// either thread would wait for these locks, and for ever.
 pub(crate) fn without_ticks<T>(run: impl FnOnce() -> T) -> T {
-    if is_own() {
-        return run();
-    }
     take();
     let result = run();
     release();
     result
 }
 
+/// Takes the ticker, or takes it once more: a signal handler may fork in the middle of a tick of its own thread.
 fn take() {
+    if is_own() {
+        DEPTH.fetch_add(1, Relaxed);
+        return;
+    }
     while !try_take() {
         sleep();
     }
@@ -144,7 +148,10 @@ fn is_own() -> bool {
 }
 
 fn release() {
-    OWNER.store(null_mut(), Release);
+    match DEPTH.load(Relaxed) {
+        0 => OWNER.store(null_mut(), Release),
+        depth => DEPTH.store(depth - 1, Relaxed),
+    }
 }
 
 /// Starts with a configuration, and with the page where it is told, if there is one.
@@ -176,7 +183,8 @@ pub(crate) unsafe extern "C" fn after_fork_in_child() {
     Counts::clear();
     ROOMS.iter().for_each(Room::end_all);
     THREADS.store(1, Relaxed);
-    // SAFETY: `before_fork` has made this thread the owner.
+    // SAFETY: since `before_fork` this thread is the owner. A tick that a signal handler interrupts does not go on
+    // meanwhile.
     if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {
         page.close_inherited();
     }

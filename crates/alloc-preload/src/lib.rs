@@ -18,6 +18,7 @@
 //! | `nodes` | the nodes that are far memory |
 //! | `permission` | whether memory may be bound to nodes |
 //! | `statistics` | what jemalloc counts |
+//! | `forked` | whether this process is a child that nobody has told so |
 //! | `tick` | now and then: counts, decides, obeys the command, tells |
 //! | `start` | the environment, the set-up before `main`, and fork |
 //! | `symbols` | the exported names: C, C++, and jemalloc's own |
@@ -34,6 +35,7 @@
 //! The code here allocates nothing of its own, and does not unwind: `operator new` alone lets an exception of C++ pass.
 
 mod far;
+mod forked;
 mod heap;
 mod magazines;
 mod nodes;

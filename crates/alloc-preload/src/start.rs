@@ -7,7 +7,7 @@ use ziptier_alloc::configuration::{Configuration, FarMemory, NodeSet, Variables}
 use ziptier_alloc::fixed_text::FixedText;
 use ziptier_alloc::page::{FarKind, SharedPage};
 
-use crate::{far, nodes, thread, tick};
+use crate::{far, forked, nodes, thread, tick};
 
 /// The exit status of a program that must not start after a mistake: that of a program that cannot be loaded.
 const NOT_STARTED: i32 = 127;
@@ -33,6 +33,7 @@ unsafe impl Sync for Options {}
 
 unsafe extern "C" fn start() {
     thread::prepare();
+    forked::prepare();
     let variables = Variables::from(variable);
     let (configuration, mistake) = match Configuration::read(&variables) {
         Ok(configuration) => (configuration, None),

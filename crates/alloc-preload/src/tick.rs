@@ -15,6 +15,7 @@ use ziptier_alloc::page::{FarKind, Page, SharedPage};
 use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
 use ziptier_alloc::size_class::{CLASSES, class};
 
+use crate::forked;
 use crate::heap::{COUNTS, Counts, WORDS};
 use crate::room::{ROOMS, Room};
 use crate::start::say;
@@ -139,7 +140,17 @@ fn take() {
 }
 
 fn try_take() -> bool {
-    OWNER.compare_exchange(null_mut(), Thread::current(), Acquire, Relaxed).is_ok()
+    let own = Thread::current();
+    if forked::is_new() {
+        begin_anew();
+        // A thread of the parent that has the ticker is not here to give it back.
+        let owner = OWNER.load(Relaxed);
+        if owner != own {
+            DEPTH.store(0, Relaxed);
+            let _ = OWNER.compare_exchange(owner, null_mut(), Relaxed, Relaxed);
+        }
+    }
+    OWNER.compare_exchange(null_mut(), own, Acquire, Relaxed).is_ok()
 }
 
 /// Whether this thread has the ticker.
@@ -177,12 +188,19 @@ pub(crate) unsafe extern "C" fn after_fork_in_parent() {
     release();
 }
 
-/// Undoes [`before_fork`] in the child, whose next tick gets a page of its own. Until then the child tells nothing.
-pub(crate) unsafe extern "C" fn after_fork_in_child() {
+/// Begins a child with one thread, whose next tick gets a page of its own. Until then the child tells nothing.
+fn begin_anew() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
     ROOMS.iter().for_each(Room::end_all);
     THREADS.store(1, Relaxed);
+}
+
+/// Undoes [`before_fork`] in the child.
+pub(crate) unsafe extern "C" fn after_fork_in_child() {
+    // From now on the child is known.
+    forked::is_new();
+    begin_anew();
     // SAFETY: since `before_fork` this thread is the owner. A tick that a signal handler interrupts does not go on
     // meanwhile.
     if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {

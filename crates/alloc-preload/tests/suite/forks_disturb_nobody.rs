@@ -1,13 +1,12 @@
 //! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use ziptier_alloc::page::SharedPage;
 
-use crate::support::{far_range, free, in_child, mallctl, malloc, page_of};
+use crate::support::{far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -21,39 +20,21 @@ fn live_bytes(page: &SharedPage) -> [u64; 2] {
     page.told.media.each_ref().map(|medium| medium.live_bytes.load(Relaxed))
 }
 
-fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
-    // SAFETY: the child ends without destructors.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            // After a panic, the thread of the test would end, and the process with it, as if all were well.
-            let is_well = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
-            libc::_exit((!is_well).into());
-        }
-        parent(pid);
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert_eq!(status, 0, "the child failed");
-    }
-}
-
-fn fork_and_allocate() {
+/// Allocates in a child that `fork` makes.
+fn allocate_in(fork: fn(fn() -> bool)) {
     let own = page_of(std::process::id());
     let blocks: Vec<usize> = (0..32 * MB / 4096).map(|_| malloc(4096)).collect();
     let before = live_bytes(&own);
     let (ticks, pid) = (own.told.ticks.load(Relaxed), own.pid.load(Relaxed));
-    fork(
-        || {
-            let more: Vec<usize> = (0..64 * MB / 4096).map(|_| malloc(4096)).collect();
-            let page = page_of(std::process::id());
-            let is_own = page.pid.load(Relaxed) == std::process::id();
-            let [dram, far] = live_bytes(&page);
-            let has_ratio = (2.7..3.3).contains(&(far as f64 / dram as f64));
-            more.into_iter().for_each(free);
-            is_own && has_ratio && dram + far > 96 * MB as u64
-        },
-        |_| {},
-    );
+    fork(|| {
+        let more: Vec<usize> = (0..64 * MB / 4096).map(|_| malloc(4096)).collect();
+        let page = page_of(std::process::id());
+        let is_own = page.pid.load(Relaxed) == std::process::id();
+        let [dram, far] = live_bytes(&page);
+        let has_ratio = (2.7..3.3).contains(&(far as f64 / dram as f64));
+        more.into_iter().for_each(free);
+        is_own && has_ratio && dram + far > 96 * MB as u64
+    });
     assert_eq!((own.told.ticks.load(Relaxed), own.pid.load(Relaxed)), (ticks, pid));
     let after = live_bytes(&own);
     let grown = after.iter().sum::<u64>() as f64 - before.iter().sum::<u64>() as f64;
@@ -63,7 +44,13 @@ fn fork_and_allocate() {
 
 #[test]
 fn by_figures() {
-    in_child("forks_disturb_nobody::by_figures", "ratio=1:3", fork_and_allocate);
+    in_child("forks_disturb_nobody::by_figures", "ratio=1:3", || allocate_in(|child| fork(child, |_| {})));
+}
+
+#[test]
+fn by_figures_after_a_bare_system_call() {
+    let name = "forks_disturb_nobody::by_figures_after_a_bare_system_call";
+    in_child(name, "ratio=1:3", || allocate_in(fork_barely));
 }
 
 /// What the page says of mistakes, after a tick.

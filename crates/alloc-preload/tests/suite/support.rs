@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,6 +61,33 @@ pub(crate) fn page_of(pid: u32) -> SharedPage {
     };
     let mut pages = paths.filter(is_page).map(attach);
     pages.find(|page| page.pid.load(Relaxed) == pid).expect("the process has no page")
+}
+
+/// A forked child's part, and its parent's.
+pub(crate) fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
+    // SAFETY: the child ends without destructors.
+    fork_by(|| unsafe { libc::fork() }, child, parent);
+}
+
+/// The same, where the child comes from a system call for which no handlers run.
+pub(crate) fn fork_barely(child: impl FnOnce() -> bool) {
+    // SAFETY: the child has a copy of all memory, and ends without destructors.
+    fork_by(|| unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32, child, |_| {});
+}
+
+fn fork_by(fork: fn() -> i32, child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
+    let pid = fork();
+    if pid == 0 {
+        // After a panic, the thread of the test would end, and the process with it, as if all were well.
+        let is_well = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit((!is_well).into()) };
+    }
+    parent(pid);
+    let mut status = 0;
+    // SAFETY: the pointer is to a local variable.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child failed");
 }
 
 /// A function of the process, by name.

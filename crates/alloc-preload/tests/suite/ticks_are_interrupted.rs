@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use ziptier_alloc::classes::Locked;
 use ziptier_alloc::configuration::{ClassName, FilePath};
 
-use crate::support::{free, in_child_with, malloc, page_of};
+use crate::support::{fork_barely, free, in_child_with, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -37,6 +37,8 @@ static NEXT: AtomicU8 = AtomicU8::new(GOES_ON);
 const GOES_ON: u8 = 0;
 const FORKS: u8 = 1;
 const FORKED: u8 = 2;
+const WAITS: u8 = 3;
+const WAITING: u8 = 4;
 
 /// Calls a handler in each tick of this thread, and of threads that it starts.
 fn stop_ticks() {
@@ -62,6 +64,11 @@ fn stop_ticks() {
 
 /// The call that was stopped has no effect, so the tick loses its class.
 extern "C" fn in_tick(_: libc::c_int) {
+    if NEXT.compare_exchange(WAITS, WAITING, SeqCst, SeqCst).is_ok() {
+        while NEXT.load(SeqCst) == WAITING {
+            std::thread::yield_now();
+        }
+    }
     if NEXT.compare_exchange(FORKS, FORKED, SeqCst, SeqCst).is_ok() {
         // SAFETY: the child ends at once.
         unsafe {
@@ -93,4 +100,34 @@ fn fork_in_a_tick() {
 #[test]
 fn by_a_signal_handler_that_forks() {
     in_child_with_class("ticks_are_interrupted::by_a_signal_handler_that_forks", fork_in_a_tick);
+}
+
+/// The child has no thread that could end the tick.
+fn fork_beside_a_tick() {
+    stop_ticks();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            NEXT.store(WAITS, SeqCst);
+            while NEXT.load(SeqCst) == WAITS {
+                tick();
+            }
+        });
+        while NEXT.load(SeqCst) != WAITING {
+            std::thread::yield_now();
+        }
+        fork_barely(|| {
+            tick();
+            let page = page_of(std::process::id());
+            let ticks = page.told.ticks.load(Relaxed);
+            tick();
+            page.told.ticks.load(Relaxed) > ticks
+        });
+        NEXT.store(GOES_ON, SeqCst);
+    });
+}
+
+#[test]
+fn by_another_thread_that_forks_by_a_bare_system_call() {
+    let name = "ticks_are_interrupted::by_another_thread_that_forks_by_a_bare_system_call";
+    in_child_with_class(name, fork_beside_a_tick);
 }

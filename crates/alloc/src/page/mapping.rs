@@ -112,8 +112,8 @@ impl SharedPage {
     }
 
     /// Puts a page of this process alone, zeroed, where a forked child sees that of its parent. Its address stays. The
-    /// library calls this in the child after [`SharedPage::close_inherited`], before it writes to the page, and
-    /// publishes the page anew.
+    /// library calls this in the child before it writes to the page, and publishes the page anew. A child that a bare
+    /// system call made keeps the descriptor of its parent's page: it may share its descriptors with its parent.
     ///
     /// # Errors
     ///

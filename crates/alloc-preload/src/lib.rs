@@ -26,7 +26,7 @@
 //! How the parts work together:
 //!
 //! 1. Before the constructor has run, [`heap::WORDS`] send every size to DRAM. jemalloc sets itself up at the first
-//!    call, so the dynamic linker and other constructors can allocate.
+//!    call, so the dynamic linker and other constructors can allocate. Right after it, the handlers of fork register.
 //! 2. The constructor reads the environment, reserves the range, makes a far arena and the shared page, and decides for
 //!    the first time.
 //! 3. Each thread counts the bytes that it allocates. Whoever completes a step runs a tick.

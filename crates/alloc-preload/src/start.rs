@@ -2,7 +2,10 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
+use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::configuration::{Configuration, FarMemory, NodeSet, Variables};
 use ziptier_alloc::fixed_text::FixedText;
 use ziptier_alloc::page::{FarKind, SharedPage};
@@ -53,12 +56,25 @@ unsafe extern "C" fn start() {
         if let Some(mistake) = mistake {
             page.mistake.set(text(format_args!("{mistake}")).as_bytes());
         }
-        page.told.failed_bindings.store((!is_bound).into(), std::sync::atomic::Ordering::Relaxed);
+        page.told.failed_bindings.store((!is_bound).into(), Relaxed);
         tick::publish(page, kind, &nodes, &configuration);
     }
     tick::start(&configuration, page);
-    // SAFETY: the handlers do what they must to be called around a fork.
+    register_for_forks();
+}
+
+/// Registers the handlers of fork, once. The first allocation calls this, as early as jemalloc registers its handlers.
+/// Handlers that are registered later run before ours: a library that holds a lock of its own in a fork, and with that
+/// lock gives jemalloc a command, has the lock before this library has the ticker.
+pub(crate) fn register_for_forks() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: the block is live until it is freed. The handlers do what they must to be called around a fork.
     unsafe {
+        // jemalloc sets itself up first: in a fork, the ticker must be taken before jemalloc's locks.
+        jemalloc::free(jemalloc::malloc(1));
         libc::pthread_atfork(
             Some(tick::before_fork),
             Some(tick::after_fork_in_parent),

@@ -14,7 +14,7 @@ use tikv_jemalloc_sys as jemalloc;
 use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE_NONE};
 
 use crate::magazines::Magazines;
-use crate::{far, tick};
+use crate::{far, start, tick};
 
 /// Bytes that a thread allocates, on average, before it settles: before it adds them to what all threads have
 /// allocated.
@@ -174,6 +174,7 @@ unsafe fn settle(thread: *mut Thread, placed: Option<usize>) {
             // Threads that allocate little must not all begin with a block in DRAM.
             (*thread).random = (thread as usize as u32 >> 6) | 1;
             (*thread).dithered = (*thread).random.wrapping_mul(0x9E37_79B1);
+            start::register_for_forks();
         }
         // Quanta of one length would fall in step with a program that repeats itself.
         (*thread).random = (*thread).random.wrapping_mul(0x915F_77F5).wrapping_add(1);

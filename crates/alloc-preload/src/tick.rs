@@ -167,6 +167,8 @@ fn release() {
 
 /// Starts with a configuration, and with the page where it is told, if there is one.
 pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
+    // A child that was forked before the start has no page of its parent.
+    IS_FORKED.store(false, Relaxed);
     with_ticker(|ticker| {
         ticker.configuration = *configuration;
         ticker.page = page;

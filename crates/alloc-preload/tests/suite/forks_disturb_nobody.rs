@@ -143,15 +143,20 @@ const ALLOCATES: u8 = 2;
 const HAS_NONE: u8 = 3;
 const HAS_BLOCK: u8 = 4;
 
-/// Goes before the library's constructor, so its handler runs after the library's.
+/// Goes before the library's constructor. The handler of before the first allocation runs after the library's, and the
+/// other one before it.
 // SAFETY: the section holds pointers to functions of this type.
 #[unsafe(link_section = ".preinit_array")]
 #[used]
 static BEFORE_LIBRARY: extern "C" fn() = register;
 
 extern "C" fn register() {
-    // SAFETY: the handler may be called around a fork.
-    unsafe { libc::pthread_atfork(Some(hold), None, None) };
+    // SAFETY: the handlers may be called around a fork.
+    unsafe {
+        libc::pthread_atfork(Some(hold), None, None);
+        free(malloc(1));
+        libc::pthread_atfork(Some(wait_for_work), None, None);
+    }
 }
 
 /// Holds up a fork until the other thread has given up, or for longer than the library once gave it.
@@ -232,6 +237,44 @@ fn fork_beside_a_full_thread() {
 fn by_refusing_blocks_of_other_threads() {
     let options = "ratio=1:1,dram-limit=256MiB,far-limit=256MiB";
     in_child("forks_disturb_nobody::by_refusing_blocks_of_other_threads", options, fork_beside_a_full_thread);
+}
+
+/// Whether a thread is at work that no fork may split, and whether a fork waits for it.
+static WORK: AtomicU8 = AtomicU8::new(DONE);
+const DONE: u8 = 0;
+const AT_WORK: u8 = 1;
+const IS_WAITED_FOR: u8 = 2;
+
+/// What a library does that registers its handlers in its constructor.
+unsafe extern "C" fn wait_for_work() {
+    if WORK.compare_exchange(AT_WORK, IS_WAITED_FOR, SeqCst, SeqCst).is_ok() {
+        while WORK.load(SeqCst) == IS_WAITED_FOR {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn fork_beside_work() {
+    // Threads that wait for each other must not wait for ever. SAFETY: the call takes a number.
+    unsafe { libc::alarm(60) };
+    WORK.store(AT_WORK, SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while WORK.load(SeqCst) != IS_WAITED_FOR {
+                std::thread::yield_now();
+            }
+            mallctl(c"background_thread", 0_u8, Some(0));
+            WORK.store(DONE, SeqCst);
+        });
+        fork(|| true, |_| {});
+    });
+    assert_eq!(WORK.load(SeqCst), DONE);
+}
+
+#[test]
+fn by_waiting_for_a_command_under_a_lock_that_forks_take() {
+    let name = "forks_disturb_nobody::by_waiting_for_a_command_under_a_lock_that_forks_take";
+    in_child(name, "ratio=1:3", fork_beside_work);
 }
 
 /// Forks while other threads allocate and tick.

@@ -39,6 +39,9 @@ pub(crate) struct Thread {
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
     dithered: u32,
     random: u32,
+    /// One more than the turn of a thread that waits for its arena, and has that of another turn meanwhile; 0 without
+    /// such a wait.
+    turn: u32,
     /// Null before the first block in far memory, and after the end.
     pub(crate) magazines: *mut Magazines,
 }
@@ -186,6 +189,24 @@ unsafe fn settle(thread: *mut Thread, placed: Option<usize>) {
         all_bytes
     };
     tick::count(placed, all_bytes);
+    // SAFETY: as above.
+    unsafe {
+        if (*thread).turn != 0 {
+            take_arena(thread);
+        }
+    }
+}
+
+/// Gives a thread its arena of far memory, or another one for the time of a tick.
+unsafe fn take_arena(thread: *mut Thread) {
+    // SAFETY: only this thread touches the variable, and no reference to it lives.
+    unsafe {
+        let (arena, is_own) = far::arena((*thread).turn.wrapping_sub(1));
+        (*thread).far_flags = MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE;
+        if is_own {
+            (*thread).turn = 0;
+        }
+    }
 }
 
 /// Gives a thread an arena of far memory, and magazines for its free blocks. It works without these, too, if jemalloc
@@ -196,7 +217,8 @@ unsafe fn open(thread: *mut Thread) {
     // SAFETY: only this thread touches the variable, and no reference to it lives. What is called may allocate: then
     // the flags are set.
     unsafe {
-        (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
+        (*thread).turn = far::turn().wrapping_add(1);
+        take_arena(thread);
         let key = KEY.load(Relaxed);
         if key == NO_KEY || libc::pthread_setspecific(key, thread.cast()) != 0 {
             return;

@@ -1,12 +1,16 @@
 //! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
 
-use std::sync::atomic::AtomicU8;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::time::Duration;
 
+use ziptier_alloc::configuration::{Configuration, Policy};
 use ziptier_alloc::page::SharedPage;
+use ziptier_testing::until;
 
-use crate::support::{far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of};
+use crate::support::{arena_of, far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -142,6 +146,7 @@ const HOLDS: u8 = 1;
 const ALLOCATES: u8 = 2;
 const HAS_NONE: u8 = 3;
 const HAS_BLOCK: u8 = 4;
+const GOES_ON: u8 = 5;
 
 /// Goes before the library's constructor. The handler of before the first allocation runs after the library's, and the
 /// other one before it.
@@ -237,6 +242,57 @@ fn fork_beside_a_full_thread() {
 fn by_refusing_blocks_of_other_threads() {
     let options = "ratio=1:1,dram-limit=256MiB,far-limit=256MiB";
     in_child("forks_disturb_nobody::by_refusing_blocks_of_other_threads", options, fork_beside_a_full_thread);
+}
+
+/// The arena of a thread whose first far block is one of the time of a fork.
+static ARENA: AtomicU32 = AtomicU32::new(0);
+
+/// Allocates nothing but by `malloc`.
+extern "C" fn allocate_first_in_a_fork(_: *mut c_void) -> *mut c_void {
+    let until = |step| {
+        while STEP.load(SeqCst) != step {
+            std::thread::yield_now();
+        }
+    };
+    until(ALLOCATES);
+    let first = malloc(100);
+    STEP.store(HAS_BLOCK, SeqCst);
+    until(GOES_ON);
+    (0..64).for_each(|_| free(malloc(MB)));
+    let later = malloc(100);
+    ARENA.store(arena_of(later), SeqCst);
+    [first, later].into_iter().for_each(free);
+    null_mut()
+}
+
+/// No arena is made during a fork. Until then only this thread has one.
+fn fork_beside_a_thread_without_an_arena() {
+    // SAFETY: the call takes a number.
+    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
+        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
+    }
+    let page = page_of(std::process::id());
+    let changes = page.want(&Configuration { policy: Policy::OnlyFar, ..Configuration::DEFAULT });
+    (0..64).for_each(|_| free(malloc(MB)));
+    assert_eq!(page.applied.load(Relaxed), changes);
+    let mut thread = 0;
+    // SAFETY: the function takes nothing, and the thread is joined below.
+    let failed = unsafe { libc::pthread_create(&mut thread, null(), allocate_first_in_a_fork, null_mut()) };
+    assert_eq!(failed, 0);
+    STEP.store(HOLDS, SeqCst);
+    fork(|| true, |_| {});
+    assert_ne!(STEP.load(SeqCst), HOLDS, "the handler did not run");
+    until("the thread has a block", || STEP.load(SeqCst) == HAS_BLOCK);
+    STEP.store(GOES_ON, SeqCst);
+    // SAFETY: the thread was started.
+    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    assert_ne!(ARENA.load(SeqCst), arena_of(malloc(100)), "both threads have one arena");
+}
+
+#[test]
+fn by_sharing_an_arena_for_good() {
+    let name = "forks_disturb_nobody::by_sharing_an_arena_for_good";
+    in_child(name, "policy=only-dram", fork_beside_a_thread_without_an_arena);
 }
 
 /// Whether a thread is at work that no fork may split, and whether a fork waits for it.

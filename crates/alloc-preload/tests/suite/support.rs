@@ -99,13 +99,22 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
 }
 
 /// Reads a number by `mallctl`.
-pub(crate) fn mallctl<T: Copy>(name: &CStr, mut value: T, given: Option<T>) -> T {
+pub(crate) fn mallctl<T: Copy>(name: &CStr, value: T, given: Option<T>) -> T {
+    exchange(name, value, given)
+}
+
+/// jemalloc's number of the arena of a live block.
+pub(crate) fn arena_of(block: usize) -> u32 {
+    exchange(c"arenas.lookup", 0, Some(block))
+}
+
+fn exchange<T: Copy, U: Copy>(name: &CStr, mut value: T, given: Option<U>) -> T {
     type Mallctl =
         unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *const c_void, usize) -> c_int;
     let mut len = size_of::<T>();
     let (new, new_len) =
-        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), len));
-    // SAFETY: `mallctl` has this type, and reads and writes a value of the size that it is told.
+        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), size_of::<U>()));
+    // SAFETY: `mallctl` has this type, and reads and writes values of the sizes that it is told.
     let failed = unsafe {
         let mallctl = std::mem::transmute::<*mut c_void, Mallctl>(function(c"mallctl"));
         mallctl(name.as_ptr(), (&raw mut value).cast(), &mut len, new.cast(), new_len)

@@ -4,7 +4,8 @@
 //! blocks of several threads would use the same room up several times.
 //!
 //! 1. A thread adds the bytes of a large block to those that were ever begun, unless they exceed what a tick allows.
-//! 2. The thread allocates, and adds the bytes to those that were ever ended.
+//! 2. The thread allocates, and adds the bytes to those that were ever ended. It counts them once more for the step: a
+//!    block that completes a step is followed by a tick, so that small blocks find the room that it left.
 //! 3. A tick reads the bytes that were ended, then counts live bytes. It allows as many bytes to be begun as were ended
 //!    and have room: the count may miss each block that was not ended.
 
@@ -13,7 +14,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::tick::BLOCK_BYTES_MAX;
+use crate::tick::{self, BLOCK_BYTES_MAX};
 
 /// Larger blocks take room. A thread that allocates such a block settles at once.
 pub(crate) const LARGE_ABOVE: usize = 64 << 10;
@@ -44,6 +45,9 @@ impl Room {
         }
         let block = allocate();
         self.ended.fetch_add(bytes, Release);
+        if !block.is_null() {
+            tick::count(None, bytes);
+        }
         block
     }
 

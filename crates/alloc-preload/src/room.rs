@@ -14,6 +14,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use tikv_jemalloc_sys as jemalloc;
+
 use crate::tick::{self, BLOCK_BYTES_MAX};
 
 /// Larger blocks take room. A thread that allocates such a block settles at once.
@@ -35,9 +37,11 @@ impl Room {
         Room { begun: AtomicU64::new(0), ended: AtomicU64::new(0), allowed: AtomicU64::new(u64::MAX) }
     }
 
-    /// Allocates a block that makes the medium `bytes` larger. Returns null if the medium has no room.
+    /// Allocates a block that makes the medium `bytes` larger, and what jemalloc adds to these. Returns null if the
+    /// medium has no room.
     pub(crate) fn allocate(&self, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
-        let bytes = (bytes as u64).min(BLOCK_BYTES_MAX).next_multiple_of(4096);
+        // SAFETY: the size is not 0.
+        let bytes = unsafe { jemalloc::nallocx(bytes.min(BLOCK_BYTES_MAX as usize), 0) } as u64;
         let is_allowed = |begun: &u64| *begun <= self.allowed.load(Acquire);
         let begin = |begun: u64| begun.checked_add(bytes).filter(is_allowed);
         if self.begun.fetch_update(AcqRel, Relaxed, begin).is_err() {

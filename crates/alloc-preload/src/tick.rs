@@ -270,7 +270,8 @@ impl Ticker {
         let configuration = self.with_class(live_bytes, now_ms);
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
         let [dram_bytes, far_bytes] = live_bytes;
-        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes };
+        let page_bytes = self.census.page_bytes;
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes, page_bytes };
         let rules = Rules::of(&configuration);
         self.follows_live_bytes = rules.follow_live_bytes();
         let decision = self.placement.decide(&rules, &seen);

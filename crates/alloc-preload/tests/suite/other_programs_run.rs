@@ -58,7 +58,7 @@ fn with_few_descriptors() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let page = said.lines().find(|line| line.contains("/memfd:ziptier-alloc")).unwrap();
     let number = page.split_once(" -> ").unwrap().0.rsplit(' ').next().unwrap();
-    assert!((56..64).contains(&number.parse().unwrap()), "{said}");
+    assert!((56..64).contains(&number.parse::<i32>().unwrap()), "{said}");
 }
 
 fn benchmark(redis: &Redis) {

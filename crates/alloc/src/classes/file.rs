@@ -104,7 +104,7 @@ impl Drop for ClassFile {
 }
 
 impl ClassFile {
-    /// Opens the file. [`ClassFile::read`] tells whether it holds classes.
+    /// Opens the file. The first look into it tells whether it holds classes.
     ///
     /// # Errors
     ///

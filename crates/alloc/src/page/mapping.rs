@@ -12,8 +12,8 @@ use rustix::process::Resource;
 
 use super::{MEMFD_NAME, Page};
 
-/// File descriptors below this one are the program's: some programs count on the next free one. Where fewer are allowed,
-/// those below the last eighth are.
+/// File descriptors below this one are the program's: some programs count on the next free one. Where fewer are
+/// allowed, the page takes one of the last eighth.
 const FD_MIN: u64 = 700;
 
 /// Stands for a descriptor that is closed.

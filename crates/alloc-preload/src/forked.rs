@@ -1,11 +1,11 @@
-//! Whether this process is a child that nobody has told so.
+//! Whether this process is a forked child for which no fork handler has run.
 //!
 //! Handlers around a fork tell a child, but no handler runs for one that a bare system call makes. Such a child, too,
 //! must not write to its parent's page. So a word lies in a page that the kernel empties in each child with a memory of
 //! its own. A child that shares the memory of its parent, as by `vfork`, is its parent here.
 
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr};
 
 const PAGE_BYTES: usize = 4096;
@@ -31,5 +31,5 @@ pub(crate) fn prepare() {
 pub(crate) fn is_new() -> bool {
     // SAFETY: the page stays as long as the process.
     let is_known = unsafe { IS_KNOWN.load(Acquire).as_ref() };
-    is_known.is_some_and(|is_known| !is_known.load(Relaxed) && !is_known.swap(true, Relaxed))
+    is_known.is_some_and(|is_known| !is_known.load(Relaxed) && !is_known.swap(true, AcqRel))
 }

@@ -141,13 +141,14 @@ fn take() {
 
 fn try_take() -> bool {
     let own = Thread::current();
+    // Before the child is known, so that no thread of the child has the ticker yet.
+    let inherited = OWNER.load(Acquire);
     if forked::is_new() {
         begin_anew();
         // A thread of the parent that has the ticker is not here to give it back.
-        let owner = OWNER.load(Relaxed);
-        if owner != own {
+        if inherited != own && !inherited.is_null() {
             DEPTH.store(0, Relaxed);
-            let _ = OWNER.compare_exchange(owner, null_mut(), Relaxed, Relaxed);
+            let _ = OWNER.compare_exchange(inherited, null_mut(), Relaxed, Relaxed);
         }
     }
     OWNER.compare_exchange(null_mut(), own, Acquire, Relaxed).is_ok()

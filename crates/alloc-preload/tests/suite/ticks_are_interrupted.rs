@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Mutex, PoisonError};
 
 use ziptier_alloc::classes::Locked;
 use ziptier_alloc::configuration::{ClassName, FilePath};
@@ -27,6 +28,8 @@ fn make_class() {
 
 /// Runs a test in a child that has a class.
 fn in_child_with_class(name: &str, body: fn()) {
+    static ONE_FILE: Mutex<()> = Mutex::new(());
+    let _one = ONE_FILE.lock().unwrap_or_else(PoisonError::into_inner);
     let options = format!("ratio=1:3,class=gold,class-file={}", file().display());
     in_child_with(name, &options, |_| make_class(), body);
     let _ = std::fs::remove_file(file());

@@ -78,8 +78,8 @@ pub fn default_path() -> FilePath {
 
 /// A mapped file of classes. It needs no descriptor: a program may close all of its descriptors.
 ///
-/// Whoever may write to the file can shorten it, and the system then ends a process (SIGBUS) that looks behind its end.
-/// Members therefore look into a copy, which the kernel fills from the mapping, and have the kernel write.
+/// A process that may write to the file can shorten it, and the system then ends a process (SIGBUS) that looks behind
+/// its end. Members therefore look into a copy, which the kernel fills from the mapping, and have the kernel write.
 #[derive(Debug)]
 pub struct ClassFile {
     shared: NonNull<Table>,
@@ -132,7 +132,8 @@ impl ClassFile {
 
     /// The mapping. For commands, and to take a slot: the kernel copies words, and exchanges none.
     pub(super) fn shared(&self) -> &Table {
-        // SAFETY: `open` mapped a whole table, and atomics take all bits.
+        // SAFETY: `open` mapped a whole table, and atomics take all bits. Behind the end of a shortened file the system
+        // ends the process; callers `read` first.
         unsafe { self.shared.as_ref() }
     }
 
@@ -184,25 +185,28 @@ impl Table {
     }
 }
 
-/// Copies memory of this process by the kernel. It sets `errno` only if it fails, as where a mapping has no file behind
-/// it.
+/// Copies memory of this process by the kernel, and leaves `errno` as it is.
 ///
 /// # Safety
 ///
 /// `source` and `target` have as many bytes, which may be read and written at any time.
 unsafe fn copy(source: *const c_void, target: *mut c_void, bytes: usize) -> Result<(), ClassError> {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
     let source = libc::iovec { iov_base: source.cast_mut(), iov_len: bytes };
     let target = libc::iovec { iov_base: target, iov_len: bytes };
-    // SAFETY: it is the caller's.
-    let copied = unsafe { libc::process_vm_readv(own, &target, 1, &source, 1, 0) };
-    if copied == bytes as isize {
-        return Ok(());
+    // The number of this thread: a first thread that has ended has no memory. SAFETY: the first call takes nothing, the
+    // second is the caller's, and `errno` is this thread's own.
+    let (copied, error) = unsafe {
+        let before = *libc::__errno_location();
+        let own = libc::syscall(libc::SYS_gettid) as libc::pid_t;
+        let copied = libc::process_vm_readv(own, &target, 1, &source, 1, 0);
+        (copied, core::mem::replace(&mut *libc::__errno_location(), before))
+    };
+    match copied {
+        copied if copied == bytes as isize => Ok(()),
+        // A mapping that has no file behind it, or only behind its first part.
+        -1 if error != libc::EFAULT => Err(ClassError::System(Errno::from_raw_os_error(error))),
+        _ => Err(ClassError::Damaged),
     }
-    let error = std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error);
-    Err(error
-        .filter(|&errno| copied < 0 && errno != Errno::FAULT)
-        .map_or(ClassError::Damaged, ClassError::System))
 }
 
 /// Device and inode of a file.

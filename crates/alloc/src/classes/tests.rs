@@ -434,6 +434,27 @@ fn a_member_outlives_a_file_that_is_shortened_while_it_looks() {
     assert_eq!(status, 0, "the child's status");
 }
 
+/// The kernel finds no memory by the number of such a process.
+#[test]
+fn a_member_ticks_after_its_first_thread_has_ended() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    // It stays a member while the child ticks.
+    let member = Box::leak(Box::new(joined(&path).unwrap()));
+    reap(in_fork(|| {
+        thread::spawn(move || {
+            let has_ended = || fs::read_to_string("/proc/self/stat").unwrap().contains(") Z ");
+            while !has_ended() {
+                thread::yield_now();
+            }
+            // SAFETY: the child ends without destructors.
+            unsafe { libc::_exit(member.tick([5, 7], 0).is_err().into()) };
+        });
+        // SAFETY: it ends this thread alone, whose memory stays.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }));
+}
+
 /// A program may close each descriptor at any time, also one of a file that a member opens again and again.
 #[test]
 fn a_process_waits_for_its_class_without_a_descriptor() {

@@ -27,7 +27,7 @@ static ARENAS: [AtomicU32; ARENAS_MAX] = [const { AtomicU32::new(0) }; ARENAS_MA
 /// Arenas that may be made: one per processor.
 static ARENAS_WANTED: AtomicUsize = AtomicUsize::new(1);
 /// Threads that have asked for an arena.
-static ASKED: AtomicUsize = AtomicUsize::new(0);
+static ASKED: AtomicU32 = AtomicU32::new(0);
 
 /// The next address that no extent has.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -132,22 +132,28 @@ pub(crate) fn arenas() -> impl Iterator<Item = usize> {
     ARENAS.iter().map(|arena| arena.load(Acquire) as usize).take_while(|&arena| arena != 0)
 }
 
-/// The arena of a thread that has none.
-pub(crate) fn arena() -> u32 {
+/// The turn of a thread that has no arena.
+pub(crate) fn turn() -> u32 {
+    ASKED.fetch_add(1, Relaxed)
+}
+
+/// The arena of a turn, and whether it is that. In the middle of a tick none is made, and the arena is that of another
+/// turn.
+pub(crate) fn arena(turn: u32) -> (u32, bool) {
     let arenas = ARENAS_WANTED.load(Relaxed);
-    let slot = ASKED.fetch_add(1, Relaxed) % arenas;
-    let made = ARENAS[slot].load(Acquire);
-    if made != 0 {
-        return made;
+    let own = &ARENAS[turn as usize % arenas];
+    if own.load(Acquire) == 0 {
+        // One thread at a time makes arenas, and in order, so that the made ones are the first.
+        tick::try_without_ticks(|| {
+            if let Some(first_free) = ARENAS[..arenas].iter().find(|arena| arena.load(Acquire) == 0) {
+                make(first_free);
+            }
+        });
     }
-    // One thread at a time makes arenas, and in order, so that the made ones are the first.
-    tick::try_without_ticks(|| {
-        if let Some(first_free) = ARENAS[..arenas].iter().find(|arena| arena.load(Acquire) == 0) {
-            make(first_free);
-        }
-    });
-    let made = arenas_made().max(1);
-    ARENAS[slot % made].load(Acquire)
+    match own.load(Acquire) {
+        0 => (ARENAS[turn as usize % arenas_made().max(1)].load(Acquire), false),
+        made => (made, true),
+    }
 }
 
 fn arenas_made() -> usize {

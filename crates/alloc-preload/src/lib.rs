@@ -18,6 +18,7 @@
 //! | `nodes` | the nodes that are far memory |
 //! | `permission` | whether memory may be bound to nodes |
 //! | `statistics` | what jemalloc counts |
+//! | `forked` | whether this process is a child that nobody has told so |
 //! | `tick` | now and then: counts, decides, obeys the command, tells |
 //! | `start` | the environment, the set-up before `main`, and fork |
 //! | `symbols` | the exported names: C, C++, and jemalloc's own |
@@ -25,7 +26,7 @@
 //! How the parts work together:
 //!
 //! 1. Before the constructor has run, [`heap::WORDS`] send every size to DRAM. jemalloc sets itself up at the first
-//!    call, so the dynamic linker and other constructors can allocate.
+//!    call, so the dynamic linker and other constructors can allocate. Right after it, the handlers of fork register.
 //! 2. The constructor reads the environment, reserves the range, makes a far arena and the shared page, and decides for
 //!    the first time.
 //! 3. Each thread counts the bytes that it allocates. Whoever completes a step runs a tick.
@@ -34,6 +35,7 @@
 //! The code here allocates nothing of its own, and does not unwind: `operator new` alone lets an exception of C++ pass.
 
 mod far;
+mod forked;
 mod heap;
 mod magazines;
 mod nodes;

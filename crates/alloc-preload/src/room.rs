@@ -4,7 +4,8 @@
 //! blocks of several threads would use the same room up several times.
 //!
 //! 1. A thread adds the bytes of a large block to those that were ever begun, unless they exceed what a tick allows.
-//! 2. The thread allocates, and adds the bytes to those that were ever ended.
+//! 2. The thread allocates, and adds the bytes to those that were ever ended. It counts them once more for the step: a
+//!    block that completes a step is followed by a tick, so that small blocks find the room that it left.
 //! 3. A tick reads the bytes that were ended, then counts live bytes. It allows as many bytes to be begun as were ended
 //!    and have room: the count may miss each block that was not ended.
 
@@ -13,7 +14,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::tick::BLOCK_BYTES_MAX;
+use tikv_jemalloc_sys as jemalloc;
+
+use crate::tick::{self, BLOCK_BYTES_MAX};
 
 /// Larger blocks take room. A thread that allocates such a block settles at once.
 pub(crate) const LARGE_ABOVE: usize = 64 << 10;
@@ -34,9 +37,11 @@ impl Room {
         Room { begun: AtomicU64::new(0), ended: AtomicU64::new(0), allowed: AtomicU64::new(u64::MAX) }
     }
 
-    /// Allocates a block that makes the medium `bytes` larger. Returns null if the medium has no room.
+    /// Allocates a block that makes the medium `bytes` larger, and what jemalloc adds to these. Returns null if the
+    /// medium has no room.
     pub(crate) fn allocate(&self, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
-        let bytes = (bytes as u64).min(BLOCK_BYTES_MAX).next_multiple_of(4096);
+        // SAFETY: the size is not 0.
+        let bytes = unsafe { jemalloc::nallocx(bytes.min(BLOCK_BYTES_MAX as usize), 0) } as u64;
         let is_allowed = |begun: &u64| *begun <= self.allowed.load(Acquire);
         let begin = |begun: u64| begun.checked_add(bytes).filter(is_allowed);
         if self.begun.fetch_update(AcqRel, Relaxed, begin).is_err() {
@@ -44,6 +49,9 @@ impl Room {
         }
         let block = allocate();
         self.ended.fetch_add(bytes, Release);
+        if !block.is_null() {
+            tick::count(None, bytes);
+        }
         block
     }
 

@@ -2,12 +2,15 @@
 
 use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
+use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::configuration::{Configuration, FarMemory, NodeSet, Variables};
 use ziptier_alloc::fixed_text::FixedText;
 use ziptier_alloc::page::{FarKind, SharedPage};
 
-use crate::{far, nodes, thread, tick};
+use crate::{far, forked, nodes, thread, tick};
 
 /// The exit status of a program that must not start after a mistake: that of a program that cannot be loaded.
 const NOT_STARTED: i32 = 127;
@@ -33,6 +36,7 @@ unsafe impl Sync for Options {}
 
 unsafe extern "C" fn start() {
     thread::prepare();
+    forked::prepare();
     let variables = Variables::from(variable);
     let (configuration, mistake) = match Configuration::read(&variables) {
         Ok(configuration) => (configuration, None),
@@ -52,12 +56,25 @@ unsafe extern "C" fn start() {
         if let Some(mistake) = mistake {
             page.mistake.set(text(format_args!("{mistake}")).as_bytes());
         }
-        page.told.failed_bindings.store((!is_bound).into(), std::sync::atomic::Ordering::Relaxed);
+        page.told.failed_bindings.store((!is_bound).into(), Relaxed);
         tick::publish(page, kind, &nodes, &configuration);
     }
     tick::start(&configuration, page);
-    // SAFETY: the handlers do what they must to be called around a fork.
+    register_for_forks();
+}
+
+/// Registers the handlers of fork, once. The first allocation calls this, as early as jemalloc registers its handlers.
+/// Handlers that are registered later run before ours: a library that holds a lock of its own in a fork, and with that
+/// lock gives jemalloc a command, has the lock before this library has the ticker.
+pub(crate) fn register_for_forks() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.swap(true, Relaxed) {
+        return;
+    }
+    // SAFETY: the block is live until it is freed. The handlers do what they must to be called around a fork.
     unsafe {
+        // jemalloc sets itself up first: in a fork, the ticker must be taken before jemalloc's locks.
+        jemalloc::free(jemalloc::malloc(1));
         libc::pthread_atfork(
             Some(tick::before_fork),
             Some(tick::after_fork_in_parent),

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use tikv_jemalloc_sys as jemalloc;
 use ziptier_alloc::page::{Medium, Page};
-use ziptier_alloc::size_class::{PAGED_ABOVE, class, class_bytes};
+use ziptier_alloc::size_class::{class, class_bytes, paged_above};
 
 use crate::far;
 
@@ -76,6 +76,9 @@ impl Name {
     }
 }
 
+/// The size of jemalloc's pages before jemalloc was asked.
+const PAGE_BYTES: usize = 4096;
+
 /// Arenas whose pages are counted between two sums.
 const ARENAS_MAX: usize = 512;
 
@@ -83,7 +86,7 @@ const ARENAS_MAX: usize = 512;
 pub(crate) struct Census {
     /// jemalloc's small classes are the first ones of ours. The others are its large classes.
     small_classes: usize,
-    page_bytes: u64,
+    pub(crate) page_bytes: u64,
     /// The counters of pages that hold blocks, one per arena, and whether the arena is far.
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Pages with blocks in other arenas, at the last sum. These count as DRAM.
@@ -99,7 +102,7 @@ impl Census {
     pub(crate) const fn new() -> Census {
         Census {
             small_classes: 0,
-            page_bytes: 0,
+            page_bytes: PAGE_BYTES as u64,
             pages: [None; ARENAS_MAX],
             other_pages: 0,
             bytes_per_page: [0.0; 2],
@@ -109,7 +112,7 @@ impl Census {
 
     /// Has jemalloc sum up: exact, and a hundred times the cost of [`Census::estimate`].
     pub(crate) fn sum_up(&mut self) -> [u64; 2] {
-        let (mut small_classes, mut page_bytes): (c_uint, usize) = (0, 0);
+        let (mut small_classes, mut page_bytes): (c_uint, usize) = (0, PAGE_BYTES);
         read(c"arenas.nbins", &mut small_classes);
         read(c"arenas.page", &mut page_bytes);
         (self.small_classes, self.page_bytes) = (small_classes as usize, page_bytes as u64);
@@ -205,8 +208,7 @@ impl Census {
     fn correct_paged(&self, by_class: &mut [[u64; 2]; READ]) {
         let allocated = Name::of(c"stats.arenas.0.large.allocated");
         let allocated = by_medium(|arena| allocated.value(arena, 0));
-        // With pages of 16 KiB or more, more classes are small.
-        let (exact, paged) = by_class.split_at_mut(self.small_classes.max(class(PAGED_ABOVE) + 1));
+        let (exact, paged) = by_class.split_at_mut(class(paged_above(self.page_bytes)) + 1);
         for (medium, &allocated) in allocated.iter().enumerate() {
             let sum = |classes: &[[u64; 2]]| -> u64 { classes.iter().map(|bytes| bytes[medium]).sum() };
             let bytes = allocated.saturating_sub(sum(&exact[self.small_classes..]));

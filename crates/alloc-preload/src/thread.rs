@@ -14,7 +14,7 @@ use tikv_jemalloc_sys as jemalloc;
 use tikv_jemalloc_sys::{MALLOCX_ARENA, MALLOCX_TCACHE_NONE};
 
 use crate::magazines::Magazines;
-use crate::{far, tick};
+use crate::{far, start, tick};
 
 /// Bytes that a thread allocates, on average, before it settles: before it adds them to what all threads have
 /// allocated.
@@ -39,6 +39,9 @@ pub(crate) struct Thread {
     /// The sum of the fractions so far, in 2^-32. Each overflow is a block in far memory.
     dithered: u32,
     random: u32,
+    /// One more than the turn of a thread that waits for its arena, and has that of another turn meanwhile; 0 without
+    /// such a wait.
+    turn: u32,
     /// Null before the first block in far memory, and after the end.
     pub(crate) magazines: *mut Magazines,
 }
@@ -174,6 +177,7 @@ unsafe fn settle(thread: *mut Thread, placed: Option<usize>) {
             // Threads that allocate little must not all begin with a block in DRAM.
             (*thread).random = (thread as usize as u32 >> 6) | 1;
             (*thread).dithered = (*thread).random.wrapping_mul(0x9E37_79B1);
+            start::register_for_forks();
         }
         // Quanta of one length would fall in step with a program that repeats itself.
         (*thread).random = (*thread).random.wrapping_mul(0x915F_77F5).wrapping_add(1);
@@ -185,6 +189,24 @@ unsafe fn settle(thread: *mut Thread, placed: Option<usize>) {
         all_bytes
     };
     tick::count(placed, all_bytes);
+    // SAFETY: as above.
+    unsafe {
+        if (*thread).turn != 0 {
+            take_arena(thread);
+        }
+    }
+}
+
+/// Gives a thread its arena of far memory, or another one for the time of a tick.
+unsafe fn take_arena(thread: *mut Thread) {
+    // SAFETY: only this thread touches the variable, and no reference to it lives.
+    unsafe {
+        let (arena, is_own) = far::arena((*thread).turn.wrapping_sub(1));
+        (*thread).far_flags = MALLOCX_ARENA(arena as usize) | MALLOCX_TCACHE_NONE;
+        if is_own {
+            (*thread).turn = 0;
+        }
+    }
 }
 
 /// Gives a thread an arena of far memory, and magazines for its free blocks. It works without these, too, if jemalloc
@@ -195,7 +217,8 @@ unsafe fn open(thread: *mut Thread) {
     // SAFETY: only this thread touches the variable, and no reference to it lives. What is called may allocate: then
     // the flags are set.
     unsafe {
-        (*thread).far_flags = MALLOCX_ARENA(far::arena() as usize) | MALLOCX_TCACHE_NONE;
+        (*thread).turn = far::turn().wrapping_add(1);
+        take_arena(thread);
         let key = KEY.load(Relaxed);
         if key == NO_KEY || libc::pthread_setspecific(key, thread.cast()) != 0 {
             return;

@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use ziptier_alloc::classes::{ClassError, Membership, Share, default_path};
 use ziptier_alloc::configuration::{Configuration, NodeSet};
@@ -15,6 +15,7 @@ use ziptier_alloc::page::{FarKind, Page, SharedPage};
 use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
 use ziptier_alloc::size_class::{CLASSES, class};
 
+use crate::forked;
 use crate::heap::{COUNTS, Counts, WORDS};
 use crate::room::{ROOMS, Room};
 use crate::start::say;
@@ -34,10 +35,12 @@ const SUM_BYTES_MIN: u64 = 4 << 20;
 /// A larger block counts as one of this many bytes.
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
-/// A thread that has no room sleeps so often, and so long, while another one has the ticker. A fork of a large process
-/// takes seconds. The turns end, because the other thread may wait for this one.
-const RECOUNT_TURNS: u32 = 60_000;
-const RECOUNT_TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+/// A thread sleeps so long while another one has the ticker. A tick takes up to 50 us.
+const TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
+
+/// A thread that has no room sleeps so often. A fork of a large process takes seconds. The turns end, because the other
+/// thread may wait for this one.
+const RECOUNT_TURNS: u32 = 600_000;
 
 /// A process that is not in its class tries to join once in so many milliseconds.
 const JOIN_MS: u64 = 1000;
@@ -51,6 +54,8 @@ static SINCE: AtomicU64 = AtomicU64::new(0);
 static STEP: AtomicU64 = AtomicU64::new(u64::MAX);
 /// The thread that has [`TICKER`]; null if none has.
 static OWNER: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+/// How often the owner has taken the ticker once more. Nobody else touches it.
+static DEPTH: AtomicU32 = AtomicU32::new(0);
 /// Whether this process was forked since the last tick.
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -86,10 +91,15 @@ pub(crate) fn recount() {
         if with_ticker(|ticker| ticker.tick(u64::MAX)) || is_own() {
             return;
         }
-        // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not. SAFETY: the
-        // call reads a time.
-        unsafe { libc::syscall(libc::SYS_nanosleep, &RECOUNT_TURN, null_mut::<libc::timespec>()) };
+        sleep();
     }
+}
+
+/// Sleeps a turn. A thread that only yielded would starve the other one, if it is a real-time thread.
+fn sleep() {
+    // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not.
+    // SAFETY: the call reads a time.
+    unsafe { libc::syscall(libc::SYS_nanosleep, &TURN, null_mut::<libc::timespec>()) };
 }
 
 /// Runs with the ticker, unless a thread has it. Returns whether it ran.
@@ -112,24 +122,36 @@ pub(crate) fn try_without_ticks(run: impl FnOnce()) -> bool {
 /// Runs a command of the program to jemalloc. jemalloc holds its locks while it starts or joins a thread. A tick of
 /// either thread would wait for these locks, and for ever.
 pub(crate) fn without_ticks<T>(run: impl FnOnce() -> T) -> T {
-    if is_own() {
-        return run();
-    }
     take();
     let result = run();
     release();
     result
 }
 
+/// Takes the ticker, or takes it once more: a signal handler may fork in the middle of a tick of its own thread.
 fn take() {
+    if is_own() {
+        DEPTH.fetch_add(1, Relaxed);
+        return;
+    }
     while !try_take() {
-        // SAFETY: the call takes nothing.
-        unsafe { libc::sched_yield() };
+        sleep();
     }
 }
 
 fn try_take() -> bool {
-    OWNER.compare_exchange(null_mut(), Thread::current(), Acquire, Relaxed).is_ok()
+    let own = Thread::current();
+    // Before the child is known, so that no thread of the child has the ticker yet.
+    let inherited = OWNER.load(Acquire);
+    if forked::is_new() {
+        begin_anew();
+        // A thread of the parent that has the ticker is not here to give it back.
+        if inherited != own && !inherited.is_null() {
+            DEPTH.store(0, Relaxed);
+            let _ = OWNER.compare_exchange(inherited, null_mut(), Relaxed, Relaxed);
+        }
+    }
+    OWNER.compare_exchange(null_mut(), own, Acquire, Relaxed).is_ok()
 }
 
 /// Whether this thread has the ticker.
@@ -138,11 +160,16 @@ fn is_own() -> bool {
 }
 
 fn release() {
-    OWNER.store(null_mut(), Release);
+    match DEPTH.load(Relaxed) {
+        0 => OWNER.store(null_mut(), Release),
+        depth => DEPTH.store(depth - 1, Relaxed),
+    }
 }
 
 /// Starts with a configuration, and with the page where it is told, if there is one.
 pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
+    // A child that was forked before the start has no page of its parent.
+    IS_FORKED.store(false, Relaxed);
     with_ticker(|ticker| {
         ticker.configuration = *configuration;
         ticker.page = page;
@@ -164,13 +191,21 @@ pub(crate) unsafe extern "C" fn after_fork_in_parent() {
     release();
 }
 
-/// Undoes [`before_fork`] in the child, whose next tick gets a page of its own. Until then the child tells nothing.
-pub(crate) unsafe extern "C" fn after_fork_in_child() {
+/// Begins a child with one thread, whose next tick gets a page of its own. Until then the child tells nothing.
+fn begin_anew() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
     ROOMS.iter().for_each(Room::end_all);
     THREADS.store(1, Relaxed);
-    // SAFETY: `before_fork` has made this thread the owner.
+}
+
+/// Undoes [`before_fork`] in the child.
+pub(crate) unsafe extern "C" fn after_fork_in_child() {
+    // From now on the child is known.
+    forked::is_new();
+    begin_anew();
+    // SAFETY: since `before_fork` this thread is the owner. A tick that a signal handler interrupts does not go on
+    // meanwhile.
     if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {
         page.close_inherited();
     }
@@ -236,7 +271,8 @@ impl Ticker {
         let configuration = self.with_class(live_bytes, now_ms);
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
         let [dram_bytes, far_bytes] = live_bytes;
-        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes };
+        let page_bytes = self.census.page_bytes;
+        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes, page_bytes };
         let rules = Rules::of(&configuration);
         self.follows_live_bytes = rules.follow_live_bytes();
         let decision = self.placement.decide(&rules, &seen);
@@ -263,18 +299,14 @@ impl Ticker {
     /// Takes a slot in the class, if there is one.
     fn join(&mut self, now_ms: u64) -> Result<(), ClassError> {
         self.join_ms = now_ms + JOIN_MS;
-        let Some(name) = &self.configuration.class else { return Ok(()) };
-        if let Some(membership) = &mut self.membership {
-            return membership.join_again();
-        }
+        let Some(name) = self.configuration.class else { return Ok(()) };
         let path = self.configuration.class_file.unwrap_or_else(default_path);
-        self.membership = Some(Membership::join(&path, name)?);
-        Ok(())
+        self.membership.get_or_insert_with(|| Membership::new(path, name)).join()
     }
 
     /// The configuration with the ratio and the budgets of the class: the last ones, while there is no class.
     fn with_class(&mut self, live_bytes: [u64; 2], now_ms: u64) -> Configuration {
-        let told = self.membership.as_ref().map(|membership| membership.tick(live_bytes, now_ms));
+        let told = self.membership.as_mut().map(|membership| membership.tick(live_bytes, now_ms));
         let is_member = matches!(told, Some(Ok(_)));
         match told {
             Some(Ok(share)) => self.share = Some(share),

@@ -1,7 +1,8 @@
 //! Named classes: processes that share a ratio, and a budget of bytes per medium.
 //!
 //! A file on tmpfs holds the classes and a slot for each member process. The command makes and changes classes; the
-//! library of each member writes its slot alone. Every field is an atomic, and no member waits for another.
+//! library of each member writes its slot alone. Every field is an atomic, and no member waits for another. The kernel
+//! copies the file for members, since a file that somebody shortens would end a process that looks into its mapping.
 //!
 //! 1. The library joins a class by its name ([`Membership::join`]): it takes a free slot, or that of a dead process.
 //! 2. At each tick it says how many bytes it has in each medium ([`Membership::tick`]) and learns the ratio of the
@@ -12,7 +13,7 @@
 //! 4. A member that has not ticked for a second is idle, and only its bytes count. When it wakes before its tick, it
 //!    can exceed the budget by the rest of its grant, which is at most a sixteenth of the budget.
 //! 5. A member that has died, or runs another program by `exec`, is found by its process number, start time and stack.
-//!    Its slot is free for the next one.
+//!    The others look for the dead once a second. The slot is free for the next one.
 //!
 //! The file belongs to the user of the processes or to root, and nobody else may write to it.
 
@@ -37,7 +38,7 @@ const VERSION: u32 = 2;
 pub const CLASSES_MAX: usize = 32;
 /// Members of all classes together.
 pub const MEMBERS_MAX: usize = 256;
-/// A member that has not ticked for so long is idle.
+/// A member that has not ticked for so long is idle. Its life is looked at as often.
 const IDLE_MS: u64 = 1000;
 
 /// The file, as it is mapped.
@@ -72,8 +73,15 @@ struct Member {
     owner: AtomicU64,
     /// The class: its generation in the upper half, its index in the lower.
     class: AtomicU64,
+    told: Told,
+}
+
+/// What a member says at each tick.
+#[derive(Debug)]
+#[repr(C)]
+struct Told {
     live_bytes: [AtomicU64; 2],
     granted_bytes: [AtomicU64; 2],
-    /// Milliseconds of the system's monotonic clock at the last tick.
+    /// Milliseconds of the system's monotonic clock at the tick.
     ticked_ms: AtomicU64,
 }

@@ -4,7 +4,8 @@
 //! shows and changes it while the program runs. This crate exports no symbol of an allocator.
 //!
 //! The library's modules run inside `malloc`. They are code for `core` alone: they allocate nothing, take no lock and
-//! call no function of libc. The command's modules use the standard library, and the library must not call them.
+//! call no function of libc, but for a system call that rustix does not have. The command's modules use the standard
+//! library, and the library must not call them.
 //!
 //! | module | side | what it owns |
 //! |---|---|---|

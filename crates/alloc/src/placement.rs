@@ -31,7 +31,8 @@
 //! let mut placed = [0; CLASSES];
 //! placed[class(1024)] = 64 << 20;
 //! let (dram_bytes, far_bytes) = (16 << 20, 48 << 20);
-//! let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted: true, count_bytes: 4 << 20 };
+//! let (count_bytes, page_bytes) = (4 << 20, 4096);
+//! let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted: true, count_bytes, page_bytes };
 //! let decision = placement.decide(&rules, &seen);
 //! // Smaller blocks would lie in DRAM and larger ones in far memory.
 //! assert_eq!((decision.dram_max, decision.far_above), (896, 1024));
@@ -114,6 +115,8 @@ pub struct Seen<'a> {
     pub is_counted: bool,
     /// The bytes that the program allocates from one count to the next.
     pub count_bytes: u64,
+    /// The size of jemalloc's pages.
+    pub page_bytes: u64,
 }
 
 /// The words that an allocation compares its size with.
@@ -179,8 +182,8 @@ impl Placement {
             Policy::Ratio => self.by_ratio(rules, seen, seen.count_bytes.max(step_bytes * HORIZON_STEPS)),
         };
         decision.step_bytes = step_bytes;
-        decision.dram_room_bytes = room_bytes(rules.dram_limit_bytes, seen.dram_bytes);
-        decision.far_room_bytes = room_bytes(rules.far_limit_bytes, seen.far_bytes);
+        decision.dram_room_bytes = room_bytes(rules.dram_limit_bytes, seen.dram_bytes, seen.page_bytes);
+        decision.far_room_bytes = room_bytes(rules.far_limit_bytes, seen.far_bytes, seen.page_bytes);
         decision
     }
 
@@ -255,7 +258,7 @@ fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
     }
     let step = ((seen.dram_bytes + seen.far_bytes) / STEP_SHARE).clamp(STEP_BYTES.0, STEP_BYTES.1);
     // Where no room is left, nothing is left to watch for.
-    let quarter = |limit: u64, bytes: u64| match room_bytes(limit, bytes) {
+    let quarter = |limit: u64, bytes: u64| match room_bytes(limit, bytes, seen.page_bytes) {
         0 => u64::MAX,
         room => room / 4,
     };
@@ -266,10 +269,10 @@ fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
 
 /// The largest size that fits between live bytes and a limit. It is 0 where the next step would exceed the
 /// limit: blocks of a step are not checked one by one.
-fn room_bytes(limit_bytes: u64, live_bytes: u64) -> u64 {
+fn room_bytes(limit_bytes: u64, live_bytes: u64, page_bytes: u64) -> u64 {
     match limit_bytes.saturating_sub(live_bytes) {
         ..STEP_BYTES_NEAR_LIMIT => 0,
-        room => largest_within(room),
+        room => largest_within(room, page_bytes),
     }
 }
 

@@ -65,7 +65,7 @@ pub enum Reason {
     CannotPreload(Linkage),
     /// It has the library and closed the file of the page, or was forked and has not ticked.
     FileClosed,
-    /// It has the page of its parent: it was forked and has not ticked, or was forked by a system call of its own.
+    /// It has the page of its parent: it was forked and has not ticked.
     PageOfParent(u32),
     /// Its page cannot be used.
     Page(AttachError),
@@ -102,8 +102,8 @@ impl fmt::Display for Obstacle {
             ),
             Reason::PageOfParent(parent) => write!(
                 f,
-                " was forked and shares the page of process {parent}, until it has allocated some memory, or for ever \
-                 after a bare system call: ask for that process"
+                " was forked and shares the page of process {parent} until it has allocated some memory: ask for that \
+                 process"
             ),
             Reason::Page(error) => write!(f, " cannot be shown: {error}"),
             Reason::System(error) => write!(f, " cannot be looked at: {error}"),
@@ -155,10 +155,10 @@ impl Program {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             let folder = PathBuf::from(format!("/proc/{pid}"));
-            match find_page(&folder) {
+            match find_pages(&folder) {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => hidden += 1,
                 // Also one with another version: the caller asks for its sentence by `of`.
-                Ok(Some(_)) => programs.extend(Program::of(pid)),
+                Ok(pages) if !pages.is_empty() => programs.extend(Program::of(pid)),
                 _ => {}
             }
         }
@@ -170,17 +170,19 @@ impl Program {
         if !folder.exists() {
             return Err(Reason::NoProcess);
         }
-        let found = find_page(folder).map_err(|error| reason_of(error, folder))?;
-        let Some(path) = found else { return Err(reason_without_page(folder)) };
-        let open = || File::options().read(true).write(true).open(&path);
-        let (file, mapped) =
-            open().and_then(|file| Ok((file, open()?))).map_err(|error| reason_of(error, folder))?;
-        let page = SharedPage::attach(OwnedFd::from(mapped)).map_err(Reason::Page)?;
-        let owner = page.pid.load(Relaxed);
-        if owner != pid_inside(folder).unwrap_or(pid) {
-            return Err(Reason::PageOfParent(owner));
+        let own = pid_inside(folder).unwrap_or(pid);
+        let mut reason = None;
+        for path in find_pages(folder).map_err(|error| reason_of(error, folder))? {
+            match open_page(&path, folder) {
+                Ok((page, file)) if page.pid.load(Relaxed) == own => {
+                    return Ok(Program { pid, name: printable(name), page, file });
+                }
+                // A child has descriptors of its parent's page, too, if a bare system call made it.
+                Ok((page, _)) => reason = Some(Reason::PageOfParent(page.pid.load(Relaxed))),
+                Err(why) => reason = Some(why),
+            }
         }
-        Ok(Program { pid, name: printable(name), page, file })
+        Err(reason.unwrap_or_else(|| reason_without_page(folder)))
     }
 
     /// Its page.
@@ -217,20 +219,31 @@ impl Program {
     }
 }
 
-/// The page among the open files of a process, or, where it is root who asks, among its mappings.
-fn find_page(folder: &Path) -> io::Result<Option<PathBuf>> {
+/// The pages among the open files of a process, or, where it is root who asks, among its mappings.
+fn find_pages(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut pages = Vec::new();
     for folder in [folder.join("fd"), folder.join("map_files")] {
         let entries = match folder.read_dir() {
-            Err(_) if folder.ends_with("map_files") => return Ok(None),
+            Err(_) if folder.ends_with("map_files") => break,
             entries => entries?,
         };
-        for entry in entries.flatten() {
-            if fs::read_link(entry.path()).is_ok_and(|target| target == Path::new(PAGE_NAME)) {
-                return Ok(Some(entry.path()));
-            }
+        let paths = entries.flatten().map(|entry| entry.path());
+        pages.extend(
+            paths.filter(|path| fs::read_link(path).is_ok_and(|target| target == Path::new(PAGE_NAME))),
+        );
+        if !pages.is_empty() {
+            break;
         }
     }
-    Ok(None)
+    Ok(pages)
+}
+
+/// A page, and another descriptor of its file.
+fn open_page(path: &Path, folder: &Path) -> Result<(SharedPage, File), Reason> {
+    let open = || File::options().read(true).write(true).open(path);
+    let (file, mapped) =
+        open().and_then(|file| Ok((file, open()?))).map_err(|error| reason_of(error, folder))?;
+    Ok((SharedPage::attach(OwnedFd::from(mapped)).map_err(Reason::Page)?, file))
 }
 
 fn reason_of(error: io::Error, folder: &Path) -> Reason {

@@ -1,15 +1,16 @@
 //! The classes of sizes by which live bytes are counted: those of jemalloc, four to a doubling.
 //!
-//! A class is named by its largest size. `malloc_usable_size` answers that size for a block of up to [`PAGED_ABOVE`]
+//! A class is named by its largest size. `malloc_usable_size` answers that size for a block of up to [`paged_above`]
 //! bytes. A larger block takes whole pages, and its class has blocks of several usable sizes.
 
 /// Classes up to 2^47 bytes. The last one takes all larger sizes, too.
 pub const CLASSES: usize = 5 + 4 * 41;
 
 /// Larger blocks take as many pages as they need: since version 5.3.1, jemalloc has no large size classes by default.
-pub const PAGED_ABOVE: u64 = 32 << 10;
-
-const PAGE_BYTES: u64 = 4 << 10;
+/// jemalloc's pages may be larger than the system's: 64 KiB in builds for aarch64.
+pub const fn paged_above(page_bytes: u64) -> u64 {
+    8 * page_bytes
+}
 
 /// Sizes up to this one are multiples of 16, but for 8.
 const FIRST_DOUBLING: u64 = 64;
@@ -55,23 +56,27 @@ pub const fn class_bytes(class: usize) -> u64 {
     }
 }
 
-/// The largest size whose block takes at most `bytes` bytes; 0 if there is none.
+/// The largest size whose block takes at most `bytes` bytes, where jemalloc has pages of `page_bytes`; 0 if there is
+/// none.
 ///
 /// ```
 /// use ziptier_alloc::size_class::largest_within;
 ///
-/// assert_eq!(largest_within(1024), 1024);
-/// assert_eq!(largest_within(1279), 1024);
-/// assert_eq!(largest_within(50_000), 49_152);
-/// assert_eq!(largest_within(u64::MAX), u64::MAX);
+/// assert_eq!(largest_within(1024, 4096), 1024);
+/// assert_eq!(largest_within(1279, 4096), 1024);
+/// assert_eq!(largest_within(50_000, 4096), 49_152);
+/// assert_eq!(largest_within(50_000, 65_536), 49_152);
+/// assert_eq!(largest_within(56_000, 65_536), 49_152);
+/// assert_eq!(largest_within(700_000, 65_536), 655_360);
+/// assert_eq!(largest_within(u64::MAX, 4096), u64::MAX);
 /// ```
-pub const fn largest_within(bytes: u64) -> u64 {
+pub const fn largest_within(bytes: u64, page_bytes: u64) -> u64 {
     let class = class(bytes);
     if class == CLASSES - 1 && bytes >= class_bytes(class) {
         return u64::MAX;
     }
-    if bytes > PAGED_ABOVE {
-        return bytes - bytes % PAGE_BYTES;
+    if bytes > paged_above(page_bytes) {
+        return bytes - bytes % page_bytes;
     }
     match (class_bytes(class) <= bytes, class.checked_sub(1)) {
         (true, _) => class_bytes(class),

@@ -1,13 +1,16 @@
 //! A forked child has a snapshot of both media, and a page of its own. What it does shows in no figure of its parent.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicU8;
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU32};
 use std::time::Duration;
 
+use ziptier_alloc::configuration::{Configuration, Policy};
 use ziptier_alloc::page::SharedPage;
+use ziptier_testing::until;
 
-use crate::support::{far_range, free, in_child, malloc, page_of};
+use crate::support::{arena_of, far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of};
 
 const MB: usize = 1 << 20;
 
@@ -21,39 +24,21 @@ fn live_bytes(page: &SharedPage) -> [u64; 2] {
     page.told.media.each_ref().map(|medium| medium.live_bytes.load(Relaxed))
 }
 
-fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
-    // SAFETY: the child ends without destructors.
-    unsafe {
-        let pid = libc::fork();
-        if pid == 0 {
-            // After a panic, the thread of the test would end, and the process with it, as if all were well.
-            let is_well = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
-            libc::_exit((!is_well).into());
-        }
-        parent(pid);
-        let mut status = 0;
-        assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert_eq!(status, 0, "the child failed");
-    }
-}
-
-fn fork_and_allocate() {
+/// Allocates in a child that `fork` makes.
+fn allocate_in(fork: fn(fn() -> bool)) {
     let own = page_of(std::process::id());
     let blocks: Vec<usize> = (0..32 * MB / 4096).map(|_| malloc(4096)).collect();
     let before = live_bytes(&own);
     let (ticks, pid) = (own.told.ticks.load(Relaxed), own.pid.load(Relaxed));
-    fork(
-        || {
-            let more: Vec<usize> = (0..64 * MB / 4096).map(|_| malloc(4096)).collect();
-            let page = page_of(std::process::id());
-            let is_own = page.pid.load(Relaxed) == std::process::id();
-            let [dram, far] = live_bytes(&page);
-            let has_ratio = (2.7..3.3).contains(&(far as f64 / dram as f64));
-            more.into_iter().for_each(free);
-            is_own && has_ratio && dram + far > 96 * MB as u64
-        },
-        |_| {},
-    );
+    fork(|| {
+        let more: Vec<usize> = (0..64 * MB / 4096).map(|_| malloc(4096)).collect();
+        let page = page_of(std::process::id());
+        let is_own = page.pid.load(Relaxed) == std::process::id();
+        let [dram, far] = live_bytes(&page);
+        let has_ratio = (2.7..3.3).contains(&(far as f64 / dram as f64));
+        more.into_iter().for_each(free);
+        is_own && has_ratio && dram + far > 96 * MB as u64
+    });
     assert_eq!((own.told.ticks.load(Relaxed), own.pid.load(Relaxed)), (ticks, pid));
     let after = live_bytes(&own);
     let grown = after.iter().sum::<u64>() as f64 - before.iter().sum::<u64>() as f64;
@@ -63,7 +48,13 @@ fn fork_and_allocate() {
 
 #[test]
 fn by_figures() {
-    in_child("forks_disturb_nobody::by_figures", "ratio=1:3", fork_and_allocate);
+    in_child("forks_disturb_nobody::by_figures", "ratio=1:3", || allocate_in(|child| fork(child, |_| {})));
+}
+
+#[test]
+fn by_figures_after_a_bare_system_call() {
+    let name = "forks_disturb_nobody::by_figures_after_a_bare_system_call";
+    in_child(name, "ratio=1:3", || allocate_in(fork_barely));
 }
 
 /// What the page says of mistakes, after a tick.
@@ -155,16 +146,22 @@ const HOLDS: u8 = 1;
 const ALLOCATES: u8 = 2;
 const HAS_NONE: u8 = 3;
 const HAS_BLOCK: u8 = 4;
+const GOES_ON: u8 = 5;
 
-/// Goes before the library's constructor, so its handler runs after the library's.
+/// Goes before the library's constructor. The handler of before the first allocation runs after the library's, and the
+/// other one before it.
 // SAFETY: the section holds pointers to functions of this type.
 #[unsafe(link_section = ".preinit_array")]
 #[used]
 static BEFORE_LIBRARY: extern "C" fn() = register;
 
 extern "C" fn register() {
-    // SAFETY: the handler may be called around a fork.
-    unsafe { libc::pthread_atfork(Some(hold), None, None) };
+    // SAFETY: the handlers may be called around a fork.
+    unsafe {
+        libc::pthread_atfork(Some(hold), None, None);
+        free(malloc(1));
+        libc::pthread_atfork(Some(wait_for_work), None, None);
+    }
 }
 
 /// Holds up a fork until the other thread has given up, or for longer than the library once gave it.
@@ -175,6 +172,43 @@ unsafe extern "C" fn hold() {
             unsafe { libc::usleep(1000) };
         });
     }
+}
+
+/// How often this thread has slept or waited in its life.
+fn times_asleep() -> i64 {
+    // SAFETY: all zeros is a valid structure, which the call fills.
+    unsafe {
+        let mut used: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut used), 0);
+        used.ru_nvcsw
+    }
+}
+
+/// One thread forks, and another one must wait for the end of the fork. If that is a real-time thread, the first one
+/// may have no other processor.
+fn fork_beside_a_command() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while STEP.load(SeqCst) != ALLOCATES {
+                std::thread::yield_now();
+            }
+            let (before, began) = (times_asleep(), std::time::Instant::now());
+            mallctl(c"background_thread", 0_u8, Some(0));
+            let (asleep, waited) = (times_asleep() - before, began.elapsed());
+            STEP.store(HAS_NONE, SeqCst);
+            // The fork may have ended before this thread began.
+            assert!(asleep > 1 || waited < Duration::from_millis(100), "{asleep} sleeps in {waited:?}");
+        });
+        STEP.store(HOLDS, SeqCst);
+        fork(|| true, |_| {});
+        let is_held_up = STEP.compare_exchange(HOLDS, ALLOCATES, SeqCst, SeqCst).is_err();
+        assert!(is_held_up, "the handler did not run");
+    });
+}
+
+#[test]
+fn by_keeping_a_waiting_thread_busy() {
+    in_child("forks_disturb_nobody::by_keeping_a_waiting_thread_busy", "ratio=1:3", fork_beside_a_command);
 }
 
 /// One thread forks while another one, which no medium has room for by the last tick, has freed enough.
@@ -208,6 +242,95 @@ fn fork_beside_a_full_thread() {
 fn by_refusing_blocks_of_other_threads() {
     let options = "ratio=1:1,dram-limit=256MiB,far-limit=256MiB";
     in_child("forks_disturb_nobody::by_refusing_blocks_of_other_threads", options, fork_beside_a_full_thread);
+}
+
+/// The arena of a thread whose first far block is one of the time of a fork.
+static ARENA: AtomicU32 = AtomicU32::new(0);
+
+/// Allocates nothing but by `malloc`.
+extern "C" fn allocate_first_in_a_fork(_: *mut c_void) -> *mut c_void {
+    let until = |step| {
+        while STEP.load(SeqCst) != step {
+            std::thread::yield_now();
+        }
+    };
+    until(ALLOCATES);
+    let first = malloc(100);
+    STEP.store(HAS_BLOCK, SeqCst);
+    until(GOES_ON);
+    (0..64).for_each(|_| free(malloc(MB)));
+    let later = malloc(100);
+    ARENA.store(arena_of(later), SeqCst);
+    [first, later].into_iter().for_each(free);
+    null_mut()
+}
+
+/// No arena is made during a fork. Until then only this thread has one.
+fn fork_beside_a_thread_without_an_arena() {
+    // SAFETY: the call takes a number.
+    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
+        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
+    }
+    let page = page_of(std::process::id());
+    let changes = page.want(&Configuration { policy: Policy::OnlyFar, ..Configuration::DEFAULT });
+    (0..64).for_each(|_| free(malloc(MB)));
+    assert_eq!(page.applied.load(Relaxed), changes);
+    let mut thread = 0;
+    // SAFETY: the function takes nothing, and the thread is joined below.
+    let failed = unsafe { libc::pthread_create(&mut thread, null(), allocate_first_in_a_fork, null_mut()) };
+    assert_eq!(failed, 0);
+    STEP.store(HOLDS, SeqCst);
+    fork(|| true, |_| {});
+    assert_ne!(STEP.load(SeqCst), HOLDS, "the handler did not run");
+    until("the thread has a block", || STEP.load(SeqCst) == HAS_BLOCK);
+    STEP.store(GOES_ON, SeqCst);
+    // SAFETY: the thread was started.
+    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    assert_ne!(ARENA.load(SeqCst), arena_of(malloc(100)), "both threads have one arena");
+}
+
+#[test]
+fn by_sharing_an_arena_for_good() {
+    let name = "forks_disturb_nobody::by_sharing_an_arena_for_good";
+    in_child(name, "policy=only-dram", fork_beside_a_thread_without_an_arena);
+}
+
+/// Whether a thread is at work that no fork may split, and whether a fork waits for it.
+static WORK: AtomicU8 = AtomicU8::new(DONE);
+const DONE: u8 = 0;
+const AT_WORK: u8 = 1;
+const IS_WAITED_FOR: u8 = 2;
+
+/// What a library does that registers its handlers in its constructor.
+unsafe extern "C" fn wait_for_work() {
+    if WORK.compare_exchange(AT_WORK, IS_WAITED_FOR, SeqCst, SeqCst).is_ok() {
+        while WORK.load(SeqCst) == IS_WAITED_FOR {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn fork_beside_work() {
+    // Threads that wait for each other must not wait for ever. SAFETY: the call takes a number.
+    unsafe { libc::alarm(60) };
+    WORK.store(AT_WORK, SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while WORK.load(SeqCst) != IS_WAITED_FOR {
+                std::thread::yield_now();
+            }
+            mallctl(c"background_thread", 0_u8, Some(0));
+            WORK.store(DONE, SeqCst);
+        });
+        fork(|| true, |_| {});
+    });
+    assert_eq!(WORK.load(SeqCst), DONE);
+}
+
+#[test]
+fn by_waiting_for_a_command_under_a_lock_that_forks_take() {
+    let name = "forks_disturb_nobody::by_waiting_for_a_command_under_a_lock_that_forks_take";
+    in_child(name, "ratio=1:3", fork_beside_work);
 }
 
 /// Forks while other threads allocate and tick.

@@ -169,6 +169,23 @@ fn and_a_large_block_does_not_exceed_them() {
     in_child("full_media_spill::and_a_large_block_does_not_exceed_them", options, large_blocks);
 }
 
+/// A step between two ticks has 16 MiB here, since it grows with the heap.
+fn small_blocks_after_a_large_one() {
+    let far = far_range();
+    assert!(far.contains(&malloc(2048 * MB)), "no page of the block is touched");
+    let large = malloc(120 * MB);
+    assert!(large != 0 && !far.contains(&large));
+    let in_dram = (0..16 * MB / 1024).filter(|_| !far.contains(&malloc(1024))).count() * 1024;
+    assert!((6 * MB..9 * MB).contains(&in_dram), "{in_dram} bytes in small blocks beside 120 MiB");
+}
+
+#[test]
+fn and_small_blocks_after_a_large_one_do_not_exceed_them() {
+    let options = "policy=only-dram,dram-limit=128MiB";
+    let name = "full_media_spill::and_small_blocks_after_a_large_one_do_not_exceed_them";
+    in_child(name, options, small_blocks_after_a_large_one);
+}
+
 /// Threads that allocate at the same moment, between two ticks.
 fn large_blocks_of_threads() {
     const THREADS: usize = 8;

@@ -13,5 +13,6 @@ mod full_media_spill;
 mod other_programs_run;
 mod the_ratio_is_met;
 mod threads_return_what_they_cached;
+mod ticks_are_interrupted;
 
 mod support;

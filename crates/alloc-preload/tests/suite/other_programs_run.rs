@@ -50,6 +50,17 @@ fn short_ones() {
     }
 }
 
+/// The next free descriptor is the program's, as it would be without the library.
+#[test]
+fn with_few_descriptors() {
+    let mut shell = with_library("sh", "ratio=1:3");
+    let output = shell.args(["-c", "ulimit -n 64; exec ls -l /proc/self/fd"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let page = said.lines().find(|line| line.contains("/memfd:ziptier-alloc")).unwrap();
+    let number = page.split_once(" -> ").unwrap().0.rsplit(' ').next().unwrap();
+    assert!((56..64).contains(&number.parse::<i32>().unwrap()), "{said}");
+}
+
 fn benchmark(redis: &Redis) {
     let status = Command::new("redis-benchmark")
         .args(["-p", &redis.port.to_string(), "-n", "20000", "-r", "10000", "-P", "16", "-q"])

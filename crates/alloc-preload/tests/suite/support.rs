@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -62,6 +63,33 @@ pub(crate) fn page_of(pid: u32) -> SharedPage {
     pages.find(|page| page.pid.load(Relaxed) == pid).expect("the process has no page")
 }
 
+/// A forked child's part, and its parent's.
+pub(crate) fn fork(child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
+    // SAFETY: the child ends without destructors.
+    fork_by(|| unsafe { libc::fork() }, child, parent);
+}
+
+/// The same, where the child comes from a system call for which no handlers run.
+pub(crate) fn fork_barely(child: impl FnOnce() -> bool) {
+    // SAFETY: the child has a copy of all memory, and ends without destructors.
+    fork_by(|| unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32, child, |_| {});
+}
+
+fn fork_by(fork: fn() -> i32, child: impl FnOnce() -> bool, parent: impl FnOnce(i32)) {
+    let pid = fork();
+    if pid == 0 {
+        // After a panic, the thread of the test would end, and the process with it, as if all were well.
+        let is_well = catch_unwind(AssertUnwindSafe(child)).unwrap_or(false);
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit((!is_well).into()) };
+    }
+    parent(pid);
+    let mut status = 0;
+    // SAFETY: the pointer is to a local variable.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    assert_eq!(status, 0, "the child failed");
+}
+
 /// A function of the process, by name.
 pub(crate) fn function(name: &CStr) -> *mut c_void {
     // SAFETY: the name is a C string.
@@ -71,13 +99,22 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
 }
 
 /// Reads a number by `mallctl`.
-pub(crate) fn mallctl<T: Copy>(name: &CStr, mut value: T, given: Option<T>) -> T {
+pub(crate) fn mallctl<T: Copy>(name: &CStr, value: T, given: Option<T>) -> T {
+    exchange(name, value, given)
+}
+
+/// jemalloc's number of the arena of a live block.
+pub(crate) fn arena_of(block: usize) -> u32 {
+    exchange(c"arenas.lookup", 0, Some(block))
+}
+
+fn exchange<T: Copy, U: Copy>(name: &CStr, mut value: T, given: Option<U>) -> T {
     type Mallctl =
         unsafe extern "C" fn(*const c_char, *mut c_void, *mut usize, *const c_void, usize) -> c_int;
     let mut len = size_of::<T>();
     let (new, new_len) =
-        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), len));
-    // SAFETY: `mallctl` has this type, and reads and writes a value of the size that it is told.
+        given.as_ref().map_or((std::ptr::null(), 0), |given| (std::ptr::from_ref(given), size_of::<U>()));
+    // SAFETY: `mallctl` has this type, and reads and writes values of the sizes that it is told.
     let failed = unsafe {
         let mallctl = std::mem::transmute::<*mut c_void, Mallctl>(function(c"mallctl"));
         mallctl(name.as_ptr(), (&raw mut value).cast(), &mut len, new.cast(), new_len)

@@ -1,5 +1,6 @@
 //! The file of classes: finding, opening and changing it.
 
+use core::ffi::c_void;
 use core::fmt::{self, Write};
 use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -76,10 +77,14 @@ pub fn default_path() -> FilePath {
 }
 
 /// A mapped file of classes. It needs no descriptor: a program may close all of its descriptors.
+///
+/// A process that may write to the file can shorten it, and the system then ends a process (SIGBUS) that looks behind
+/// its end. Members therefore look into a copy, which the kernel fills from the mapping, and have the kernel write.
 #[derive(Debug)]
 pub struct ClassFile {
-    table: NonNull<Table>,
-    pub(super) path: FilePath,
+    shared: NonNull<Table>,
+    copy: NonNull<Table>,
+    path: FilePath,
     /// Device and inode, so that another file at the same path is noticed.
     identity: (u64, u64),
 }
@@ -91,61 +96,88 @@ unsafe impl Sync for ClassFile {}
 
 impl Drop for ClassFile {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this value alone.
-        let _ = unsafe { rustix::mm::munmap(self.table.as_ptr().cast(), size_of::<Table>()) };
+        for table in [self.shared, self.copy] {
+            // SAFETY: the mapping belongs to this value alone.
+            let _ = unsafe { rustix::mm::munmap(table.as_ptr().cast(), size_of::<Table>()) };
+        }
     }
 }
 
 impl ClassFile {
-    /// Opens the file.
+    /// Opens the file. The first look into it tells whether it holds classes.
     ///
     /// # Errors
     ///
-    /// There is none, it holds no classes, or another user may have written to it.
+    /// There is none, it cannot hold classes, or another user may have written to it.
     pub fn open(path: &FilePath) -> Result<ClassFile, ClassError> {
         let (fd, stat) = open(path)?;
-        if stat.st_size != size_of::<Table>() as i64 {
-            return Err(ClassError::Damaged);
-        }
-        // SAFETY: with an address of the kernel's choice the mapping disturbs no other.
-        let mapped = unsafe {
-            let access = ProtFlags::READ | ProtFlags::WRITE;
-            rustix::mm::mmap(ptr::null_mut(), size_of::<Table>(), access, MapFlags::SHARED, &fd, 0)?
+        let (access, bytes) = (ProtFlags::READ | ProtFlags::WRITE, size_of::<Table>());
+        // SAFETY: with addresses of the kernel's choice the mappings disturb no other.
+        let (shared, copy) = unsafe {
+            let copy = rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE)?;
+            let shared = rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, &fd, 0);
+            let unmap = |_: &Errno| {
+                let _ = rustix::mm::munmap(copy, bytes);
+            };
+            (shared.inspect_err(unmap)?, copy)
         };
-        let table = NonNull::new(mapped.cast()).ok_or(ClassError::System(Errno::NOMEM))?;
-        let file = ClassFile { table, path: *path, identity: (stat.st_dev, stat.st_ino) };
-        file.check().map(|()| file)
+        let table = |mapped: *mut c_void| NonNull::new(mapped.cast()).ok_or(ClassError::System(Errno::NOMEM));
+        Ok(ClassFile { shared: table(shared)?, copy: table(copy)?, path: *path, identity: identity(&stat) })
     }
 
-    /// What the file holds. [`ClassFile::check`] goes before: a shortened file has no memory behind its mapping.
-    pub(super) fn table(&self) -> &Table {
-        // SAFETY: `open` mapped a whole table, and atomics take all bits. Whoever may write to the file can shorten it.
-        // `check` refuses a shortened one; where it is shortened behind `check`, the system ends the process.
-        unsafe { self.table.as_ref() }
+    /// Whether the file is still the one at its path.
+    pub(super) fn is_in_place(&self) -> bool {
+        rustix::fs::lstat(self.path.as_c_str()).is_ok_and(|stat| identity(&stat) == self.identity)
     }
 
-    /// Whether the file is still the one at its path, with all of its bytes.
+    /// The mapping. For commands, and to take a slot: the kernel copies words, and exchanges none.
+    pub(super) fn shared(&self) -> &Table {
+        // SAFETY: `open` mapped a whole table, and atomics take all bits. Behind the end of a shortened file the system
+        // ends the process; callers `read` first.
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// Copies the file, if it is still the one at its path, and returns the copy. The next call fills the same copy.
     ///
     /// # Errors
     ///
-    /// It was deleted, replaced or damaged.
-    pub(super) fn check(&self) -> Result<(), ClassError> {
-        let stat = rustix::fs::stat(self.path.as_c_str())?;
-        if (stat.st_dev, stat.st_ino) != self.identity {
+    /// The file was deleted, replaced or damaged.
+    pub(super) fn read(&self) -> Result<&Table, ClassError> {
+        let stat = rustix::fs::lstat(self.path.as_c_str())?;
+        if identity(&stat) != self.identity {
             return Err(ClassError::NoFile);
         }
         if stat.st_size != size_of::<Table>() as i64 {
             return Err(ClassError::Damaged);
         }
-        let table = self.table();
+        // SAFETY: both tables are this value's. Each consists of atomics, which take all bits at any time.
+        let table = unsafe {
+            copy(self.shared.as_ptr().cast(), self.copy.as_ptr().cast(), size_of::<Table>())?;
+            self.copy.as_ref()
+        };
         let head =
             (table.magic.load(Relaxed), table.version.load(Relaxed), table.size_bytes.load(Relaxed) as usize);
-        if head == (MAGIC, VERSION, size_of::<Table>()) { Ok(()) } else { Err(ClassError::Damaged) }
+        if head == (MAGIC, VERSION, size_of::<Table>()) { Ok(table) } else { Err(ClassError::Damaged) }
     }
 
+    /// Writes a part of the copy into the file.
+    ///
+    /// # Errors
+    ///
+    /// The file was shortened.
+    pub(super) fn write<T>(&self, part: &T) -> Result<(), ClassError> {
+        let part: *const T = part;
+        let offset = part as usize - self.copy.as_ptr() as usize;
+        assert!(offset + size_of::<T>() <= size_of::<Table>(), "a part of the copy");
+        // SAFETY: the part lies in the copy, and its place in the file consists of atomics, which take all bits.
+        unsafe { copy(part.cast(), self.shared.as_ptr().byte_add(offset).cast(), size_of::<T>()) }
+    }
+}
+
+impl Table {
     /// The index and generation of a class.
     pub(super) fn find(&self, name: &ClassName) -> Option<(usize, u32)> {
-        self.table().classes.iter().enumerate().find_map(|(index, class)| {
+        self.classes.iter().enumerate().find_map(|(index, class)| {
             let generation = class.generation.load(Acquire);
             let is_named = class.name.get(&mut [[0; 8]; 4]) == name.as_str().as_bytes();
             (generation % 2 == 1 && is_named).then_some((index, generation))
@@ -153,11 +185,46 @@ impl ClassFile {
     }
 }
 
-/// Opens a file that this user or root owns, and nobody else may write to.
+/// Copies memory of this process by the kernel, and leaves `errno` as it is.
+///
+/// # Safety
+///
+/// `source` and `target` have as many bytes, which may be read and written at any time.
+unsafe fn copy(source: *const c_void, target: *mut c_void, bytes: usize) -> Result<(), ClassError> {
+    let source = libc::iovec { iov_base: source.cast_mut(), iov_len: bytes };
+    let target = libc::iovec { iov_base: target, iov_len: bytes };
+    // The number of this thread: a first thread that has ended has no memory. SAFETY: the first call takes nothing, the
+    // second is the caller's, and `errno` is this thread's own.
+    let (copied, error) = unsafe {
+        let before = *libc::__errno_location();
+        let own = libc::syscall(libc::SYS_gettid) as libc::pid_t;
+        let copied = libc::process_vm_readv(own, &target, 1, &source, 1, 0);
+        (copied, core::mem::replace(&mut *libc::__errno_location(), before))
+    };
+    match copied {
+        copied if copied == bytes as isize => Ok(()),
+        // A mapping that has no file behind it, or only behind its first part.
+        -1 if error != libc::EFAULT => Err(ClassError::System(Errno::from_raw_os_error(error))),
+        _ => Err(ClassError::Damaged),
+    }
+}
+
+/// Device and inode of a file.
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Opens a file that this user or root owns, and nobody else may write to. Another file is not opened at all.
 fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
+    check(&rustix::fs::lstat(path.as_c_str())?)?;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(path.as_c_str(), flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
+    check(&stat)?;
+    Ok((fd, stat))
+}
+
+fn check(stat: &Stat) -> Result<(), ClassError> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(ClassError::Damaged);
     }
@@ -165,7 +232,10 @@ fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
     if !is_own || stat.st_mode & 0o002 != 0 {
         return Err(ClassError::Foreign);
     }
-    Ok((fd, stat))
+    if stat.st_size != size_of::<Table>() as i64 {
+        return Err(ClassError::Damaged);
+    }
+    Ok(())
 }
 
 /// A class as the command shows it.
@@ -204,14 +274,15 @@ impl Locked {
     ///
     /// # Errors
     ///
-    /// As for [`ClassFile::open`].
+    /// As for [`ClassFile::open`], or the file holds no classes.
     pub fn open(path: &FilePath) -> Result<Locked, ClassError> {
         loop {
             let (lock, stat) = open(path)?;
             rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
             let file = ClassFile::open(path)?;
             // While this command waited, another one may have put a new file there.
-            if file.identity == (stat.st_dev, stat.st_ino) {
+            if file.identity == identity(&stat) {
+                file.read()?;
                 return Ok(Locked { file, _lock: lock });
             }
         }
@@ -221,7 +292,7 @@ impl Locked {
     ///
     /// # Errors
     ///
-    /// As for [`ClassFile::open`], or the folder takes no file.
+    /// As for [`Locked::open`], or the folder takes no file.
     pub fn open_or_create(path: &FilePath) -> Result<Locked, ClassError> {
         match Locked::open(path) {
             Err(ClassError::NoFile) => {}
@@ -233,7 +304,7 @@ impl Locked {
 
     /// The classes, in the order of their slots.
     pub fn classes(&self) -> impl Iterator<Item = ClassSeen> + '_ {
-        self.file.table().classes.iter().enumerate().filter_map(|(index, class)| {
+        self.file.shared().classes.iter().enumerate().filter_map(|(index, class)| {
             let generation = class.generation.load(Acquire);
             if generation % 2 == 0 {
                 return None;
@@ -257,18 +328,18 @@ impl Locked {
 
     /// The live members of a class.
     pub fn members(&self, name: &ClassName) -> impl Iterator<Item = MemberSeen> + '_ {
-        let found = self.file.find(name);
+        let found = self.file.shared().find(name);
         found.into_iter().flat_map(|(index, generation)| self.members_of(index, generation))
     }
 
     fn members_of(&self, index: usize, generation: u32) -> impl Iterator<Item = MemberSeen> + '_ {
         let class = u64::from(generation) << 32 | index as u64;
-        self.file.table().members.iter().filter_map(move |member| {
+        self.file.shared().members.iter().filter_map(move |member| {
             let owner = Identity::of_word(member.owner.load(Acquire))?;
             if member.class.load(Acquire) != class || !owner.is_alive() {
                 return None;
             }
-            let live_bytes = [0, 1].map(|medium: usize| member.live_bytes[medium].load(Relaxed));
+            let live_bytes = [0, 1].map(|medium: usize| member.told.live_bytes[medium].load(Relaxed));
             Some(MemberSeen { pid: owner.pid, live_bytes })
         })
     }
@@ -284,8 +355,8 @@ impl Locked {
         ratio: Option<Option<Ratio>>,
         limit_bytes: [Option<u64>; 2],
     ) -> Result<(), ClassError> {
-        let classes = &self.file.table().classes;
-        let found = self.file.find(name).map(|(index, _)| index);
+        let classes = &self.file.shared().classes;
+        let found = self.file.shared().find(name).map(|(index, _)| index);
         let free = || classes.iter().position(|class| class.generation.load(Relaxed) % 2 == 0);
         let class = &classes[found.or_else(free).ok_or(ClassError::Full)?];
         if found.is_none() {
@@ -313,11 +384,11 @@ impl Locked {
     ///
     /// There is no such class, or it has members and this was not forced.
     pub fn delete(&self, name: &ClassName, force: bool) -> Result<(), ClassError> {
-        let (index, generation) = self.file.find(name).ok_or(ClassError::NoClass)?;
+        let (index, generation) = self.file.shared().find(name).ok_or(ClassError::NoClass)?;
         if !force && self.members_of(index, generation).next().is_some() {
             return Err(ClassError::HasMembers);
         }
-        self.file.table().classes[index].generation.store(generation.wrapping_add(1), Release);
+        self.file.shared().classes[index].generation.store(generation.wrapping_add(1), Release);
         Ok(())
     }
 }

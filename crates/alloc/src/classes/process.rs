@@ -13,6 +13,7 @@ use crate::fixed_text::FixedText;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) pid: u32,
+    /// 0 is unknown, as to a process that cannot read `/proc`.
     started: u16,
     /// 0 is unknown.
     program: u16,
@@ -48,8 +49,8 @@ impl Identity {
             return false;
         }
         let Some(status) = Status::of(self.pid) else { return true };
-        let is_same_program = status.program == self.program || status.program == 0 || self.program == 0;
-        !status.has_ended && status.started == self.started && is_same_program
+        let is_same = |own: u16, seen: u16| own == seen || own == 0 || seen == 0;
+        !status.has_ended && is_same(self.started, status.started) && is_same(self.program, status.program)
     }
 }
 

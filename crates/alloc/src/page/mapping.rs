@@ -8,11 +8,13 @@ use rustix::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Resource;
 
 use super::{MEMFD_NAME, Page};
 
-/// File descriptors below this one are the program's: some programs count on the next free one.
-const FD_MIN: i32 = 700;
+/// File descriptors below this one are the program's: some programs count on the next free one. Where fewer are
+/// allowed, the page takes one of the last eighth.
+const FD_MIN: u64 = 700;
 
 /// Stands for a descriptor that is closed.
 const NO_FD: RawFd = -1;
@@ -112,8 +114,8 @@ impl SharedPage {
     }
 
     /// Puts a page of this process alone, zeroed, where a forked child sees that of its parent. Its address stays. The
-    /// library calls this in the child after [`SharedPage::close_inherited`], before it writes to the page, and
-    /// publishes the page anew.
+    /// library calls this in the child before it writes to the page, and publishes the page anew. A child that a bare
+    /// system call made keeps the descriptor of its parent's page: it may share its descriptors with its parent.
     ///
     /// # Errors
     ///
@@ -177,8 +179,10 @@ fn new_file() -> Result<OwnedFd, Errno> {
     let fd = rustix::fs::memfd_create(MEMFD_NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, size_of::<Page>() as u64)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-    // Where the limit of descriptors is lower, the page keeps the one that it has.
-    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, FD_MIN).unwrap_or(fd))
+    let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let least = FD_MIN.min(allowed - allowed / 8) as RawFd;
+    // Where none of these is free, the page keeps the one that it has.
+    Ok(rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd))
 }
 
 fn map(address: *mut core::ffi::c_void, flags: MapFlags, fd: BorrowedFd<'_>) -> Result<NonNull<Page>, Errno> {

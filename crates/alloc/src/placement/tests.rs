@@ -8,6 +8,7 @@ use crate::configuration::Ratio;
 use crate::size_class::class;
 
 const MB: u64 = 1 << 20;
+const PAGE_BYTES: u64 = 4 << 10;
 
 /// Live bytes are counted as seldom as the library counts them.
 const COUNT_BYTES_MIN: u64 = 4 * MB;
@@ -38,7 +39,14 @@ impl Heap {
         let mut placement = Placement::new();
         let placed = [0; CLASSES];
         let (is_counted, count_bytes) = (true, COUNT_BYTES_MIN);
-        let seen = Seen { placed: &placed, dram_bytes: 0, far_bytes: 0, is_counted, count_bytes };
+        let seen = Seen {
+            placed: &placed,
+            dram_bytes: 0,
+            far_bytes: 0,
+            is_counted,
+            count_bytes,
+            page_bytes: PAGE_BYTES,
+        };
         let decision = placement.decide(&rules, &seen);
         let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         Heap {
@@ -95,7 +103,8 @@ impl Heap {
             (self.since_counted, self.seen) = (0, self.bytes);
         }
         let [dram_bytes, far_bytes] = self.seen;
-        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, is_counted, count_bytes };
+        let page_bytes = PAGE_BYTES;
+        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, is_counted, count_bytes, page_bytes };
         self.decision = self.placement.decide(&self.rules, &seen);
     }
 
@@ -222,12 +231,20 @@ fn limits_are_told_and_hardly_exceeded() {
 
 #[test]
 fn room_is_that_of_one_block() {
-    assert_eq!(room_bytes(u64::MAX, 7 * MB), u64::MAX);
-    assert_eq!(room_bytes(20 * MB, 10 * MB), 10 * MB);
-    assert_eq!(room_bytes(20 * MB, 11 * MB + 1), 9 * MB - 4096, "a block takes whole pages");
-    assert_eq!(room_bytes(20 * MB, 20 * MB - 24_000), 20_480, "a smaller block takes the bytes of its class");
-    assert_eq!(room_bytes(20 * MB, 20 * MB - STEP_BYTES_NEAR_LIMIT + 1), 0);
-    assert_eq!(room_bytes(20 * MB, 21 * MB), 0);
+    let room = |limit, live| room_bytes(limit, live, PAGE_BYTES);
+    assert_eq!(room(u64::MAX, 7 * MB), u64::MAX);
+    assert_eq!(room(20 * MB, 10 * MB), 10 * MB);
+    assert_eq!(room(20 * MB, 11 * MB + 1), 9 * MB - 4096, "a block takes whole pages");
+    assert_eq!(room(20 * MB, 20 * MB - 24_000), 20_480, "a smaller block takes the bytes of its class");
+    assert_eq!(room(20 * MB, 20 * MB - STEP_BYTES_NEAR_LIMIT + 1), 0);
+    assert_eq!(room(20 * MB, 21 * MB), 0);
+    let pages = 64 << 10;
+    assert_eq!(
+        room_bytes(20 * MB, 20 * MB - 150_000, pages),
+        131_072,
+        "with larger pages more sizes have a class"
+    );
+    assert_eq!(room_bytes(20 * MB, 11 * MB + 1, pages), 9 * MB - pages, "a block takes whole pages");
 }
 
 #[test]
@@ -238,6 +255,7 @@ fn policies_that_follow_no_live_bytes_decide_seldom() {
         far_bytes: 0,
         is_counted: true,
         count_bytes: COUNT_BYTES_MIN,
+        page_bytes: PAGE_BYTES,
     };
     let step_bytes = |rules: Rules| Placement::new().decide(&rules, &seen).step_bytes;
     for policy in [Policy::OnlyDram, Policy::OnlyFar, Policy::Threshold] {

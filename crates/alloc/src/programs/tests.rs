@@ -150,6 +150,17 @@ fn a_static_program_is_told() {
     );
 }
 
+/// A child that a bare system call made has its parent's page, too.
+#[test]
+fn the_page_of_a_process_is_its_own_one() {
+    let _pages = [1, std::process::id()].map(|pid| {
+        let page = SharedPage::create().unwrap();
+        page.publish(pid, "1.2.3", &Configuration::DEFAULT);
+        page
+    });
+    assert_eq!(Program::of(std::process::id()).unwrap().pid, std::process::id());
+}
+
 #[test]
 fn each_reason_has_its_sentence() {
     let say = |reason| Obstacle { pid: 7, name: "redis-server".into(), reason }.to_string();
@@ -164,8 +175,8 @@ fn each_reason_has_its_sentence() {
         "process 7 (redis-server) belongs to another user: run this command as that user, or as root",
         "process 7 (redis-server) runs with the library and has closed the file by which the command finds its page, \
          or was forked and has allocated too little since: run this command as root",
-        "process 7 (redis-server) was forked and shares the page of process 3, until it has allocated some memory, or \
-         for ever after a bare system call: ask for that process",
+        "process 7 (redis-server) was forked and shares the page of process 3 until it has allocated some memory: ask \
+         for that process",
         "process 7 (redis-server) cannot be shown: its library has version 2 of the shared page, and this command \
          version 1; use the command of the same release as the library, or start the program again with the library \
          of this one",

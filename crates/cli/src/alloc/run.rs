@@ -36,6 +36,13 @@ pub(super) fn run(arguments: Arguments) -> Result<Infallible, String> {
         None => library()
             .ok_or("libziptier_alloc.so was not installed with this command; name it by --library")?,
     };
+    if library.as_os_str().as_encoded_bytes().iter().any(|byte| b": ".contains(byte)) {
+        return Err(format!(
+            "{}: the loader splits LD_PRELOAD at colons and blanks; copy the library to a path without these, and name \
+             it by --library",
+            library.display()
+        ));
+    }
     let mut preload = library.into_os_string();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");

@@ -316,6 +316,16 @@ fn a_program_is_not_started_with_wrong_options() {
     assert!(answer.starts_with("error: ZIPTIER_ALLOC has `ration=1:3`, which is no option"), "{answer}");
     let answer = refused(&["run", "--library", "/none.so", "--", "true"]);
     assert!(answer.contains("/none.so"), "{answer}");
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a b.so", "a:b.so"] {
+        let path = folder.path().join(name);
+        fs::write(&path, "").unwrap();
+        let answer = refused(&["run", "--library", path.to_str().unwrap(), "--", "true"]);
+        assert!(
+            answer.contains(&format!("{name}: the loader splits LD_PRELOAD at colons and blanks")),
+            "{answer}"
+        );
+    }
     if library().is_none() {
         return;
     }

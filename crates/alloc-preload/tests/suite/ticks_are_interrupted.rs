@@ -1,0 +1,136 @@
+//! A process may be copied in the middle of a tick: by a signal handler that forks, or by a thread beside the tick. A
+//! child must not wait for a tick that nobody in it ends, nor its parent.
+//!
+//! A filter of system calls stops a tick here: the kernel sends a signal for one that ticks alone make, those of a
+//! process with a class.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use ziptier_alloc::classes::Locked;
+use ziptier_alloc::configuration::{ClassName, FilePath};
+
+use crate::support::{fork_barely, free, in_child_with, malloc, page_of};
+
+const MB: usize = 1 << 20;
+
+fn file() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("classes_of_interrupted_{}", std::process::id()))
+}
+
+fn make_class() {
+    let path = FilePath::new(file().to_str().unwrap().as_bytes()).unwrap();
+    let name = ClassName::new(b"gold").unwrap();
+    Locked::open_or_create(&path).unwrap().set(&name, None, [None, None]).unwrap();
+}
+
+/// Runs a test in a child that has a class.
+fn in_child_with_class(name: &str, body: fn()) {
+    static ONE_FILE: Mutex<()> = Mutex::new(());
+    let _one = ONE_FILE.lock().unwrap_or_else(PoisonError::into_inner);
+    let options = format!("ratio=1:3,class=gold,class-file={}", file().display());
+    in_child_with(name, &options, |_| make_class(), body);
+    let _ = std::fs::remove_file(file());
+}
+
+/// What the next tick that is stopped does; then that it has done so.
+static NEXT: AtomicU8 = AtomicU8::new(GOES_ON);
+const GOES_ON: u8 = 0;
+const FORKS: u8 = 1;
+const FORKED: u8 = 2;
+const WAITS: u8 = 3;
+const WAITING: u8 = 4;
+
+/// Calls a handler in each tick of this thread, and of threads that it starts.
+fn stop_ticks() {
+    // A thread that waits for itself must not wait for ever. SAFETY: the call takes a number.
+    unsafe { libc::alarm(60) };
+    let code = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let mut filter = [
+        code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_process_vm_readv as u32),
+        code(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_TRAP),
+        code(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the calls take numbers, or pointers to local variables. All zeros is a valid action.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = in_tick as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+    }
+}
+
+/// The call that was stopped has no effect, so the tick loses its class.
+extern "C" fn in_tick(_: libc::c_int) {
+    if NEXT.compare_exchange(WAITS, WAITING, SeqCst, SeqCst).is_ok() {
+        while NEXT.load(SeqCst) == WAITING {
+            std::thread::yield_now();
+        }
+    }
+    if NEXT.compare_exchange(FORKS, FORKED, SeqCst, SeqCst).is_ok() {
+        // SAFETY: the child ends at once.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::_exit(0);
+            }
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+/// Completes some steps.
+fn tick() {
+    (0..64).for_each(|_| free(malloc(MB)));
+}
+
+fn fork_in_a_tick() {
+    let page = page_of(std::process::id());
+    stop_ticks();
+    NEXT.store(FORKS, SeqCst);
+    tick();
+    assert_eq!(NEXT.load(SeqCst), FORKED);
+    let ticks = page.told.ticks.load(Relaxed);
+    tick();
+    assert!(page.told.ticks.load(Relaxed) > ticks, "ticks go on after the fork");
+}
+
+#[test]
+fn by_a_signal_handler_that_forks() {
+    in_child_with_class("ticks_are_interrupted::by_a_signal_handler_that_forks", fork_in_a_tick);
+}
+
+/// The child has no thread that could end the tick.
+fn fork_beside_a_tick() {
+    stop_ticks();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            NEXT.store(WAITS, SeqCst);
+            while NEXT.load(SeqCst) == WAITS {
+                tick();
+            }
+        });
+        while NEXT.load(SeqCst) != WAITING {
+            std::thread::yield_now();
+        }
+        fork_barely(|| {
+            tick();
+            let page = page_of(std::process::id());
+            let ticks = page.told.ticks.load(Relaxed);
+            tick();
+            page.told.ticks.load(Relaxed) > ticks
+        });
+        NEXT.store(GOES_ON, SeqCst);
+    });
+}
+
+#[test]
+fn by_another_thread_that_forks_by_a_bare_system_call() {
+    let name = "ticks_are_interrupted::by_another_thread_that_forks_by_a_bare_system_call";
+    in_child_with_class(name, fork_beside_a_tick);
+}

@@ -35,7 +35,7 @@ pub struct FailingDisk {
 
 struct Plan {
     fault: Fault,
-    nth: u64,
+    nth: AtomicU64,
     /// Operations that the fault could have hit.
     count: AtomicU64,
     bad: Option<BadBytes>,
@@ -91,7 +91,7 @@ impl Plan {
             Fault::ShortWrite => kind == Kind::Writes,
             Fault::LyingSync | Fault::NoSync => matches!(kind, Kind::Syncs | Kind::SyncsNames),
         };
-        is_concerned && self.count.fetch_add(1, Ordering::SeqCst) == self.nth
+        is_concerned && self.count.fetch_add(1, Ordering::SeqCst) == self.nth.load(Ordering::SeqCst)
     }
 
     fn check(&self, kind: Kind, operation: &'static str, path: &Path) -> Result<(), DiskError> {
@@ -120,18 +120,20 @@ impl Plan {
     }
 
     fn has_failed(&self) -> bool {
-        self.count.load(Ordering::SeqCst) > self.nth
+        self.count.load(Ordering::SeqCst) > self.nth.load(Ordering::SeqCst)
     }
 }
 
 impl FailingDisk {
     /// Fails the `nth` operation (from 0) that the fault can hit.
     pub fn new(inner: Arc<dyn Disk>, fault: Fault, nth: u64) -> FailingDisk {
-        let is_full = AtomicBool::new(false);
-        FailingDisk {
-            inner,
-            plan: Arc::new(Plan { fault, nth, count: AtomicU64::new(0), bad: None, is_full }),
-        }
+        let (nth, count, is_full) = (AtomicU64::new(nth), AtomicU64::new(0), AtomicBool::new(false));
+        FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count, bad: None, is_full }) }
+    }
+
+    /// Fails the next operation that the fault can hit, whatever failed before.
+    pub fn fail_next(&self) {
+        self.plan.nth.store(self.plan.count.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// A disk that fails only while it is full, and has room at first.
@@ -153,8 +155,8 @@ impl FailingDisk {
         range: Range<u64>,
     ) -> FailingDisk {
         let bad = Some(BadBytes { has: Box::new(has), range });
-        let (count, is_full) = (AtomicU64::new(0), AtomicBool::new(false));
-        let plan = Plan { fault: Fault::Io, nth: u64::MAX, count, bad, is_full };
+        let (nth, count, is_full) = (AtomicU64::new(u64::MAX), AtomicU64::new(0), AtomicBool::new(false));
+        let plan = Plan { fault: Fault::Io, nth, count, bad, is_full };
         FailingDisk { inner, plan: Arc::new(plan) }
     }
 

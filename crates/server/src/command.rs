@@ -385,8 +385,7 @@ const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// Of those, requests up to this are short.
 const SHORT_BYTES: usize = 1 << 20;
 const ARGUMENTS_SHORT_MAX: usize = 8192;
-/// Where the store read more bytes for a client's last command, the next one runs on a thread of its own. Reading so
-/// many bytes takes some tens of milliseconds.
+/// The next command of a client runs on a thread of its own if the store read more bytes for the last one.
 const LONG_READ_BYTES: u64 = 16 << 20;
 /// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;

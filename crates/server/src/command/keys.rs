@@ -10,26 +10,29 @@ use crate::request::Args;
 use crate::streaming::Streaming;
 
 pub(super) fn del(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    count_keys(session, args, |session, key| Ok(session.backend.delete(key)?))
+    let delete = |session: &Session<'_>, key: &[u8]| Ok(session.backend.delete(key)?);
+    count_keys(session, args, delete, |session| session.backend.may_wait_for_room(false))
 }
 
 /// A key that is named twice counts twice.
 pub(super) fn exists(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    count_keys(session, args, |session, key| Ok(session.read_meta(key)?.is_some()))
+    count_keys(session, args, |session, key| Ok(session.read_meta(key)?.is_some()), |_| false)
 }
 
-/// Answers with the number of keys for which `counts` is true. A worker whose store has read many bytes for that leaves
-/// the other keys to another thread.
+/// Answers with the number of keys for which `counts` is true. A worker leaves the other keys to another thread when
+/// its store has read many bytes for that, or when the next key `may_wait`.
 fn count_keys(
     session: &mut Session<'_>,
     args: &Args<'_>,
     counts: fn(&Session<'_>, &[u8]) -> Result<bool, Refusal>,
+    may_wait: fn(&Session<'_>) -> bool,
 ) -> Result<(), Refusal> {
     let Counted { mut keys, mut count } = mem::take(&mut session.client.counted);
     let read_before = session.backend.thread_read_bytes();
     for key in args.from(1 + keys) {
         let read_bytes = session.backend.thread_read_bytes().saturating_sub(read_before);
-        if session.request.is_none() && read_bytes > APART_BYTES as u64 {
+        let leaves = || read_bytes > APART_BYTES as u64 || keys > 0 && may_wait(session);
+        if session.request.is_none() && leaves() {
             session.client.counted = Counted { keys, count };
             session.client.deferred = Some(Length::Long);
             return Ok(());

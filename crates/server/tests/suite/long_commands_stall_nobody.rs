@@ -305,6 +305,21 @@ fn a_worker_leaves_a_command_that_reads_many_long_values() {
     assert_eq!(long.text("EXISTS a"), ":1\r\n");
 }
 
+/// Flushes of RocksDB may fall behind in the middle of a command.
+#[test]
+fn a_worker_leaves_a_command_whose_next_delete_may_wait() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    assert_eq!(other.text("MSET a 1 b 2"), "+OK\r\n");
+    gate.stop_behind_a_look();
+    gate.close_behind(1, "delete");
+    long.send(b"DEL a b none\r\n");
+    gate.wait();
+    assert_eq!(other.text("PING"), "+PONG\r\n");
+    gate.open();
+    assert_eq!(long.reply(), b":2\r\n");
+}
+
 /// A group of keys would be read anew for each of its values.
 #[test]
 fn values_behind_one_that_is_too_long_for_its_piece_are_not_looked_up() {

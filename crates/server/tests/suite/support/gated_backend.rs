@@ -47,6 +47,8 @@ struct State {
     is_short: bool,
     /// All writes may have to wait.
     is_stopped: bool,
+    /// The next look at a key makes all writes wait.
+    stops_behind_a_look: bool,
     /// The bytes that a reader claims to hold alone.
     own_bytes: usize,
     /// All walks take long.
@@ -74,6 +76,11 @@ impl Gate {
     /// Has `EXISTS`, `DEL` and the like say from now on that they read so many bytes of each key.
     pub(crate) fn read_to_look(&self, bytes: u64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).looked_bytes = bytes;
+    }
+
+    /// Has the store say that all writes may have to wait, from the next `EXISTS`, `DEL` or the like on.
+    pub(crate) fn stop_behind_a_look(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).stops_behind_a_look = true;
     }
 
     /// Has the store say from now on that writes that add data may have to wait for room.
@@ -132,8 +139,9 @@ impl Gate {
 
     fn look(&self, method: &'static str) {
         self.pass(method);
-        let bytes = self.state.lock().unwrap_or_else(PoisonError::into_inner).looked_bytes;
-        READ_BYTES.set(READ_BYTES.get() + bytes);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        READ_BYTES.set(READ_BYTES.get() + state.looked_bytes);
+        state.is_stopped |= state.stops_behind_a_look;
     }
 
     fn pass(&self, method: &'static str) {

@@ -28,7 +28,7 @@ pub(super) struct Named {
     slots: Mutex<BTreeMap<String, Slot>>,
     /// The holder makes a folder, unless there are too many.
     making: Mutex<()>,
-    /// Whoever syncs all logs shares it. A database that closes has it alone until its own log is synced, so that no
+    /// A thread that syncs all logs shares it. A database that closes has it alone until its own log is synced. So no
     /// reply to its former users leaves before that.
     syncing: RwLock<()>,
 }

@@ -4,9 +4,10 @@
 //! this memtable is nearly empty and idle databases hold the rest. Each write would flush then. So writers flush the
 //! largest memtable of all databases before that.
 //!
-//! RocksDB bounds the memtables of one database by stopping its writers. Where flushes are slow, those of many
-//! databases would hold more than RocksDB's memory. So writers wait for a flush while all together are full.
+//! RocksDB bounds the memtables of one database by stopping its writers. Memtables of many databases would hold more
+//! than RocksDB's memory while flushes are slow. So writers wait for a flush while all together are full.
 
+use std::cmp::Reverse;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -15,7 +16,7 @@ use ziptier_rocksdb::host::{Database, Error, Memory};
 /// The share of the bound at which the largest memtable is flushed. RocksDB flushes by itself at 7/8, and at 1/2 while
 /// flushes that are under way hold the rest.
 const SHARE_MAX: f64 = 0.5;
-/// The bound times this is full: half of RocksDB's memory. Those that are being flushed count.
+/// The bound times this is full: half of RocksDB's memory. Memtables that are being flushed count.
 const FULL_TIMES: usize = 2;
 
 /// The memtables.
@@ -56,14 +57,14 @@ impl Listed {
     ///
     /// # Errors
     ///
-    /// That of a flush that was waited for.
+    /// That of a flush that was waited for, if no database can be flushed.
     pub(super) fn make_room(&self) -> Result<(), Error> {
         let Memtables { memory, databases } = &*self.memtables;
         if seem_full(memory) {
             // No database is closed meanwhile.
             let databases = databases.lock().unwrap_or_else(PoisonError::into_inner);
             if are_full(memory, &databases) {
-                return largest(&databases, UNFLUSHED).map_or(Ok(()), |database| database.flush());
+                return flush_one(&databases);
             }
         }
         if memory.unflushed_share() < SHARE_MAX {
@@ -97,6 +98,20 @@ fn are_full(memory: &Memory, databases: &[Weak<Database>]) -> bool {
 /// The database whose memtables have most bytes.
 fn largest(databases: &[Weak<Database>], bytes: &CStr) -> Option<Arc<Database>> {
     databases.iter().filter_map(Weak::upgrade).max_by_key(|database| database.property_number(bytes))
+}
+
+/// Flushes the database whose memtables have most bytes, or the next one if that cannot be flushed.
+fn flush_one(databases: &[Weak<Database>]) -> Result<(), Error> {
+    let mut all: Vec<_> = databases.iter().filter_map(Weak::upgrade).collect();
+    all.sort_by_cached_key(|database| Reverse(database.property_number(UNFLUSHED)));
+    let mut outcome = Ok(());
+    for database in all {
+        outcome = database.flush_at_once();
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
 }
 
 impl Drop for Listed {

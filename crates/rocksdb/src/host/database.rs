@@ -398,7 +398,15 @@ impl Database {
     /// # Errors
     /// RocksDB's error.
     pub fn flush(&self) -> Result<(), Error> {
-        self.flush_with(true)
+        self.flush_with(true, false)
+    }
+
+    /// The same, even if RocksDB slows writers down for that: its flushes and compactions are behind then.
+    ///
+    /// # Errors
+    /// RocksDB's error.
+    pub fn flush_at_once(&self) -> Result<(), Error> {
+        self.flush_with(true, true)
     }
 
     /// Begins to write all memtables to SST files, and waits for nothing.
@@ -406,16 +414,16 @@ impl Database {
     /// # Errors
     /// RocksDB's error.
     pub fn begin_flush(&self) -> Result<(), Error> {
-        self.flush_with(false)
+        self.flush_with(false, true)
     }
 
-    fn flush_with(&self, waits: bool) -> Result<(), Error> {
+    fn flush_with(&self, waits: bool, stalls: bool) -> Result<(), Error> {
         // SAFETY: it takes nothing and gives an object that is ours.
         let options = made(unsafe { (self.functions.flush_options_create)() });
         // SAFETY: the object is ours.
         unsafe {
             (self.functions.flush_options_set_wait)(options.as_ptr(), waits.into());
-            (self.functions.flush_options_set_stall)(options.as_ptr(), (!waits).into());
+            (self.functions.flush_options_set_stall)(options.as_ptr(), stalls.into());
         }
         let flushed = checked!(self.functions, "flush", flush(self.at.as_ptr(), options.as_ptr()));
         // SAFETY: the object is ours.

@@ -137,8 +137,8 @@ pub(crate) fn turn() -> u32 {
     ASKED.fetch_add(1, Relaxed)
 }
 
-/// The arena of a turn, and whether it is that. In the middle of a tick none is made, and the arena is that of another
-/// turn.
+/// The arena of a turn, and whether the turn keeps it. A tick keeps threads from making arenas; a thread then gets the
+/// arena of another turn.
 pub(crate) fn arena(turn: u32) -> (u32, bool) {
     let arenas = ARENAS_WANTED.load(Relaxed);
     let own = &ARENAS[turn as usize % arenas];

@@ -18,7 +18,7 @@
 //! | `nodes` | the nodes that are far memory |
 //! | `permission` | whether memory may be bound to nodes |
 //! | `statistics` | what jemalloc counts |
-//! | `forked` | whether this process is a child that nobody has told so |
+//! | `forked` | whether this process is a forked child for which no fork handler has run |
 //! | `tick` | now and then: counts, decides, obeys the command, tells |
 //! | `start` | the environment, the set-up before `main`, and fork |
 //! | `symbols` | the exported names: C, C++, and jemalloc's own |

@@ -35,11 +35,11 @@ const SUM_BYTES_MIN: u64 = 4 << 20;
 /// A larger block counts as one of this many bytes.
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 36;
 
-/// A thread sleeps so long while another one has the ticker. A tick takes up to 50 us.
+/// The length of one sleep of a thread while another one has the ticker. A tick takes up to 50 us.
 const TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
 
-/// A thread that has no room sleeps so often. A fork of a large process takes seconds. The turns end, because the other
-/// thread may wait for this one.
+/// The most sleeps of a thread that has no room. A fork of a large process takes seconds. The turns end, because the
+/// other thread may wait for this one.
 const RECOUNT_TURNS: u32 = 600_000;
 
 /// A process that is not in its class tries to join once in so many milliseconds.
@@ -191,7 +191,8 @@ pub(crate) unsafe extern "C" fn after_fork_in_parent() {
     release();
 }
 
-/// Begins a child with one thread, whose next tick gets a page of its own. Until then the child tells nothing.
+/// Resets what a forked child has of its parent. The child's next tick gets a page of its own, and until then the child
+/// tells nothing.
 fn begin_anew() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();

@@ -38,7 +38,7 @@ const VERSION: u32 = 2;
 pub const CLASSES_MAX: usize = 32;
 /// Members of all classes together.
 pub const MEMBERS_MAX: usize = 256;
-/// A member that has not ticked for so long is idle. Its life is looked at as often.
+/// A member that has not ticked for so long is idle. Other members check as often whether its process lives.
 const IDLE_MS: u64 = 1000;
 
 /// The file, as it is mapped.

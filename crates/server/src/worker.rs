@@ -180,7 +180,7 @@ impl Worker {
         match self.connections.get_mut(done.key).filter(|client| client.id() == done.id) {
             None => {
                 self.shared.budget.give(done.request_bytes);
-                // It left its earlier cursors to others when it closed.
+                // The connection left its earlier cursors to others when it closed.
                 self.shared.cursors.forget(done.id);
                 false
             }

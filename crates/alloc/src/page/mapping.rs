@@ -12,8 +12,8 @@ use rustix::process::Resource;
 
 use super::{MEMFD_NAME, Page};
 
-/// File descriptors below this one are the program's: some programs count on the next free one. Where fewer are
-/// allowed, the page takes one of the last eighth.
+/// File descriptors below this one are the program's: some programs count on the next free one. If the limit allows
+/// fewer, the page takes a descriptor of the last eighth.
 const FD_MIN: u64 = 700;
 
 /// Stands for a descriptor that is closed.
@@ -181,7 +181,7 @@ fn new_file() -> Result<OwnedFd, Errno> {
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let least = FD_MIN.min(allowed - allowed / 8) as RawFd;
-    // Where none of these is free, the page keeps the one that it has.
+    // If none of these is free, the page keeps the one that it has.
     Ok(rustix::io::fcntl_dupfd_cloexec(&fd, least).unwrap_or(fd))
 }
 

@@ -28,7 +28,7 @@ const FILE_GROWTH: u32 = 4;
 /// A memtable grows by one part in so many. By RocksDB's eighths, nearly empty memtables of eight databases would take
 /// half of all that memtables may.
 const ARENA_BLOCKS: usize = 64;
-/// Flushes and compactions at once are as many as processors, and never less.
+/// Flushes and compactions at once are as many as processors, and never fewer than this.
 const JOBS_MIN: usize = 4;
 /// All databases together keep one part in this many of the process's open files open, each within these bounds.
 const FILES_PART: u64 = 4;

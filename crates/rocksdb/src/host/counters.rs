@@ -6,9 +6,10 @@ use std::ptr::NonNull;
 use super::calls::made;
 use super::functions::{Functions, PerfContext};
 
-/// Values that scans passed: those that were met or replaced, and deletes.
+/// Values that scans passed: values that were met or replaced, and deletes.
 pub(super) const PASSED: [c_int; 2] = [10, 11];
-/// Bytes that were read: blocks that were not cached, and values of single gets and of multi-gets.
+/// Bytes that were read: blocks that were not cached, as long as the files have them, and values of single gets and of
+/// multi-gets.
 pub(super) const READ: [c_int; 3] = [3, 7, 8];
 
 /// The counters. They stay on their thread, since the object holds an address of that thread's.

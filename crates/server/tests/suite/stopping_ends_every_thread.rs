@@ -48,6 +48,10 @@ fn requests_on_threads_of_their_own_are_answered_at_a_stop() {
             is_there && job_bytes > 0
         });
     }
+    // A thread that has taken a request may begin with it only after a stop, and then refuses it.
+    ziptier_testing::until("three requests run", || {
+        gate.calls().iter().filter(|&&call| call == "write").count() == 3
+    });
     // A stop has the store end whatever its calls wait for.
     last.send(b"SHUTDOWN\r\n");
     assert_eq!(last.rest(), b"");

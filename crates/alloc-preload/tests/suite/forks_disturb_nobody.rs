@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize};
 use std::time::Duration;
 
 use ziptier_alloc::configuration::{Configuration, Policy};
@@ -244,11 +244,14 @@ fn by_refusing_blocks_of_other_threads() {
     in_child("forks_disturb_nobody::by_refusing_blocks_of_other_threads", options, fork_beside_a_full_thread);
 }
 
-/// The arena of a thread whose first far block is one of the time of a fork.
-static ARENA: AtomicU32 = AtomicU32::new(0);
+/// The arenas of threads whose first far blocks are of the time of a fork. Threads take arenas in turns, and the test's
+/// main thread may take one turn among these: of three threads, two have different arenas of two.
+static ARENAS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
+/// Threads that have such a block.
+static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Allocates nothing but by `malloc`.
-extern "C" fn allocate_first_in_a_fork(_: *mut c_void) -> *mut c_void {
+/// Allocates nothing but by `malloc`, and tells its arena.
+extern "C" fn allocate_first_in_a_fork(arena: *mut c_void) -> *mut c_void {
     let until = |step| {
         while STEP.load(SeqCst) != step {
             std::thread::yield_now();
@@ -256,17 +259,20 @@ extern "C" fn allocate_first_in_a_fork(_: *mut c_void) -> *mut c_void {
     };
     until(ALLOCATES);
     let first = malloc(100);
-    STEP.store(HAS_BLOCK, SeqCst);
+    if BLOCKS.fetch_add(1, SeqCst) + 1 == ARENAS.len() {
+        STEP.store(HAS_BLOCK, SeqCst);
+    }
     until(GOES_ON);
     (0..64).for_each(|_| free(malloc(MB)));
     let later = malloc(100);
-    ARENA.store(arena_of(later), SeqCst);
+    // SAFETY: it is one of the arenas above.
+    unsafe { &*arena.cast::<AtomicU32>() }.store(arena_of(later), SeqCst);
     [first, later].into_iter().for_each(free);
     null_mut()
 }
 
 /// No arena is made during a fork. Until then only this thread has one.
-fn fork_beside_a_thread_without_an_arena() {
+fn fork_beside_threads_without_an_arena() {
     // SAFETY: the call takes a number.
     if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
         return ziptier_testing::not_run("several arenas", "take a machine with two processors");
@@ -275,24 +281,30 @@ fn fork_beside_a_thread_without_an_arena() {
     let changes = page.want(&Configuration { policy: Policy::OnlyFar, ..Configuration::DEFAULT });
     (0..64).for_each(|_| free(malloc(MB)));
     assert_eq!(page.applied.load(Relaxed), changes);
-    let mut thread = 0;
-    // SAFETY: the function takes nothing, and the thread is joined below.
-    let failed = unsafe { libc::pthread_create(&mut thread, null(), allocate_first_in_a_fork, null_mut()) };
-    assert_eq!(failed, 0);
+    let threads = ARENAS.each_ref().map(|arena| {
+        let (arena, mut thread) = (std::ptr::from_ref(arena).cast_mut().cast(), 0);
+        // SAFETY: the function takes one of the arenas, and the thread is joined below.
+        let failed = unsafe { libc::pthread_create(&mut thread, null(), allocate_first_in_a_fork, arena) };
+        assert_eq!(failed, 0);
+        thread
+    });
     STEP.store(HOLDS, SeqCst);
     fork(|| true, |_| {});
     assert_ne!(STEP.load(SeqCst), HOLDS, "the handler did not run");
-    until("the thread has a block", || STEP.load(SeqCst) == HAS_BLOCK);
+    until("the threads have blocks", || STEP.load(SeqCst) == HAS_BLOCK);
     STEP.store(GOES_ON, SeqCst);
-    // SAFETY: the thread was started.
-    assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
-    assert_ne!(ARENA.load(SeqCst), arena_of(malloc(100)), "both threads have one arena");
+    for thread in threads {
+        // SAFETY: the thread was started.
+        assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
+    }
+    let arenas = ARENAS.each_ref().map(|arena| arena.load(SeqCst));
+    assert!(arenas.iter().any(|arena| *arena != arenas[0]), "all threads have one arena: {arenas:?}");
 }
 
 #[test]
 fn by_sharing_an_arena_for_good() {
     let name = "forks_disturb_nobody::by_sharing_an_arena_for_good";
-    in_child(name, "policy=only-dram", fork_beside_a_thread_without_an_arena);
+    in_child(name, "policy=only-dram", fork_beside_threads_without_an_arena);
 }
 
 /// Whether a thread is at work that no fork may split, and whether a fork waits for it.

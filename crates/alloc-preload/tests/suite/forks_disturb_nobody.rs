@@ -147,6 +147,7 @@ const ALLOCATES: u8 = 2;
 const HAS_NONE: u8 = 3;
 const HAS_BLOCK: u8 = 4;
 const GOES_ON: u8 = 5;
+const ENDS: u8 = 6;
 
 /// Goes before the library's constructor. The handler of before the first allocation runs after the library's, and the
 /// other one before it.
@@ -263,11 +264,15 @@ extern "C" fn allocate_first_in_a_fork(arena: *mut c_void) -> *mut c_void {
         STEP.store(HAS_BLOCK, SeqCst);
     }
     until(GOES_ON);
-    (0..64).for_each(|_| free(malloc(MB)));
-    let later = malloc(100);
-    // SAFETY: it is one of the arenas above.
-    unsafe { &*arena.cast::<AtomicU32>() }.store(arena_of(later), SeqCst);
-    [first, later].into_iter().for_each(free);
+    // A thread that meets the tick of another one goes on sharing until it settles again.
+    while STEP.load(SeqCst) != ENDS {
+        (0..64).for_each(|_| free(malloc(MB)));
+        let later = malloc(100);
+        // SAFETY: it is one of the arenas above.
+        unsafe { &*arena.cast::<AtomicU32>() }.store(arena_of(later), SeqCst);
+        free(later);
+    }
+    free(first);
     null_mut()
 }
 
@@ -293,12 +298,15 @@ fn fork_beside_threads_without_an_arena() {
     assert_ne!(STEP.load(SeqCst), HOLDS, "the handler did not run");
     until("the threads have blocks", || STEP.load(SeqCst) == HAS_BLOCK);
     STEP.store(GOES_ON, SeqCst);
+    until("threads have different arenas", || {
+        let arenas = ARENAS.each_ref().map(|arena| arena.load(SeqCst));
+        arenas.iter().all(|&arena| arena != 0) && arenas.iter().any(|&arena| arena != arenas[0])
+    });
+    STEP.store(ENDS, SeqCst);
     for thread in threads {
         // SAFETY: the thread was started.
         assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
     }
-    let arenas = ARENAS.each_ref().map(|arena| arena.load(SeqCst));
-    assert!(arenas.iter().any(|arena| *arena != arenas[0]), "all threads have one arena: {arenas:?}");
 }
 
 #[test]

@@ -209,8 +209,14 @@ fn large_blocks_of_threads() {
     });
     let most_in_dram = most_in_dram.into_inner();
     assert!(most_in_dram <= 2, "{most_in_dram} blocks of 6 MiB in DRAM");
-    let spills = page_of(std::process::id()).told.medium(Medium::Dram).spills.load(Relaxed);
-    assert!((200 * 6..200 * 8).contains(&spills), "{spills} of 1600 blocks spilled");
+    let page = page_of(std::process::id());
+    let spills = || page.told.medium(Medium::Dram).spills.load(Relaxed);
+    // The next tick tells of the last ones.
+    ziptier_testing::until("all spills are told", || {
+        free(malloc(6 * MB));
+        spills() >= 200 * 6
+    });
+    assert!(spills() < 200 * 8, "{} of 1600 blocks spilled", spills());
 }
 
 #[test]

@@ -267,10 +267,10 @@ extern "C" fn allocate_first_in_a_fork(arena: *mut c_void) -> *mut c_void {
     // A thread that meets the tick of another one goes on sharing until it settles again.
     while STEP.load(SeqCst) != ENDS {
         (0..64).for_each(|_| free(malloc(MB)));
+        // Nobody frees the block: the thread would keep it and get it again.
         let later = malloc(100);
         // SAFETY: it is one of the arenas above.
         unsafe { &*arena.cast::<AtomicU32>() }.store(arena_of(later), SeqCst);
-        free(later);
     }
     free(first);
     null_mut()

@@ -1,18 +1,19 @@
 //! Databases by name: folders beside that of the database which every client begins with.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use ziptier_server::{BackendError, Chosen, DatabaseName, Databases, ListedDatabase};
 
 use super::RocksDbBackend;
-use super::opening::{DEFAULT_NAME, Error, Settings, make_folder};
+use super::opening::{DEFAULT_NAME, Error, Settings};
 use crate::rocksdb_target::Compression;
 
 /// Databases that are open at a time, beside that which every client begins with. Each has files and memtables.
 pub(super) const OPEN_MAX: usize = 16;
-/// Folders of databases, open or closed. `ZT.DB.LIST` reads and answers them all.
+/// Folders in which RocksDB has begun a database, open or closed. `ZT.DB.LIST` reads and answers them all.
 const FOLDERS_MAX: usize = 1_000;
 
 /// A database that is open, or that a thread opens or closes at the moment.
@@ -26,7 +27,7 @@ pub(super) struct Named {
     settings: Settings,
     /// Held for moments only: every client's turn may need it.
     slots: Mutex<BTreeMap<String, Slot>>,
-    /// The holder makes a folder, unless there are too many.
+    /// The holder makes a database, unless there are too many.
     making: Mutex<()>,
     /// A thread that syncs all logs shares it. A database that closes has it alone until its own log is synced. So no
     /// reply to its former users leaves before that.
@@ -92,19 +93,48 @@ impl Named {
             }
         }
     }
+
+    /// Opens a database whose name is claimed, or makes it.
+    fn open_claimed(&self, name: &str, compression: Option<&Compression>) -> Result<RocksDbBackend, Error> {
+        let dir = &self.settings.dir;
+        let open = || RocksDbBackend::open_named(&self.settings, name, compression);
+        if is_begun(&dir.join(name)) {
+            return open();
+        }
+        // A new database counts from RocksDB's first file on.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        check_number(FOLDERS_MAX, dir)?;
+        open()
+    }
 }
 
-/// Makes the folder `name` in `dir`, in which there may be so many. One that is there stays as it is.
-fn make_one_of(folders_max: usize, dir: &Path, name: &str) -> Result<(), Error> {
-    let folder = dir.join(name);
-    if !folder.exists() && std::fs::read_dir(dir)?.count() >= folders_max {
-        let dir = dir.display();
-        return Err(format!(
-            "{dir} has {folders_max} databases, the most there may be; delete folders of closed ones that nobody needs"
-        )
-        .into());
+/// The names in `dir` that databases may have.
+fn names_in(dir: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let name = entry?.file_name().into_string().unwrap_or_default();
+        if DatabaseName::new(name.as_bytes()).is_some() {
+            names.push(name);
+        }
     }
-    make_folder(&folder)
+    Ok(names)
+}
+
+/// Whether RocksDB has begun a database in `folder`. An open that ends before that, or a crash, leaves an empty folder.
+fn is_begun(folder: &Path) -> bool {
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// Refuses one more database in `dir`, in which there may be so many.
+fn check_number(folders_max: usize, dir: &Path) -> Result<(), Error> {
+    if names_in(dir)?.iter().filter(|name| is_begun(&dir.join(name))).count() < folders_max {
+        return Ok(());
+    }
+    let dir = dir.display();
+    Err(format!(
+        "{dir} has {folders_max} databases, the most there may be; delete folders of closed ones that nobody needs"
+    )
+    .into())
 }
 
 /// The compression that options choose; nothing if they name none.
@@ -125,12 +155,7 @@ impl Databases for Named {
         let compression = compression(options)?;
         let name = name.as_str();
         self.claim(name)?;
-        let made = {
-            let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-            make_one_of(FOLDERS_MAX, &self.settings.dir, name)
-        };
-        let opened =
-            made.and_then(|()| RocksDbBackend::open_named(&self.settings, name, compression.as_ref()));
+        let opened = self.open_claimed(name, compression.as_ref());
         let mut slots = self.slots();
         match opened {
             Ok(database) => {
@@ -178,11 +203,9 @@ impl Databases for Named {
         let dir = &self.settings.dir;
         let failed = |error| BackendError::Refused(format!("could not read {}: {error}", dir.display()));
         let mut list = BTreeMap::new();
-        for entry in std::fs::read_dir(dir).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name().into_string().unwrap_or_default();
+        for name in names_in(dir).map_err(failed)? {
             // RocksDB's file with the name of the manifest.
-            if DatabaseName::new(name.as_bytes()).is_some() && entry.path().join("CURRENT").exists() {
+            if dir.join(&name).join("CURRENT").exists() {
                 list.insert(name, false);
             }
         }
@@ -211,16 +234,21 @@ mod tests {
 
     /// A client that makes databases for ever would fill the disk's table of files, and each list would be longer.
     #[test]
-    fn there_are_only_so_many_folders() {
+    fn there_are_only_so_many_databases() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["default", "one", "other"] {
-            make_one_of(3, dir.path(), name).unwrap();
-        }
-        let told = make_one_of(3, dir.path(), "more").unwrap_err().to_string();
+        let begin = |name: &str| {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+            std::fs::write(dir.path().join(name).join("LOG"), "").unwrap();
+        };
+        ["default", "one", "other"].into_iter().for_each(begin);
+        let told = check_number(3, dir.path()).unwrap_err().to_string();
         assert!(told.contains("has 3 databases, the most there may be"), "{told}");
-        assert!(!dir.path().join("more").exists());
-        make_one_of(3, dir.path(), "other").unwrap();
-        std::fs::remove_dir(dir.path().join("one")).unwrap();
-        make_one_of(3, dir.path(), "more").unwrap();
+        std::fs::remove_dir_all(dir.path().join("one")).unwrap();
+        check_number(3, dir.path()).unwrap();
+        // None of these is a database.
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        std::fs::write(dir.path().join("file"), "text").unwrap();
+        begin("no.name");
+        check_number(3, dir.path()).unwrap();
     }
 }

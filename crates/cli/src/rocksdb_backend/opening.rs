@@ -159,7 +159,7 @@ impl RocksDbBackend {
 
 /// Makes a folder that only its owner enters, with those above it, and has its name on the disk. One that is there
 /// stays as it is.
-pub(super) fn make_folder(folder: &Path) -> Result<(), Error> {
+fn make_folder(folder: &Path) -> Result<(), Error> {
     let failed = |error| format!("could not make {}: {error}", folder.display());
     if folder.exists() {
         return Ok(());

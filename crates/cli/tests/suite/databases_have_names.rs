@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::support::{Client, Server, rocksdb, serve};
+use crate::support::{Client, PROGRAM, Server, rocksdb, serve, serve_at};
 
 fn start(dir: &Path, more: &[&str]) -> Option<Server> {
     Some(Server::start(serve().args(rocksdb()?).arg("--dir").arg(dir).args(more)))
@@ -122,15 +122,41 @@ fn names_and_options_that_are_none_are_refused() {
     }
     assert!(say(&mut client, "ZT.DB.OPEN more").starts_with("-ERR 16 databases are open"));
     // The folder of the first database and those of the others.
-    (17..1_000).for_each(|number| std::fs::create_dir(dir.join(format!("closed{number}"))).unwrap());
+    for number in 17..1_000 {
+        let closed = dir.join(format!("closed{number}"));
+        std::fs::create_dir(&closed).unwrap();
+        std::fs::write(closed.join("LOG"), "").unwrap();
+    }
+    // A crash left it, and it does not count.
+    std::fs::create_dir(dir.join("empty")).unwrap();
     assert_eq!(say(&mut client, "ZT.DB.CLOSE db3"), "+OK\r\n");
-    let said = say(&mut client, "ZT.DB.OPEN more");
-    assert!(said.contains(" has 1000 databases, the most there may be"), "{said}");
+    for line in ["ZT.DB.OPEN more", "ZT.DB.OPEN empty"] {
+        let said = say(&mut client, line);
+        assert!(said.contains(" has 1000 databases, the most there may be"), "{line}: {said}");
+    }
     assert!(!dir.join("more").exists());
     assert_eq!(say(&mut client, "ZT.DB.OPEN db3"), "+OK\r\n");
     assert_eq!(say(&mut client, "ZT.DB.CLOSE db3"), "+OK\r\n");
-    std::fs::remove_dir(dir.join("closed17")).unwrap();
+    std::fs::remove_dir_all(dir.join("closed17")).unwrap();
     assert_eq!(say(&mut client, "ZT.DB.OPEN more"), "+OK\r\n");
+    server.stop();
+}
+
+/// Every try of a client with other names would leave a folder.
+#[test]
+fn a_database_without_its_plugin_leaves_no_folder() {
+    let Some(rocksdb) = rocksdb() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    // The plugin lies beside the program, and not beside this copy.
+    let bare = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = bare.path().join("ziptier");
+    std::fs::hard_link(PROGRAM, &program).unwrap();
+    let server = Server::start(serve_at(&program).args(rocksdb).arg("--dir").arg(dir.path()));
+    let mut client = server.connect();
+    let said = say(&mut client, "ZT.DB.OPEN users COMPRESSION ziptier");
+    assert!(said.starts_with("-ERR ziptier's classes for RocksDB were not loaded from"), "{said}");
+    assert!(!dir.path().join("users").exists());
+    assert_eq!(say(&mut client, "ZT.DB.OPEN users"), "+OK\r\n");
     server.stop();
 }
 

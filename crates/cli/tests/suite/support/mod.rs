@@ -2,15 +2,24 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Longer than any reply takes on a busy machine.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The path of the program.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ziptier");
+
 /// The program, whatever the environment says.
 pub(crate) fn ziptier() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+    at(PROGRAM.as_ref())
+}
+
+/// A copy of the program, whatever the environment says.
+fn at(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("ZIPTIER_") {
             command.env_remove(name);
@@ -50,7 +59,12 @@ pub(crate) fn comes_true(mut is_true: impl FnMut() -> bool) -> bool {
 
 /// A server on any port unless it is told another, what it prints in pipes.
 pub(crate) fn serve() -> Command {
-    let mut command = ziptier();
+    serve_at(PROGRAM.as_ref())
+}
+
+/// As [`serve`], by a copy of the program.
+pub(crate) fn serve_at(program: &Path) -> Command {
+    let mut command = at(program);
     command.arg("serve").env("ZIPTIER_PORT", "0").stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -58,7 +72,7 @@ pub(crate) fn serve() -> Command {
 /// Arguments that serve RocksDB; nothing where RocksDB is not installed.
 pub(crate) fn rocksdb() -> Option<Vec<String>> {
     let library = std::env::var("ZIPTIER_ROCKSDB_LIBRARY").unwrap_or_default();
-    if !std::path::Path::new(&library).exists() {
+    if !Path::new(&library).exists() {
         ziptier_testing::not_run("rocksdb", "run make setup-rocksdb, and set ZIPTIER_ROCKSDB_LIBRARY");
         return None;
     }

@@ -54,6 +54,8 @@ pub(crate) struct Client {
     pub(crate) counted: Counted,
     /// Bytes that the store read for the last command.
     pub(crate) read_bytes: u64,
+    /// Whether the store read very much for the last command that looked at values.
+    reads_long: bool,
     /// Set if the last command chose a database.
     pub(crate) chosen: Option<Chosen>,
 }
@@ -80,15 +82,17 @@ impl Client {
             deferred: None,
             counted: Counted::default(),
             read_bytes: 0,
+            reads_long: false,
             chosen: None,
         }
     }
 
     /// A copy of the client for a request that runs on another thread.
     pub(crate) fn twin(&mut self) -> Self {
-        let Self { in_transaction, scans, .. } = *self;
+        let Self { in_transaction, scans, reads_long, .. } = *self;
         let counted = mem::take(&mut self.counted);
-        Self { in_transaction, scans, counted, ..Self::new(Arc::clone(&self.info), self.authenticated) }
+        let new = Self::new(Arc::clone(&self.info), self.authenticated);
+        Self { in_transaction, scans, reads_long, counted, ..new }
     }
 
     /// Takes over the changes that a request on another thread made to the client.
@@ -98,7 +102,7 @@ impl Client {
         self.authenticated = twin.authenticated;
         self.in_transaction = twin.in_transaction;
         self.scans = twin.scans;
-        self.read_bytes = twin.read_bytes;
+        self.reads_long = twin.reads_long;
         self.chosen = twin.chosen;
     }
 
@@ -229,6 +233,19 @@ impl Command {
             "mset" | "msetnx" | "zt.batch" | "append" | "setrange" => Some(Length::Long),
             _ if arguments > ARGUMENTS_SHORT_MAX || text > SHORT_BYTES => Some(Length::Long),
             _ => Some(Length::Short),
+        }
+    }
+
+    /// Whether the command looks at values, if only to tell that they are there.
+    fn looks_at_values(&self, args: &Args<'_>) -> bool {
+        match self.name {
+            "mset" | "setex" | "psetex" | "watch" => false,
+            // Only with options.
+            "set" => args.len() > 3,
+            // HELP names no key.
+            "object" | "memory" => args.len() > 2,
+            "zt.range" => true,
+            _ => self.keys != NO_KEYS,
         }
     }
 
@@ -385,7 +402,8 @@ const ARGUMENTS_INLINE_MAX: usize = 1024;
 /// Of those, requests up to this are short.
 const SHORT_BYTES: usize = 1 << 20;
 const ARGUMENTS_SHORT_MAX: usize = 8192;
-/// The next command of a client runs on a thread of its own if the store read more bytes for the last one.
+/// The next command of a client that looks at values runs on a thread of its own if the store read more bytes for the
+/// last such command.
 const LONG_READ_BYTES: u64 = 16 << 20;
 /// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
@@ -457,7 +475,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], backend: &dyn Backend) -> 
 /// Runs one request and writes its reply, or notes that the request must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     let found = find(args.at(0));
-    let reads_long = mem::take(&mut session.client.read_bytes) > LONG_READ_BYTES;
+    session.client.read_bytes = 0;
     let outcome = match found {
         Some(command) => {
             let admitted = match command.takes(args.len()) {
@@ -469,7 +487,8 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
                 Ok(()) => {
                     if session.request.is_none() {
                         let waits = || {
-                            reads_long && command.keys != NO_KEYS || command.is_held_up(args, session.backend)
+                            session.client.reads_long && command.looks_at_values(args)
+                                || command.is_held_up(args, session.backend)
                         };
                         session.client.deferred =
                             command.runs_apart(args).or_else(|| waits().then_some(Length::Long));
@@ -481,6 +500,10 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
                     let outcome = command.run(session, args);
                     let read_now = session.backend.thread_read_bytes();
                     session.client.read_bytes = read_now.saturating_sub(read_before);
+                    let reads_long = session.client.read_bytes > LONG_READ_BYTES;
+                    if reads_long != session.client.reads_long && command.looks_at_values(args) {
+                        session.client.reads_long = reads_long;
+                    }
                     outcome
                 }
                 Err(refusal) if command.name == "exec" => Err(transactions::abort(session.client, &refusal)),

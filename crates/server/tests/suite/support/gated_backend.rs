@@ -73,7 +73,8 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).read_bytes = bytes;
     }
 
-    /// Has `EXISTS`, `DEL` and the like say from now on that they read so many bytes of each key.
+    /// Has `EXISTS`, `DEL`, `GET` and the like say from now on that they read so many bytes of each key, and walks of
+    /// each step.
     pub(crate) fn read_to_look(&self, bytes: u64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).looked_bytes = bytes;
     }
@@ -133,7 +134,7 @@ impl Gate {
         if is_slow && patience == Patience::Brief {
             return Err(BackendError::TakesLong);
         }
-        self.pass(method);
+        self.look(method);
         Ok(())
     }
 
@@ -196,7 +197,7 @@ impl Backend for GatedBackend {
         bytes_max: usize,
         value: &mut Vec<u8>,
     ) -> Result<Option<Meta>, BackendError> {
-        self.gate.pass("get_into");
+        self.gate.look("get_into");
         self.map.get_into(key, bytes_max, value)
     }
 

@@ -106,6 +106,8 @@ impl Gathering {
 struct Rows {
     request: Arc<OwnedArgs>,
     next: usize,
+    /// The next value may be too long for a group. RocksDB would read it there only to tell its length.
+    opens_next: bool,
     /// Writes the answer to one; keys are looked up without.
     write: Option<WriteRow>,
 }
@@ -168,14 +170,15 @@ impl Streaming {
         Self { owned_bytes, value: Some(Value::whole(Box::new(bytes))), ..Self::default() }
     }
 
-    /// The values of the keys that are the arguments of `request` from `next` on.
+    /// The values of the keys that are the arguments of `request` from `next` on, the first that [`answer_keys`] left.
     pub(crate) fn values(request: Arc<OwnedArgs>, next: usize) -> Self {
-        Self { rows: Some(Rows { request, next, write: None }), ..Self::default() }
+        Self { rows: Some(Rows { request, next, opens_next: true, write: None }), ..Self::default() }
     }
 
     /// The output of `write` for the arguments of `request` from `next` on.
     pub(crate) fn rows(request: Arc<OwnedArgs>, next: usize, write: WriteRow) -> Self {
-        Self { rows: Some(Rows { request, next, write: Some(write) }), ..Self::default() }
+        let rows = Rows { request, next, opens_next: false, write: Some(write) };
+        Self { rows: Some(rows), ..Self::default() }
     }
 
     /// The keys that match `pattern`.
@@ -249,7 +252,7 @@ impl Streaming {
                     self.rows = None;
                     return Ok(false);
                 }
-                Some(Rows { request, next, write: Some(write) }) => {
+                Some(Rows { request, next, write: Some(write), .. }) => {
                     let before = reply.output.unsent().len();
                     write(reply, request.args().at(*next));
                     *next += 1;
@@ -296,8 +299,8 @@ impl Streaming {
 }
 
 impl Rows {
-    /// Answers a group of keys. Returns the bytes written, and the value that must be sent in pieces: one with room, as
-    /// `check_room` tells.
+    /// Answers a group of keys, or the next key alone. Returns the bytes written, and the value that must be sent in
+    /// pieces: one with room, as `check_room` tells.
     fn answer_keys(
         &mut self,
         backend: &dyn Backend,
@@ -307,19 +310,23 @@ impl Rows {
         scratch: &mut Vec<u8>,
     ) -> (usize, Option<Value>) {
         let args = self.request.args();
-        let mut group = [&b""[..]; GROUP];
-        let count = GROUP.min(args.len() - self.next);
-        for (slot, key) in group.iter_mut().zip(args.from(self.next)) {
-            *slot = key;
+        let mut written = 0;
+        if !self.opens_next {
+            let mut group = [&b""[..]; GROUP];
+            let count = GROUP.min(args.len() - self.next);
+            for (slot, key) in group.iter_mut().zip(args.from(self.next)) {
+                *slot = key;
+            }
+            let (answered, bytes) = answer_group(backend, counters, reply, &group[..count]);
+            self.next += answered;
+            if answered == count {
+                return (bytes, None);
+            }
+            written = bytes;
         }
-        let (answered, bytes) = answer_group(backend, counters, reply, &group[..count]);
-        self.next += answered;
-        if answered == count {
-            return (bytes, None);
-        }
-        // It may have been deleted or replaced since.
-        let found = lookup(backend, group[answered], scratch);
+        let found = lookup_long(backend, args.at(self.next), scratch);
         self.next += 1;
+        self.opens_next = matches!(found, Ok(Found::Large(_)));
         counters.note_lookup(!matches!(found, Ok(Found::Nothing)));
         let mut large = None;
         match found {
@@ -334,7 +341,7 @@ impl Rows {
             Ok(Found::Nothing) => reply.null(),
             Err(error) => reply.error(&error.into()),
         }
-        (bytes, large)
+        (written, large)
     }
 }
 
@@ -408,5 +415,18 @@ pub(crate) fn lookup(backend: &dyn Backend, key: &[u8], value: &mut Vec<u8>) -> 
         Some(meta) if meta.len <= PIECE_BYTES as u64 => Ok(Found::Small),
         // It may have gone since.
         Some(_) => Ok(backend.open_value(key)?.map_or(Found::Nothing, Found::Large)),
+    }
+}
+
+/// As [`lookup`], for a key whose value is probably long: such a value is looked up once.
+fn lookup_long(backend: &dyn Backend, key: &[u8], value: &mut Vec<u8>) -> Result<Found, BackendError> {
+    match backend.open_value(key)? {
+        None => Ok(Found::Nothing),
+        Some(mut reader) if reader.len() <= PIECE_BYTES as u64 => {
+            value.clear();
+            reader.read_at(0, reader.len() as usize, value)?;
+            Ok(Found::Small)
+        }
+        Some(reader) => Ok(Found::Large(reader)),
     }
 }

@@ -202,6 +202,7 @@ impl Backend for GatedBackend {
     }
 
     fn open_value(&self, key: &[u8]) -> Result<Option<Box<dyn ValueReader>>, BackendError> {
+        self.gate.pass("open_value");
         Ok(self.map.open_value(key)?.map(|reader| self.gated(reader)))
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct LeafState {
     pub(crate) below: Option<Arc<Below>>,
     /// The coding that decodes the body's coded values or its blocks; `None` if the leaf is heated.
     pub(crate) coding: Option<Coding>,
-    /// Records of the body that were coded fast and would be smaller if they were coded densely; at most so many.
+    /// Records of the body that were coded fast and would be smaller if they were coded densely; about so many.
     pub(crate) loose: u16,
     /// The leaf is kept raw because it is read so often.
     pub(crate) heated: bool,

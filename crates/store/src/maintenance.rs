@@ -55,7 +55,7 @@ const FILLS_MAX: usize = 8;
 /// a split are well above it.
 const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast.
-const LOOSE_SHARE: usize = 8;
+const LOOSE_SHARE: usize = 4;
 
 /// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its
 /// neighbour.
@@ -421,7 +421,8 @@ impl Core {
         }
         let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
         let settles = quiet && state.is_unsettled();
-        (expired || settles || state.sealed.is_some()).then_some(Goal::Keep)
+        let kept = if quiet { Goal::Settle } else { Goal::Keep };
+        (expired || settles || state.sealed.is_some()).then_some(kept)
     }
 
     /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
@@ -449,7 +450,8 @@ impl Core {
         records_pct.max(state.body.asked_bytes() * 100 / self.limits.bytes_full)
     }
 
-    /// Whether a leaf has room that records of its right neighbour could fill.
+    /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
+    /// first, or its records would have both leaves recoded.
     fn has_room(&self, state: &LeafState, guard: &Guard) -> bool {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
@@ -461,6 +463,7 @@ impl Core {
                 .iter()
                 .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
             && generation(state) == generation(right)
+            && !self.is_loose(right)
     }
 
     /// The leaf of `key`, owned, if no other thread owns it.

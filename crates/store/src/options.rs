@@ -197,7 +197,7 @@ pub struct Options {
     /// `None` has no other form.
     pub heating: bool,
     /// Bytes of a leaf's landing at least, 256 to 65,536; default 768. Larger means fewer merges and more uncompressed
-    /// bytes. Landings of leaves with many records have room for a twentieth of these, up to 4 KiB.
+    /// bytes. A landing has room for a twentieth of its leaf's records, and for three, up to 4 KiB.
     pub landing_bytes: usize,
     /// Threads that settle, recode, heat, train dictionaries and, with `background_packing`, pack: at most 64, default
     /// 1. 0 leaves everything but packs to [`Store::settle`](crate::Store::settle).

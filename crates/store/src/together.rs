@@ -63,7 +63,7 @@ impl Core {
         let was_heated = state.heated;
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
-            let first = |scratch: &mut _| self.pack_while(leaf, Goal::Keep, guard, scratch, &mut || ());
+            let first = |scratch: &mut _| self.pack_while(leaf, Goal::Settle, guard, scratch, &mut || ());
             if !Self::with_scratch(first) {
                 return false;
             }
@@ -107,7 +107,7 @@ impl Core {
             Goal::Heat => self.stats.heated.raise(),
             Goal::Recode if was_heated => self.stats.cooled.raise(),
             Goal::Recode => self.stats.recoded.raise(),
-            Goal::Keep => self.stats.packs_background.raise(),
+            Goal::Keep | Goal::Settle => self.stats.packs_background.raise(),
         }
     }
 }

@@ -32,6 +32,8 @@ crate::sync::thread_local! {
 
 /// A landing has room for one in so many records of its leaf.
 const LANDING_SHARE: usize = 20;
+/// And for so many records at least, because each pack copies the whole body.
+const LANDING_RECORDS_MIN: usize = 3;
 /// But no more bytes, where it is not one record.
 const LANDING_BYTES_MAX: usize = 4096;
 
@@ -335,13 +337,13 @@ impl Core {
     }
 
     /// Bytes of a landing that begins with `record`, of a leaf with this body: room for one in [`LANDING_SHARE`] of its
-    /// records. So many writes pay for the next copy of the body.
+    /// records, and for [`LANDING_RECORDS_MIN`] if they are few. So many writes pay for the next copy of the body.
     fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
-        let wanted_bytes = body.len() / LANDING_SHARE * record.landing_bytes();
-        if wanted_bytes <= self.landing_bytes {
-            return self.landing_bytes;
-        }
-        wanted_bytes.min(self.landing_bytes_max())
+        let record_bytes = record.landing_bytes();
+        let records = (body.len() / LANDING_SHARE).max(LANDING_RECORDS_MIN);
+        // The room for a part of a record would stay empty.
+        let records = records.min(self.landing_bytes_max() / record_bytes);
+        (records * record_bytes).max(self.landing_bytes)
     }
 
     /// Bytes of a landing that is not made for one record or batch, at most: the least while memory is short.

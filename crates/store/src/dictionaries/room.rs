@@ -92,7 +92,8 @@ mod tests {
             assert_eq!(writer.join().expect("it did not panic").map(drop), Ok(()));
         });
         let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
-        assert!(matches!(put(), Err(Error::MemoryLimit { .. })));
+        // The landing has room for a few more.
+        assert!((0..8).any(|_| matches!(put(), Err(Error::MemoryLimit { .. }))));
     }
 
     /// A cache at rest keeps its records, whatever its background would like to train.

@@ -1,6 +1,6 @@
 //! The common pack: a few records of a body are replaced, added or removed, and the rest is copied as it lies.
 
-use ziptier_codec::token::{Dictionary, Effort};
+use ziptier_codec::token::Dictionary;
 
 use super::revise_blocks::revise_blocks;
 use super::{Goal, Pieces, Scratch, has_dictionary, tokens};
@@ -17,6 +17,7 @@ impl Core {
         &self,
         state: &LeafState,
         newest: &Newest<'_>,
+        goal: Goal,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> Option<Pieces> {
@@ -31,14 +32,14 @@ impl Core {
             ..Pieces::default()
         };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);
-        let packer = blocks.map(|coding| scratch.packer(Goal::Keep, coding));
+        let packer = blocks.map(|coding| scratch.packer(goal, coding));
         let Scratch { builder, encoder, coded, packed, .. } = scratch;
         let mut edits = edits(&state.body, newest, tokens(state), &mut pieces);
         if let Some(Coding::Tokens(dictionary)) = &state.coding {
             let entries = edits.iter_mut().filter_map(|edit| edit.entry.as_mut());
             let uncoded: Vec<_> = entries.filter(|entry| entry.kind == Kind::Raw).collect();
-            pieces.loose += uncoded.len();
-            self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
+            pieces.loose += goal.loose(uncoded.len());
+            self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
         let blocks = match packer {
             Some(packer) => {

@@ -150,12 +150,31 @@ impl Packer<'_> {
 /// The form that a pack gives a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// The leaf's form and dictionary as they are.
+    /// The leaf's form and dictionary as they are. New values are coded fast, for they may be written again soon.
     Keep,
+    /// As [`Goal::Keep`], of a leaf that nobody writes to: new values of tokens are coded densely.
+    Settle,
     /// Coded densely with the current dictionary.
     Recode,
     /// Raw, because the leaf is hot.
     Heat,
+}
+
+impl Goal {
+    /// Whether the leaf keeps its form and its dictionary.
+    fn keeps_form(self) -> bool {
+        matches!(self, Self::Keep | Self::Settle)
+    }
+
+    /// The effort with which values become tokens.
+    fn effort(self) -> Effort {
+        if matches!(self, Self::Settle | Self::Recode) { Effort::Dense } else { Effort::Fast }
+    }
+
+    /// How many of `records` whose values become tokens so could be smaller.
+    fn loose(self, records: usize) -> usize {
+        if self.effort() == Effort::Fast { records } else { 0 }
+    }
 }
 
 /// Whether a pack may take bytes that the memory limit has no room for. A body grows by a size class of the allocator
@@ -221,9 +240,10 @@ impl Pieces {
         self.marks.get(first..first + body.len()).unwrap_or_default()
     }
 
-    /// Records of one of the bodies that were coded fast, at most.
+    /// About how many records of one of the bodies were coded fast: nobody knows where they lie.
     fn loose_of(&self, body: &Body) -> u16 {
-        self.loose.min(body.len()) as u16
+        let records: usize = self.bodies.iter().map(|(_, body)| body.len()).sum();
+        (self.loose.min(records) * body.len()).div_ceil(records.max(1)) as u16
     }
 }
 
@@ -292,8 +312,8 @@ impl Core {
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, growth == Growth::Accepted, guard);
-        if goal == Goal::Keep
-            && let Some(amended) = self.amend(state, &newest, scratch, meanwhile)
+        if goal.keeps_form()
+            && let Some(amended) = self.amend(state, &newest, goal, scratch, meanwhile)
         {
             return self.publish_packed(leaf, state, amended, growth, guard);
         }
@@ -551,7 +571,9 @@ mod tests {
             core.evicts.store(begins, Ordering::Release);
             let pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
                 true => core.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()),
-                false => core.amend(state, &newest, scratch, &mut || ()).expect("it is a common pack"),
+                false => {
+                    core.amend(state, &newest, Goal::Keep, scratch, &mut || ()).expect("it is a common pack")
+                }
             });
             core.publish_one(leaf, state, pieces, &guard);
             let records = leaf.state(&guard).body.len();
@@ -561,6 +583,47 @@ mod tests {
             drop(guard);
             core.evicts.store(!begins, Ordering::Release);
         }
+    }
+
+    /// The records of all leaves that were coded fast.
+    fn loose(core: &Core) -> usize {
+        let guard = core.pin();
+        let first = core.locate(b"", &guard).0;
+        let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
+        leaves.map(|leaf| usize::from(leaf.state(&guard).loose)).sum()
+    }
+
+    #[test]
+    fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
+        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let words = ["compressed ", "values ", "of a ", "quiet ", "leaf "];
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut put = |n: u32| {
+            let value: String = (0..30).map(|_| words[random.usize(..words.len())]).collect();
+            core.put(&n.to_be_bytes(), value.as_bytes(), PutMeta::default()).expect("no limit is set");
+        };
+        (0..20_000).for_each(&mut put);
+        core.settle();
+        assert!(core.dictionaries.has_current());
+        assert_eq!(loose(&core), 0, "a settled store has dense codes");
+        let before = core.stats.recoded.get();
+        (0..20_000).step_by(500).for_each(&mut put);
+        core.settle();
+        assert_eq!((loose(&core), core.stats.recoded.get()), (0, before), "dense codes need no second parse");
+
+        // A writer's pack codes fast, and one value in a leaf is not worth a second parse of all.
+        put(0);
+        let guard = core.pin();
+        let (leaf, _) = core.locate(&0u32.to_be_bytes(), &guard);
+        let ownership = leaf.try_own().expect("nobody else maintains it");
+        core.seal(leaf, &guard);
+        Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+        drop(ownership);
+        drop(guard);
+        assert_eq!(loose(&core), 1);
+        core.settle();
+        assert_eq!((loose(&core), core.stats.recoded.get()), (1, before));
     }
 
     #[test]

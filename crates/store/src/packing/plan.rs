@@ -103,12 +103,10 @@ impl Core {
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         let uncoded = take_decoded(&mut entries, &origins, &decoded, &scratch.raw);
         if let Some(Coding::Tokens(dictionary)) = &target {
-            let effort = if goal == Goal::Recode { Effort::Dense } else { Effort::Fast };
-            if effort == Effort::Fast {
-                pieces.loose = loose + uncoded.len();
-            }
+            let kept = if goal == Goal::Recode { 0 } else { loose };
+            pieces.loose = kept + goal.loose(uncoded.len());
             let Scratch { encoder, coded, .. } = scratch;
-            self.code_values(uncoded, dictionary, effort, encoder, coded, &mut pieces);
+            self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
         let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
         pieces.bodies = uncut.cut(fill, &mut scratch.builder);
@@ -120,11 +118,13 @@ impl Core {
     fn target(&self, leaves: Leaves<'_>, goal: Goal) -> (Option<Coding>, bool) {
         let first = leaves[0].0;
         let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
-        let heated = goal == Goal::Heat || (goal == Goal::Keep && first.heated);
-        let target = match (goal, &first.coding) {
+        let heated = goal == Goal::Heat || (goal.keeps_form() && first.heated);
+        let target = match &first.coding {
             _ if heated => None,
-            (Goal::Keep, Some(own))
-                if same_dictionary && (has_dictionary(first) || !self.dictionaries.has_current()) =>
+            Some(own)
+                if goal.keeps_form()
+                    && same_dictionary
+                    && (has_dictionary(first) || !self.dictionaries.has_current()) =>
             {
                 Some(own.clone())
             }
@@ -195,7 +195,7 @@ fn decode_all(
     raw: &mut Vec<u8>,
 ) -> Option<Vec<Spans>> {
     raw.clear();
-    let may_stay = leaves.len() == 1 && goal != Goal::Keep;
+    let may_stay = leaves.len() == 1 && !goal.keeps_form();
     let changes =
         |state| heated || goal == Goal::Recode || generation(state) != target.map(Coding::generation);
     let mut decode_leaf = |state: &LeafState| {

@@ -135,7 +135,7 @@ impl Core {
 /// records change, and one beside each record that comes.
 fn opened(gathered: &Gathered<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
     let leaves = gathered.leaves.iter().map(|(state, _)| {
-        let stays = goal == Goal::Keep && is_coded_with(state, coding);
+        let stays = goal.keeps_form() && is_coded_with(state, coding);
         let is_small =
             |block: usize| state.body.block(block).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
         (0..state.body.blocks()).map(|block| !stays || is_small(block)).collect()

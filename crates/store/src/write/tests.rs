@@ -1,5 +1,5 @@
 use super::*;
-use crate::options::Options;
+use crate::options::{CodecChoice, Options};
 use crate::update::{Update, Wanted};
 
 // Thousands of packs, which Miri sees elsewhere.
@@ -15,6 +15,23 @@ fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
     // Seven of these records take 256 bytes, and a twentieth of all are ten.
     let packs = core.stats.packs_foreground.get();
     assert!(packs <= u64::from(writes) / 9, "{packs}");
+}
+
+#[test]
+#[cfg(not(miri))]
+fn records_of_a_leaf_with_few_share_the_copy_of_its_body() {
+    for (value_bytes, shared) in [(600, 3), (1_500, 2)] {
+        let options = Options { background_threads: 0, codec: CodecChoice::None, ..Options::default() };
+        let core = Core::new(&options);
+        let writes = 1_200;
+        for n in 0u32..writes {
+            core.put(&(n * 7 % 12).to_be_bytes(), &vec![7; value_bytes], PutMeta::default())
+                .expect("no limit is set");
+        }
+        // A landing is sealed by the record that it has no room for.
+        let packs = core.stats.packs_foreground.get();
+        assert!(packs <= u64::from(writes / shared), "{packs} packs of values of {value_bytes} bytes");
+    }
 }
 
 /// A key of a leaf of 20 is given another expiry in the open landing, and outlives the first one; the leaf is packed

@@ -100,6 +100,7 @@ mod hotness;
 mod image_files;
 mod index;
 mod landing;
+mod laps;
 mod large;
 mod leaf;
 mod maintenance;

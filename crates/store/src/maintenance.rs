@@ -20,6 +20,7 @@ use crossbeam_epoch::Guard;
 use crate::Error;
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::laps::Laps;
 use crate::leaf::{Leaf, LeafState, Ownership};
 use crate::packing::{Goal, generation};
 use crate::sync::{Mutex, back_off};
@@ -35,11 +36,6 @@ const NAP_MIN: Duration = Duration::from_millis(1);
 const NAP_MAX: Duration = Duration::from_millis(64);
 /// The same while much is read, so that the tierer is not late.
 const NAP_READ: Duration = Duration::from_millis(8);
-/// From one cycle of the sweep to the next, while the last one found something to do, and while none does.
-const LAP_BUSY: Duration = Duration::from_millis(200);
-const LAP_IDLE: Duration = Duration::from_secs(1);
-/// A cycle of a large store takes long: then the pause is this many times the cycle, up to that of an idle store.
-const LAP_PAUSE_FACTOR: u32 = 30;
 /// Leaves that the sweep visits before it looks at the queue again.
 const SWEEP_LEAVES: usize = 64;
 /// Packs between two looks at the dictionary.
@@ -181,39 +177,11 @@ impl Fullness {
     }
 }
 
-/// When the sweep may go on.
-struct Laps {
-    next: Instant,
-    busy: Duration,
-}
-
-impl Default for Laps {
-    fn default() -> Self {
-        Self { next: Instant::now() + LAP_BUSY, busy: Duration::ZERO }
-    }
-}
-
-impl Laps {
-    fn is_due(&self) -> bool {
-        Instant::now() >= self.next
-    }
-
-    /// Notes a part of a lap; `worked` is given at its end: whether it found something to do.
-    fn swept(&mut self, began: Instant, worked: Option<bool>) {
-        self.busy += began.elapsed();
-        if let Some(worked) = worked {
-            let pause = if worked { LAP_BUSY } else { LAP_IDLE };
-            self.next = Instant::now() + pause.max((self.busy * LAP_PAUSE_FACTOR).min(LAP_IDLE));
-            self.busy = Duration::ZERO;
-        }
-    }
-}
-
 impl Core {
     fn pack_in_background(&self, sweeps: bool) {
         Self::work_in_background();
         let mut sweep = Sweep::default();
-        let mut laps = Laps::default();
+        let mut laps = Laps::new(Instant::now());
         let mut tierer = Tierer::default();
         let mut nap = NAP_MIN;
         let mut packs = 0;
@@ -248,12 +216,13 @@ impl Core {
                 self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
             }
-            if sweeps && laps.is_due() {
+            if sweeps && laps.is_due(Instant::now(), self.stats.writes()) {
+                laps.begin(self.stats.writes());
                 let began = Instant::now();
                 let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
-                let worked = ended.then(|| std::mem::take(&mut sweep.worked));
-                laps.swept(began, worked);
+                laps.end(began.elapsed());
                 if ended {
+                    laps.end_lap(Instant::now(), std::mem::take(&mut sweep.worked));
                     self.dictionaries.release_idle();
                     Self::release_scratch();
                 }

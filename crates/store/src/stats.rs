@@ -213,6 +213,11 @@ impl Counters {
         self.threads.get_or_default()
     }
 
+    /// Records that were written.
+    pub(crate) fn writes(&self) -> u64 {
+        self.threads.iter().map(|thread| thread.writes.0.load(Relaxed)).sum()
+    }
+
     /// Reads that found a value in a body, or beside it.
     pub(crate) fn body_reads(&self) -> u64 {
         let reads = |thread: &ThreadCounters| {
@@ -235,7 +240,7 @@ impl Counters {
             reads_below: sum(|thread| &thread.reads_below),
             ssd_reads: sum(|thread| &thread.ssd_reads),
             misses: sum(|thread| &thread.misses),
-            writes: sum(|thread| &thread.writes),
+            writes: self.writes(),
             written_bytes: sum(|thread| &thread.written_bytes),
             logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),

@@ -79,13 +79,15 @@ fn evaluation(folder: &Path) {
         "name = \"server\"\nstage = \"integrated\"\nprice = {{ value = 500, error = 9 }}\nlitres = 9\n\
          [power]\nidle_watts = 10\nbusy_watts = 20\n{own}"
     );
+    let asked = spec("btreemap", 1);
+    // The rounds of each side differ as two of one machine do.
+    let both = [measured(&asked), measured(&asked)];
     for (file, text) in [("unit", unit), ("server", server), ("board", board)] {
         fs::write(folder.join(format!("{file}.toml")), text).unwrap();
         let results = folder.join("results").join(file);
         fs::create_dir_all(&results).unwrap();
-        let asked = spec("btreemap", 1);
         for number in 1..=5 {
-            let mut measurement = measured(&asked);
+            let mut measurement = both[number % 2].clone();
             measurement.machine.joules = None;
             let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
             measurement.steadiness = Some(Steadiness::Steady { samples: 40, throughput });

@@ -12,6 +12,7 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::support::{Client, Server, rocksdb, serve, ziptier};
 
@@ -227,7 +228,8 @@ fn kill_in_rounds(rounds: u64, options: &[&str]) {
             scope.spawn(move || read(port, all, stop));
             while acknowledged.load(Ordering::SeqCst) < kill_at {
                 assert_eq!(server.child.try_wait().unwrap(), None, "the server ended by itself");
-                std::thread::yield_now();
+                // A thread that spins would take a processor from the server.
+                std::thread::sleep(Duration::from_millis(1));
             }
             server.kill();
             stop.store(true, Ordering::SeqCst);
@@ -243,6 +245,8 @@ fn kill_in_rounds(rounds: u64, options: &[&str]) {
 /// Keys of the filling, several times what memory holds.
 const FILL_KEYS: u64 = 36_000;
 const FILL_BYTES: usize = 800;
+/// Requests that a client of the filling sends at once.
+const PIPELINE: usize = 32;
 /// The server's memory is mostly its program and its buffers.
 const SMALL: [&str; 4] = ["--memory", "24MiB", "--ssd", "512MiB"];
 
@@ -269,7 +273,7 @@ fn fill(
 ) -> io::Result<()> {
     let mut connection = Client::connect(port)?;
     let keys: Vec<u64> = keys.collect();
-    for group in keys.chunks(32) {
+    for group in keys.chunks(PIPELINE) {
         for key in group {
             connection.request(&[b"SET", format!("fill:{key:08}").as_bytes(), &noise(*key, version)]);
         }
@@ -290,16 +294,23 @@ fn fill(
 /// Every key has the version that was acknowledged, or the one that was under way.
 fn audit_fill(port: u16, newest: u64, noted: &[AtomicU64]) {
     let mut connection = Client::connect(port).unwrap();
-    for (key, version) in (0..).zip(noted) {
-        let safe = version.load(Ordering::SeqCst);
-        let found = connection.get(&format!("fill:{key:08}")).unwrap();
-        let is_right = (safe..=newest).any(|version| match version {
-            0 => found.is_none(),
-            _ => found.as_ref() == Some(&noise(key, version)),
-        });
-        assert!(is_right, "fill:{key:08} had version {safe} before the kill");
-        let now = (1..=newest).rev().find(|version| found.as_ref() == Some(&noise(key, *version)));
-        noted[key as usize].store(now.unwrap_or(0), Ordering::SeqCst);
+    for (first, group) in (0..).step_by(PIPELINE).zip(noted.chunks(PIPELINE)) {
+        let keys = first..first + group.len() as u64;
+        for key in keys.clone() {
+            connection.request(&[b"GET", format!("fill:{key:08}").as_bytes()]);
+        }
+        connection.send().unwrap();
+        for (key, version) in keys.zip(group) {
+            let safe = version.load(Ordering::SeqCst);
+            let found = connection.bulk().unwrap();
+            let now = match &found {
+                None => Some(0),
+                Some(found) => (1..=newest).rev().find(|version| *found == noise(key, *version)),
+            };
+            let is_right = now.is_some_and(|now| now >= safe);
+            assert!(is_right, "fill:{key:08} had version {safe} before the kill, and has {now:?}");
+            version.store(now.unwrap_or(0), Ordering::SeqCst);
+        }
     }
 }
 
@@ -329,7 +340,7 @@ fn a_kill_with_most_data_on_ssd_loses_nothing() {
             while !is_enough() {
                 let goes_on = fillers.iter().any(|filler| !filler.is_finished());
                 assert!(goes_on || is_enough(), "nobody writes any more in round {round}");
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             server.kill();
         });

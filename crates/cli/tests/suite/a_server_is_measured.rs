@@ -76,14 +76,14 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
     let (redis, ours) = (Redis::start(&[]), Server::start(&mut serve()));
     for port in [redis.port, ours.port] {
         for arguments in [
-            &["--mix", "read=50,write=30,delete=20", "--operations", "60000"][..],
+            &["--mix", "read=50,write=30,delete=20", "--operations", "20000"][..],
             &[
                 "--workload",
                 "read_only",
                 "--multi-get",
                 "16",
                 "--operations",
-                "400000",
+                "100000",
                 "--value-bytes",
                 "0..3000",
             ],

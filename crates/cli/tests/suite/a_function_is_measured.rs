@@ -56,7 +56,7 @@ fn every_lie_fails_the_command() {
         ("filter", "scan=100", "which its filter leaves out"),
         ("refuses", "read=100", "failed: it refused GET: no such column"),
     ] {
-        let output = bench(&liar(lie), &["--mix", mix, "--operations", "4000"]);
+        let output = bench(&liar(lie), &["--mix", mix, "--operations", "500"]);
         let printed = printed(&output);
         assert_eq!(output.status.code(), Some(1), "{lie}: {printed}{}", said(&output));
         assert!(printed.contains("WRONG ANSWERS: exec:python3"), "{lie}: {printed}");

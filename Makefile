@@ -248,7 +248,7 @@ soak: setup setup-rocksdb release $(CORPUS_TARGET) ## twenty million operations 
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
 	  the_memory_limit_bounds_the_process:: --nocapture --test-threads 1
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --bin ziptier --test suite -- \
-	  rocksdb_conforms the_smoke_test
+	  rocksdb_conforms the_smoke_test the_matrix_is_announced
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-codec -p ziptier-deflate --tests
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary/book1) $(ZIPTIER_CORPUS)/text)

@@ -191,7 +191,8 @@ impl Connection {
             if let Some(end) = reply_end(&self.received, 0) {
                 return Some(self.received.drain(..end).collect());
             }
-            let mut buffer = [0; 64 << 10];
+            // Each read clears the buffer, and most replies are short.
+            let mut buffer = [0; 8 << 10];
             let count = match self.stream.read(&mut buffer) {
                 // A signal of the system, such as that of a file at its limit, may come to any thread.
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,

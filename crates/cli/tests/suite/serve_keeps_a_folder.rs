@@ -215,9 +215,9 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
     assert!(said.contains("a store that evicts keeps nothing on SSD") && said.lines().count() == 1, "{said}");
     assert!(!dir.exists());
 
-    let keys = 120_000;
+    let keys = 60_000;
     let value = |n: usize, version: usize| format!("{n:08}.{version}.").repeat(90);
-    let mut server = start(&dir, &[&policy[..], &["96MiB"]].concat());
+    let mut server = start(&dir, &[&policy[..], &["48MiB"]].concat());
     for version in 0..2 {
         let puts = (0..keys).map(|n| format!("SET key:{n:08} {}\r\n", value(n, version)));
         assert!(ask_all(&server, puts).iter().all(|reply| reply == "+OK"));
@@ -225,7 +225,7 @@ fn a_cache_comes_back_within_its_limit_without_what_was_deleted() {
     }
     let deletes = (0..keys).step_by(4).map(|n| format!("DEL key:{n:08}\r\n"));
     assert!(ask_all(&server, deletes).iter().any(|reply| reply == ":0"), "nothing was evicted");
-    for (round, memory) in ["96MiB", "96MiB", "48MiB"].into_iter().enumerate() {
+    for (round, memory) in ["48MiB", "48MiB", "28MiB"].into_iter().enumerate() {
         let before = ask_all(&server, (0..keys).map(|n| format!("STRLEN key:{n:08}\r\n")));
         let before = before.iter().filter(|len| *len != ":0").count();
         // A crash, then a clean stop.

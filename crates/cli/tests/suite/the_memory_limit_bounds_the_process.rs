@@ -20,31 +20,35 @@ fn soaks() -> bool {
     std::env::var_os("ZIPTIER_SOAK").is_some()
 }
 
-fn limit_bytes() -> u64 {
-    if soaks() { 64 << 20 } else { 32 << 20 }
-}
+/// The limit of a server in CI: with room for the largest values and for far memory, or for small records alone.
+const LARGE_MIB: u64 = 32;
+const SMALL_MIB: u64 = 24;
 
 const REFUSAL: &str = "-OOM command not allowed when used memory > 'maxmemory'.";
 const CLIENTS: u64 = 6;
 /// Requests that a client sends at once, unless their values are large.
 const PIPELINE: usize = 16;
 
-/// A server with the limit.
-struct Limited(Server);
+/// A server with a limit.
+struct Limited {
+    server: Server,
+    limit_bytes: u64,
+}
 
 impl Limited {
-    fn start() -> Self {
-        Self::start_with(&[])
+    fn start(mib_in_ci: u64) -> Self {
+        Self::start_with(mib_in_ci, &[])
     }
 
-    fn start_with(arguments: &[&str]) -> Self {
+    fn start_with(mib_in_ci: u64, arguments: &[&str]) -> Self {
+        let limit_bytes = if soaks() { 64 } else { mib_in_ci } << 20;
         let mut command = serve();
-        command.args(["--memory", &limit_bytes().to_string(), "--threads", "2"]).args(arguments);
-        Self(Server::start(command.stderr(Stdio::inherit())))
+        command.args(["--memory", &limit_bytes.to_string(), "--threads", "2"]).args(arguments);
+        Self { server: Server::start(command.stderr(Stdio::inherit())), limit_bytes }
     }
 
     fn anonymous_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.child.id())).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
     }
@@ -58,7 +62,7 @@ impl Limited {
         }
         let (most, lately) = self.most_and_lately(work);
         println!("{name}: at most {:.1} MiB, then {:.1} MiB", mib(most), mib(lately));
-        assert!(most <= limit_bytes() + limit_bytes() / part, "{name}: {:.1} MiB", mib(most));
+        assert!(most <= self.limit_bytes + self.limit_bytes / part, "{name}: {:.1} MiB", mib(most));
         Some(lately)
     }
 
@@ -131,7 +135,7 @@ fn fill_by_one(
     len: impl Fn(u64) -> usize,
     words: bool,
 ) -> Vec<u64> {
-    let mut client = server.0.connect();
+    let mut client = server.server.connect();
     let (mut written, mut refused) = (Vec::new(), 0);
     let mut first_refused = None;
     loop {
@@ -166,18 +170,23 @@ fn fill_by_one(
     }
 }
 
-fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize + Sync, words: bool) {
-    let server = Limited::start();
+fn filled_reads_deletes_and_fills_again(
+    name: &str,
+    mib_in_ci: u64,
+    len: impl Fn(u64) -> usize + Sync,
+    words: bool,
+) {
+    let server = Limited::start(mib_in_ci);
     let mut written = Vec::new();
     // The limit is used, too. On a busy machine what makes room may take longer than clients go on asking.
     let is_used = (0..20).any(|_| {
         let first = written.iter().max().map_or(0, |last| last + 1);
         let used = server.watched(name, 20, || written.extend(fill(&server, first, &len, words)));
-        used.is_none_or(|used| used >= limit_bytes() / 10 * 8)
+        used.is_none_or(|used| used >= server.limit_bytes / 10 * 8)
     });
     assert!(is_used, "{name}: the limit is not used");
 
-    let mut client = server.0.connect();
+    let mut client = server.server.connect();
     server.watched(name, 20, || {
         for &n in written.iter().step_by(written.len() / 2000 + 1) {
             assert!(
@@ -205,9 +214,9 @@ fn filled_reads_deletes_and_fills_again(name: &str, len: impl Fn(u64) -> usize +
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         line.unwrap_or_else(|| panic!("{name} in {info}")).parse::<u64>().unwrap()
     };
-    assert_eq!(field("maxmemory"), limit_bytes());
+    assert_eq!(field("maxmemory"), server.limit_bytes);
     assert!(field("used_memory") > 0 && field("used_memory_rss") >= field("used_memory_rss_anonymous"));
-    assert!(field("store_limit_bytes") < limit_bytes());
+    assert!(field("store_limit_bytes") < server.limit_bytes);
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -216,30 +225,35 @@ fn mib(bytes: u64) -> f64 {
 
 #[test]
 fn small_records() {
-    filled_reads_deletes_and_fills_again("small words", |_| 100, true);
-    filled_reads_deletes_and_fills_again("small noise", |_| 100, false);
+    filled_reads_deletes_and_fills_again("small words", SMALL_MIB, |_| 100, true);
+    filled_reads_deletes_and_fills_again("small noise", SMALL_MIB, |_| 100, false);
 }
 
 #[test]
 fn records_of_all_sizes() {
-    filled_reads_deletes_and_fills_again("all sizes", |n| 10 + (n * 7919 % 5000) as usize, false);
+    filled_reads_deletes_and_fills_again("all sizes", LARGE_MIB, |n| 10 + (n * 7919 % 5000) as usize, false);
 }
 
 #[test]
 fn large_values() {
-    filled_reads_deletes_and_fills_again("large", |n| 100_000 + (n * 7919 % 1_000_000) as usize, false);
+    filled_reads_deletes_and_fills_again(
+        "large",
+        LARGE_MIB,
+        |n| 100_000 + (n * 7919 % 1_000_000) as usize,
+        false,
+    );
 }
 
 #[test]
 fn values_that_do_not_fit_are_read_and_refused() {
-    let server = Limited::start();
+    let server = Limited::start(LARGE_MIB);
     server.watched("values that do not fit", 20, || {
         thread::scope(|scope| {
             for number in 0..CLIENTS {
                 let server = &server;
                 scope.spawn(move || {
-                    let mut client = server.0.connect();
-                    let value = value(number, limit_bytes() as usize / 64 * 50, false);
+                    let mut client = server.server.connect();
+                    let value = value(number, server.limit_bytes as usize / 64 * 50, false);
                     for _ in 0..3 {
                         // It never fits; what was refused leaves the connection in order.
                         let reply =
@@ -262,15 +276,15 @@ fn values_that_do_not_fit_are_read_and_refused() {
 fn far_memory_takes_eight_times_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let far = format!("1GiB:{}", folder.path().join("far").display());
-    let server = Limited::start_with(&["--far", &far]);
-    let records = 8 * limit_bytes() / 1024;
+    let server = Limited::start_with(LARGE_MIB, &["--far", &far]);
+    let records = 8 * server.limit_bytes / 1024;
     let key = |n: u64| format!("key:{:012x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16);
     server.watched("eight times the limit", 33, || {
         thread::scope(|scope| {
             for number in 0..CLIENTS {
                 let (server, key) = (&server, &key);
                 scope.spawn(move || {
-                    let mut client = server.0.connect();
+                    let mut client = server.server.connect();
                     let all: Vec<u64> = (number..records).step_by(CLIENTS as usize).collect();
                     for group in all.chunks(PIPELINE) {
                         for &n in group {
@@ -292,7 +306,7 @@ fn far_memory_takes_eight_times_the_limit() {
             }
         });
     });
-    let mut client = server.0.connect();
+    let mut client = server.server.connect();
     for n in (0..records).step_by(17) {
         assert!(client.get(&key(n)).unwrap() == Some(value(n, 1000, false)), "record {n}");
     }

@@ -83,7 +83,8 @@ fn an_evaluation_ends_with_a_page() {
     let evaluation = folder.path().join("evaluation");
     let work = "[work]\nbench = \"--target btreemap\"\n";
     let unit = "workload = \"reads\"\nmedium = \"memory\"\nsoftware = \"x 1\"\nrounds = 1\nrounds_max = 1\n\
-                bench = \"--mix read=100 --keys 1000 --warmup-max 0\"\nseconds = 1\nthreads_max = 1\n";
+                bench = \"--mix read=100 --keys 1000 --warmup 0 --warmup-max 0 --operations 200000\"\n\
+                seconds = 1\nthreads_max = 1\n";
     fs::write(evaluation.join("unit.toml"), format!("{unit}{work}")).unwrap();
     fs::write(evaluation.join("server.toml"), format!("name = \"server\"\nstage = \"one\"\n{work}")).unwrap();
     fs::remove_file(evaluation.join("board.toml")).unwrap();

@@ -76,23 +76,23 @@ fn databases() -> Vec<(tempfile::TempDir, PathBuf)> {
 fn is_followed_until_after_a_kill(options: &str) {
     for (folder, dir) in databases() {
         let options = format!("{options};{NO_COMPACTION}");
-        let mut writer = Writer::start_flushing(&dir, &options, 0, 1000);
+        let mut writer = Writer::start_flushing(&dir, &options, 0, 500);
         writer.wait_for(20);
         let mut secondary = Secondary::start(&dir, &folder.path().join("own"));
         for round in 1..=12 {
-            let count = writer.wait_for(round * 300);
+            let count = writer.wait_for(round * 150);
             let found = secondary.catch_up(count);
             assert!(found >= count, "{found} of {count} records while they are written, {options}");
         }
         // Three flushes at least have changed logs by now.
         assert!(!logs(&dir.join("wal"))[0].ends_with("000004.log"), "no change of logs");
         // The secondary has to open logs that no process writes any more.
-        let count = writer.kill_after(5500);
+        let count = writer.kill_after(2750);
         let found = secondary.catch_up(count);
         assert!(found == count || found == count + 1, "{found} of {count} records after a kill, {options}");
-        let mut writer = Writer::start_flushing(&dir, &options, found, 1000);
+        let mut writer = Writer::start_flushing(&dir, &options, found, 500);
         for round in 1..=3 {
-            let count = writer.wait_for(found + round * 400);
+            let count = writer.wait_for(found + round * 200);
             let seen = secondary.catch_up(count);
             assert!(seen >= count, "{seen} of {count} records of the next writer, {options}");
         }

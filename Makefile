@@ -241,8 +241,8 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_KILLS=$(KILLS) cargo test --release --locked -p ziptier-cli --test suite -- \
 	  a_killed_server_loses_nothing_acknowledged:: --nocapture
 
-soak: setup setup-rocksdb release $(CORPUS_TARGET) ## twenty million operations on eight times what DRAM may hold, \
-  of a store and of a server, and all combinations of the tests: OPERATIONS=20000000 FAR=a file
+soak: setup setup-rocksdb release rocksdb-plugin $(CORPUS_TARGET) ## twenty million operations on eight times what \
+  DRAM may hold, of a store and of a server, and all combinations of the tests: OPERATIONS=20000000 FAR=a file
 	cargo run --release --locked -p ziptier --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
@@ -250,6 +250,7 @@ soak: setup setup-rocksdb release $(CORPUS_TARGET) ## twenty million operations 
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --bin ziptier --test suite -- \
 	  rocksdb_conforms the_smoke_test the_matrix_is_announced
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-codec -p ziptier-deflate --tests
+	ZIPTIER_ROUNDS=60 cargo test --release --locked -p ziptier-rocksdb-plugin --test suite -- what_a_killed_writer
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary/book1) $(ZIPTIER_CORPUS)/text)
 

@@ -93,7 +93,10 @@ fn in_c() {
 fn in_java() {
     let (dir, classes) = (in_folder(), in_folder());
     let jar = rocksdb().join("rocksdbjni.jar");
+    // Programs of a second do not live to use what another compiler or collector would prepare.
+    const SHORT: [&str; 2] = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"];
     let compiled = Command::new("javac")
+        .args(SHORT.map(|option| format!("-J{option}")))
         .arg("-cp")
         .arg(&jar)
         .arg("-d")
@@ -103,6 +106,7 @@ fn in_java() {
     assert!(compiled.unwrap().success());
     let path = std::env::join_paths([jar.as_path(), classes.path()]).unwrap();
     let output = Command::new("java")
+        .args(SHORT)
         .arg("-cp")
         .arg(path)
         .arg("Compression")

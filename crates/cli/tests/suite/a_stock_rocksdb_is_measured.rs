@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 /// Benchmarks with databases in that folder; nothing where RocksDB is not installed.
 fn bench(folder: &Path, arguments: &[&str]) -> Option<Output> {
-    let quick = [["--keys", "20000"], ["--operations", "5000"], ["--warmup", "0"], ["--corpus", "log"]];
+    let quick = [["--keys", "10000"], ["--operations", "5000"], ["--warmup", "0"], ["--corpus", "log"]];
     let small = quick.iter().filter(|[name, _]| !arguments.contains(name)).flatten();
     let output = Command::new(env!("CARGO_BIN_EXE_ziptier"))
         .env("TMPDIR", folder)

@@ -114,11 +114,11 @@ assert db.set('large', large) and db.get('large') == large
 assert db.mget(['large', 'missing', 'large']) == [large, None, large]
 def work(number):
     db = connect('2')
-    for step in range(20):
+    for step in range(10):
         pipe = db.pipeline(transaction=False)
         for key in range(500):
-            pipe.set(f'{number}:{key}', f'{step}' * 100).get(f'{number}:{key}')
-        assert pipe.execute()[1::2] == [f'{step}'.encode() * 100] * 500
+            pipe.set(f'{number}:{key}', f'{step:02}' * 100).get(f'{number}:{key}')
+        assert pipe.execute()[1::2] == [f'{step:02}'.encode() * 100] * 500
 threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

@@ -2,7 +2,7 @@
 //! the check must name the damage, or the store must hold what it held, because nothing of that bit is needed. It never
 //! panics, and it never holds anything else.
 //!
-//! `ZIPTIER_FLIPS=n` flips so many bits, 5,000 by default, `ZIPTIER_SEED=n` others.
+//! `ZIPTIER_FLIPS=n` flips so many bits, 2,500 by default, `ZIPTIER_SEED=n` others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -130,16 +130,16 @@ impl Case {
 
 #[test]
 fn a_flipped_bit_is_named_or_needed_by_nobody() {
-    let wanted = from_environment("ZIPTIER_FLIPS", 5_000) as usize;
+    let wanted = from_environment("ZIPTIER_FLIPS", 2_500) as usize;
     let seed = from_environment("ZIPTIER_SEED", 1);
     let mut cases = Vec::new();
     for has_ssd in [false, true] {
         for codec in [CodecChoice::None, CodecChoice::Lz4] {
-            cases.push(Case { codec, keys: 200, has_ssd, per_mille: 242 });
-            cases.push(Case { codec, keys: 2000, has_ssd, per_mille: 7 });
+            cases.push(Case { codec, keys: 200, has_ssd, per_mille: 240 });
+            cases.push(Case { codec, keys: 2000, has_ssd, per_mille: 8 });
         }
         // Enough for dictionaries.
-        cases.push(Case { codec: CodecChoice::Auto, keys: 30_000, has_ssd, per_mille: 2 });
+        cases.push(Case { codec: CodecChoice::Auto, keys: 20_000, has_ssd, per_mille: 4 });
     }
     assert_eq!(cases.iter().map(|case| case.per_mille).sum::<usize>(), 1000);
     let (mut named, mut unneeded) = (BTreeMap::new(), BTreeMap::new());

@@ -1,7 +1,7 @@
 //! Readers take no lock, so a wrong publication order shows as a value that is torn, stale or gone. Here threads
 //! write, delete, and split and merge leaves, while readers compare every byte with what each key may hold.
 //!
-//! `ZIPTIER_ROUNDS` gives the number of rounds, 10 by default. In each the readers check a thousand values and the
+//! `ZIPTIER_ROUNDS` gives the number of rounds, 5 by default. In each the readers check a thousand values and the
 //! writers write as many, and then the store settles beside them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -117,7 +117,7 @@ fn run(codec: CodecChoice, background_threads: usize) {
         scope.spawn(|| {
             let _ends = SetOnDrop(&stop);
             let now = || (checked.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
-            for _ in 0..count("ZIPTIER_ROUNDS", 10) {
+            for _ in 0..count("ZIPTIER_ROUNDS", 5) {
                 let (read, put) = now();
                 until("a thousand values were read and written", || {
                     now().0 > read + 1_000 && now().1 > put + 1_000 || stop.load(Ordering::Relaxed)

@@ -59,7 +59,7 @@ fn a_cache_whose_places_are_full_takes_writes_without_end() {
         let store = cache(&folder, 16 << 20, background_threads);
         let len = |n: u64| if large && n.is_multiple_of(100) { 3000 + n as usize % 100_000 } else { 100 };
         let (mut written, mut n) = (0, 0u64);
-        while written < 2 * (LIMIT_BYTES + (16 << 20)) {
+        while written < (LIMIT_BYTES + (16 << 20)) * 3 / 2 {
             let put = store.put(&name(n), &value(n, len(n)));
             put.unwrap_or_else(|refusal| panic!("{n}: {refusal}, {:?}, {:?}", store.memory(), store.stats()));
             if n.is_multiple_of(64) {

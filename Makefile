@@ -219,6 +219,8 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	  every_flipped_bit_is_found:: --nocapture
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  a_power_cut_loses_nothing_acknowledged:: --nocapture
+	ZIPTIER_IMAGES=1000 cargo test --release --locked -p ziptier --test suite -- \
+	  a_cache_comes_back_without_old_values::
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-rocksdb --lib \
 	  a_power_cut_leaves_all_that_was_synced -- --nocapture
 	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier --test suite -- \

@@ -204,7 +204,7 @@ impl History {
 
 #[test]
 fn no_old_value_and_no_deleted_key_comes_back_whenever_the_power_goes() {
-    let wanted = from_environment("ZIPTIER_IMAGES", 60) as usize;
+    let wanted = from_environment("ZIPTIER_IMAGES", 30) as usize;
     let seed = from_environment("ZIPTIER_SEED", 1);
     for (run, codec) in [CodecChoice::None, CodecChoice::Auto].into_iter().enumerate() {
         let disk = RecordingDisk::new();

@@ -106,10 +106,11 @@ fn with_any_bit_flipped_it_is_what_zlib_reads() {
     let dictionary = Dictionary::new(b"");
     let mut encoder = Encoder::new(&dictionary, Level::Deep);
     let mut decoder = PartsDecoder::default();
+    let pieces_of_each = if std::env::var_os("ZIPTIER_SOAK").is_some() { 4 } else { 1 };
     for (place, size) in [(Behind, 4096), (InFront, 8192)] {
         let mut answers = [0; 2];
         for file in &some_files() {
-            for raw in pieces(&file.bytes, size, 2) {
+            for raw in pieces(&file.bytes, size, pieces_of_each) {
                 let mut packed = place.pack(&mut encoder, raw);
                 let entries = match place {
                     Behind => 8 * stream_of(&packed).len()..8 * packed.len(),

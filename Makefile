@@ -210,6 +210,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-media --lib a_crash_loses_no_acknowledged_block
+	ZIPTIER_IMAGES=1000 cargo test --release --locked -p ziptier-media --test suite -- log_failures_are_told::
 	cargo run --release --locked -p ziptier --example store_crash_images -- $(IMAGES)
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier --test suite -- \
 	  power_cuts_during_checkpoints_lose_nothing:: --nocapture
@@ -254,6 +255,7 @@ soak: setup setup-rocksdb release rocksdb-plugin $(CORPUS_TARGET) ## twenty mill
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --bin ziptier --test suite -- \
 	  rocksdb_conforms the_smoke_test the_matrix_is_announced
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-codec -p ziptier-deflate --tests
+	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-alloc --lib every_mix_of_sizes
 	ZIPTIER_ROUNDS=60 cargo test --release --locked -p ziptier-rocksdb-plugin --test suite -- what_a_killed_writer
 	cargo run --release --locked -p ziptier-server --example attacks -- $(ZIPTIER)
 	scripts/soak-cache $(ZIPTIER) $(firstword $(wildcard $(ZIPTIER_CORPUS)/calgary/book1) $(ZIPTIER_CORPUS)/text)

@@ -176,9 +176,10 @@ fn run(rules: Rules, sizes: Sizes, seed: u64) -> Vec<f64> {
 
 #[test]
 fn every_mix_of_sizes_has_the_ratio_after_100_mb() {
+    let seeds = if std::env::var_os("ZIPTIER_SOAK").is_some() { 1..4 } else { 1..2 };
     for wanted in [(1, 3), (1, 4), (3, 1), (1, 1)] {
         for (name, sizes) in MIXES {
-            for seed in 1..4 {
+            for seed in seeds.clone() {
                 let over = run(ratio(wanted.0, wanted.1), sizes, seed);
                 let (least, most) =
                     over.iter().fold((f64::MAX, 0.0_f64), |(least, most), &at| (least.min(at), most.max(at)));

@@ -8,12 +8,13 @@ use std::time::Duration;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::{Keeper, Log, LogError, LogOptions};
 use ziptier_media::testing::{FailingDisk, Fault, PausingDisk, RecordingDisk};
+use ziptier_testing::count;
 
 use crate::scenario;
 use crate::scenario::{DIR, OPTIONS, Promise, at, check, payload, recover};
 
-/// Images of a power cut at each failure.
-const IMAGES: usize = 24;
+/// Images of a power cut at each failure, unless `ZIPTIER_IMAGES` says otherwise.
+const IMAGES: usize = 12;
 
 /// Runs up to the failure, and checks all states of the disk after a kill or a power cut.
 fn fail_at(fault: Fault, nth: u64) -> bool {
@@ -31,7 +32,7 @@ fn fail_at(fault: Fault, nth: u64) -> bool {
     }
     scenario::go_on(&recording.killed(), &promises, nth, 12);
     // The power is cut at the failure: the first image has everything, the second nothing that was not synced.
-    for image in recording.images().sample_from(recording.position(), nth, IMAGES) {
+    for image in recording.images().sample_from(recording.position(), nth, count("ZIPTIER_IMAGES", IMAGES)) {
         recover(image, &promises);
     }
     true

@@ -176,7 +176,7 @@ fn work(queue: &Mutex<Vec<Descriptor>>, is_over: &AtomicBool, mut numbers: Numbe
         }
         let job = jobs.swap_remove(numbers.below(jobs.len() as u64) as usize);
         let answer = read_answer(&job);
-        if numbers.below(50_000) == 0 {
+        if numbers.below(25_000) == 0 {
             late.push((job, answer));
         } else {
             end(&job, answer, &mut numbers);

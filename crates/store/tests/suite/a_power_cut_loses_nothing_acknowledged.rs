@@ -19,7 +19,7 @@ fn recover_images(durability: Durability, seed: u64, images: usize) {
 #[test]
 fn every_acknowledged_write_is_there_whatever_the_power_cut_left() {
     for run in 0..4 {
-        recover_images(Durability::Always, 4 * seed() + run, count("ZIPTIER_IMAGES", 1200) / 4);
+        recover_images(Durability::Always, 4 * seed() + run, count("ZIPTIER_IMAGES", 600) / 4);
     }
 }
 

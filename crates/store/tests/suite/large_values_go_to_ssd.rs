@@ -110,10 +110,8 @@ fn large_values_beyond_memory_are_read_and_changed() {
         assert!(store.set_expiry(b"copied", Some(1 << 44)).unwrap());
         assert!(store.delete(b"renamed").unwrap());
         assert!(store.get(b"copied").unwrap() == Some(value(9, 0)));
-        for round in 1..3 {
-            fill(&store, round);
-            audit(&store, round);
-        }
+        fill(&store, 1);
+        audit(&store, 1);
         // What shadows a record on SSD is known when both are in memory.
         store.bring_from_ssd(|| true);
         let logical: u64 =

@@ -227,6 +227,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier --test suite -- \
 	  store_agrees_with_a_btreemap:: --nocapture
 	ZIPTIER_ROUNDS=1000 cargo test --release --locked -p ziptier --test suite -- readers_see_whole_versions::
+	ZIPTIER_ROUNDS=12 cargo test --release --locked -p ziptier --test suite -- readers_see_whole_values_while_they_move
 	ZIPTIER_WRITES=400000 cargo test --release --locked -p ziptier --test suite -- \
 	  cold_leaves_are_read_and_written_at_once::
 	ZIPTIER_ROUNDS=100 cargo test --release --locked -p ziptier-server --test suite -- \

@@ -194,12 +194,13 @@ fn large_values_keep_their_ratio_whatever_their_sizes() {
                 let set = f64::from(dram) / f64::from(far);
                 assert!((found / set - 1.0).abs() <= 0.05, "{mix}, {dram}:{far}, {at}: {found:.3}");
             };
+            // Nobody reads the values, and no codec makes them smaller.
             for n in 0..1500 {
-                store.put(&key(n), &value(n, len(n))).unwrap();
+                store.put(&key(n), &vec![n as u8; len(n)]).unwrap();
             }
             check("filled");
             for n in 0..1500 {
-                store.put(&key(n * 7 % 1500), &value(n, len(n * 3 % 1500))).unwrap();
+                store.put(&key(n * 7 % 1500), &vec![n as u8; len(n * 3 % 1500)]).unwrap();
             }
             store.settle().unwrap();
             check("written again");

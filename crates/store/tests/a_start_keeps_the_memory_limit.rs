@@ -81,7 +81,9 @@ fn open(dir: &Path, limit_bytes: u64, far: Option<&Path>) -> Store {
 }
 
 fn value(n: u64, len: usize) -> Vec<u8> {
-    n.to_le_bytes().into_iter().cycle().take(len).collect()
+    let mut value = n.to_le_bytes().repeat(len.div_ceil(8));
+    value.truncate(len);
+    value
 }
 
 /// What `work` gives, and the most that was allocated meanwhile, beyond what was before.

@@ -69,6 +69,7 @@ pub(crate) fn value(n: u64, bytes: usize) -> Vec<u8> {
     let words = ["alpha", "beta", "gamma", "delta", "{\"id\":", ",\"name\":\"", " ", "0123"];
     let mut random = fastrand::Rng::with_seed(n);
     let mut value = format!("{n}:").into_bytes();
+    value.reserve(bytes + 8);
     while value.len() < bytes {
         value.extend_from_slice(words[random.usize(..words.len())].as_bytes());
     }

@@ -49,7 +49,7 @@ fn trained(bytes: &[u8], bits: u32) -> Dictionary {
 #[test]
 fn every_file_at_every_size() {
     for (number, file) in files().into_iter().enumerate() {
-        for bits in BITS.filter(|&bits| is_tried(3, [number, bits as usize])) {
+        for bits in BITS.filter(|&bits| is_tried(4, [number, bits as usize])) {
             let dictionary = trained(&file.bytes, bits);
             let mut encoder = Encoder::new();
             for size in [1, 2, 3, 5, 15, 16, 17, 31, 64, 100, 128, 500, 1024, 4095, 16_384, 65_536] {

@@ -52,7 +52,7 @@ fn most_held(store: &Store, work: impl FnOnce()) -> u64 {
                 // A watcher that loses its processor between two gauges sees what was never there.
                 let seen = (0..3).map(|_| store.memory().total_bytes()).min();
                 most.fetch_max(seen.unwrap(), Relaxed);
-                std::thread::sleep(std::time::Duration::from_micros(20));
+                std::thread::sleep(std::time::Duration::from_micros(100));
             }
         });
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));

@@ -37,8 +37,8 @@ fn version_of(n: u64, bytes: &[u8]) -> u64 {
     version
 }
 
-/// A look-up reads the image of a whole leaf from SSD, and a scan reads each image once. So the scan reads every record,
-/// and look-ups one in eight.
+/// A look-up reads the image of a whole leaf from SSD, and a scan reads each image once. So the scan reads all records,
+/// and look-ups read one in eight.
 fn assert_holds(store: &Store, keys: u64, version: impl Fn(u64) -> u64) {
     let mut seen = 0;
     for (n, record) in (0..).zip(store.range(..)) {

@@ -49,7 +49,8 @@ const LOOKED_UP: u64 = 2048;
 pub(crate) fn contents(store: &Store) -> Contents {
     let step = (store.len() / LOOKED_UP + 1) as usize;
     let mut opened = store.range(..);
-    let record = |(at, outcome): (usize, Result<(Vec<u8>, Vec<u8>), Error>)| {
+    let mut contents = Contents::new();
+    for (at, outcome) in store.range(..).enumerate() {
         let (key, value) = outcome.expect("every value can be read");
         let next = opened.next_opened().expect("nobody writes meanwhile");
         let (same, open) = next.expect("every value can be read");
@@ -59,9 +60,9 @@ pub(crate) fn contents(store: &Store) -> Contents {
             let found = store.meta(&key).expect("every value can be read");
             assert_eq!(found, Some(meta), "{key:?}");
         }
-        (key, (value, meta.expires_at_ms, meta.flags))
-    };
-    store.range(..).enumerate().map(record).collect()
+        contents.insert(key, (value, meta.expires_at_ms, meta.flags));
+    }
+    contents
 }
 
 /// A value that compresses, and differs from any other.

@@ -143,7 +143,7 @@ pub(crate) struct Sweep {
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
     all_quiet: bool,
-    /// Whether the cycle found a leaf that is, or was lately, out of its form.
+    /// Whether a leaf was found that is, or was lately, out of its form.
     worked: bool,
     /// Quiet leaves seen in this cycle, and how full they were.
     fullness: Fullness,
@@ -216,13 +216,12 @@ impl Core {
                 self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
             }
-            if sweeps && laps.is_due(Instant::now(), self.stats.writes()) {
-                laps.begin(self.stats.writes());
+            if sweeps && laps.is_due(Instant::now()) {
                 let began = Instant::now();
                 let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
-                laps.end(began.elapsed());
+                laps.note_part(began.elapsed(), std::mem::take(&mut sweep.worked));
                 if ended {
-                    laps.end_lap(Instant::now(), std::mem::take(&mut sweep.worked));
+                    laps.end(Instant::now());
                     self.dictionaries.release_idle();
                     Self::release_scratch();
                 }

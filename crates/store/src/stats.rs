@@ -213,11 +213,6 @@ impl Counters {
         self.threads.get_or_default()
     }
 
-    /// Records that were written.
-    pub(crate) fn writes(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.writes.0.load(Relaxed)).sum()
-    }
-
     /// Reads that found a value in a body, or beside it.
     pub(crate) fn body_reads(&self) -> u64 {
         let reads = |thread: &ThreadCounters| {
@@ -240,7 +235,7 @@ impl Counters {
             reads_below: sum(|thread| &thread.reads_below),
             ssd_reads: sum(|thread| &thread.ssd_reads),
             misses: sum(|thread| &thread.misses),
-            writes: self.writes(),
+            writes: sum(|thread| &thread.writes),
             written_bytes: sum(|thread| &thread.written_bytes),
             logged_bytes: sum(|thread| &thread.logged_bytes),
             packs_background: self.packs_background.get(),

@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn looking_at_leaves_that_need_nothing_takes_little_of_a_processor() {
-        let mut now = Instant::now();
-        let mut laps = Laps::new(now);
+        let mut laps = Laps::new(Instant::now());
+        let mut now = laps.next;
         let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
         for (parts, pause) in [
             (&[(millis(1), true)][..], PAUSE_WORKED),

@@ -100,13 +100,12 @@ fn a_full_cache_follows_its_data() {
     load(&store, 0..records, words);
     assert!(store.stats().evicted > 0 && store.stats().adoptions > 0, "{:?}", store.stats());
     let mut random = fastrand::Rng::with_seed(1);
-    for n in records..3 * records {
+    for n in records..4 * records {
         let (key, line) = (format!("key:{n:012}"), log_line(n, &mut random));
         for store in [&store, &fresh] {
             store.put(key.as_bytes(), &line).unwrap();
         }
     }
-    assert!(fresh.stats().evicted > 0, "{:?}", fresh.stats());
     let (kept, possible) = (store.len(), fresh.len());
     assert!(kept * 10 > possible * 6, "{kept} of {possible}: {:?}, {:?}", store.memory(), store.stats());
 }

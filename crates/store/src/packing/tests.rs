@@ -1,0 +1,147 @@
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::options::Options;
+use crate::record::PutMeta;
+use crate::update::{Update, Wanted};
+
+/// Held bytes once nothing waits for a reader.
+fn held(core: &Core) -> u64 {
+    while core.gauges.retired.held() > 0 {
+        core.reclaim();
+    }
+    core.gauges.held()
+}
+
+/// Packs or joins all leaves while DRAM is as full as it may be; how many changed, and how many were left.
+fn work_at_the_limit(core: &Core, work: impl Fn(&Leaf, &Guard, &mut Scratch) -> bool) -> (u64, u64) {
+    let (mut changed, mut left) = (0, 0);
+    let mut cursor = Some(Vec::new());
+    while let Some(low) = cursor {
+        let limit_bytes = held(core);
+        core.gauges.set_limit(Some(limit_bytes));
+        let guard = core.pin();
+        let (leaf, _) = core.locate(&low, &guard);
+        let ownership = leaf.try_own().expect("nobody else maintains it");
+        let done = Core::with_scratch(|scratch| work(leaf, &guard, scratch));
+        (changed, left) = (changed + u64::from(done), left + u64::from(!done));
+        cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
+        drop(ownership);
+        drop(guard);
+        // A leaf more in the index is not asked for.
+        assert!(held(core) <= limit_bytes + 1024, "{} of {limit_bytes}", held(core));
+    }
+    core.gauges.set_limit(None);
+    (changed, left)
+}
+
+#[test]
+fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_marks() {
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let mut from = 0;
+    for (begins, planned) in [(true, true), (true, false), (false, true), (false, false)] {
+        core.set_eviction(!begins).expect("there is no SSD");
+        // Two records fill no landing, and the next ones lie between them and behind.
+        for n in from..from + 2 {
+            core.put(&[n % 2, n], b"value", PutMeta::default()).expect("no limit is set");
+        }
+        from += 2;
+        let guard = core.pin();
+        let (leaf, _) = core.locate(b"", &guard);
+        let ownership = leaf.try_own().expect("nobody else maintains it");
+        core.seal(leaf, &guard);
+        let state = leaf.state(&guard);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
+        let mut keys = Vec::new();
+        core.weigh(leaf, state, &mut newest, &mut keys, true, &guard);
+        core.evicts.store(begins, Ordering::Release);
+        let pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
+            true => core.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()),
+            false => {
+                core.amend(state, &newest, Goal::Keep, scratch, &mut || ()).expect("it is a common pack")
+            }
+        });
+        core.publish_one(leaf, state, pieces, &guard);
+        let records = leaf.state(&guard).body.len();
+        assert_eq!(records, usize::from(from));
+        assert!(!begins || leaf.marks.all(&guard).len() >= records);
+        drop(ownership);
+        drop(guard);
+        core.evicts.store(!begins, Ordering::Release);
+    }
+}
+
+/// The records of all leaves that were coded fast.
+fn loose(core: &Core) -> usize {
+    let guard = core.pin();
+    let first = core.locate(b"", &guard).0;
+    let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
+    leaves.map(|leaf| usize::from(leaf.state(&guard).loose)).sum()
+}
+
+#[test]
+fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
+    let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let words = ["compressed ", "values ", "of a ", "quiet ", "leaf "];
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut put = |n: u32| {
+        let value: String = (0..30).map(|_| words[random.usize(..words.len())]).collect();
+        core.put(&n.to_be_bytes(), value.as_bytes(), PutMeta::default()).expect("no limit is set");
+    };
+    (0..20_000).for_each(&mut put);
+    core.settle();
+    assert!(core.dictionaries.has_current());
+    assert_eq!(loose(&core), 0, "a settled store has dense codes");
+    let before = core.stats.recoded.get();
+    (0..20_000).step_by(500).for_each(&mut put);
+    core.settle();
+    assert_eq!((loose(&core), core.stats.recoded.get()), (0, before), "dense codes need no second parse");
+
+    // A writer's pack codes fast, and one value in a leaf is not worth a second parse of all.
+    put(0);
+    let guard = core.pin();
+    let (leaf, _) = core.locate(&0u32.to_be_bytes(), &guard);
+    let ownership = leaf.try_own().expect("nobody else maintains it");
+    core.seal(leaf, &guard);
+    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+    drop(ownership);
+    drop(guard);
+    assert_eq!(loose(&core), 1);
+    core.settle();
+    assert_eq!((loose(&core), core.stats.recoded.get()), (1, before));
+}
+
+#[test]
+fn background_work_takes_no_memory_that_the_limit_does_not_have() {
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let value = |n: u32| [&n.to_be_bytes()[..], &[7; 96][..n as usize * 7 % 97]].concat();
+    let all_there = |count: u32| {
+        (0..count).for_each(|n| {
+            let mut found = Vec::new();
+            core.read(&n.to_be_bytes(), &mut found).expect("it is whole").expect("it is there");
+            assert_eq!(found, value(n));
+        });
+    };
+    for n in (0..20_000u32).filter(|n| n % 3 > 0).chain((0..20_000).step_by(3)) {
+        core.put(&n.to_be_bytes(), &value(n), PutMeta::default()).expect("no limit is set");
+    }
+    let pack = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
+        core.seal(leaf, guard);
+        core.pack_while(leaf, Goal::Keep, guard, scratch, &mut || ())
+    };
+    let (packed, left) = work_at_the_limit(&core, pack);
+    assert!(packed > 0 && left > 0, "{packed} packed, {left} left");
+    all_there(20_000);
+    let join = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| core.join_right(leaf, guard, scratch);
+    assert!(work_at_the_limit(&core, join).0 > 0, "no leaf was joined with another one");
+    all_there(20_000);
+    // Nothing is in the way of what needs no room.
+    for n in 0..20_000u32 {
+        core.modify(&n.to_be_bytes(), Wanted::Presence, |_| Update::Delete).expect("no limit is set");
+    }
+    let (_, left) = work_at_the_limit(&core, pack);
+    assert_eq!((left, core.count_keys()), (0, 0));
+}

@@ -68,20 +68,24 @@ impl Membership {
         Membership { path, name, identity, file: None, seat: None, inherited: None, dead: Dead::NONE }
     }
 
-    /// Takes a slot in the class, at first, or after [`Membership::tick`] has failed.
+    /// Takes a slot in the class, at first, or after [`Membership::tick`] has failed. A member keeps its slot while its
+    /// class is deleted, so nobody gives back a slot that another process has taken meanwhile.
     ///
     /// # Errors
     ///
     /// The file cannot be used, has no such class, or has no free slot.
     pub fn join(&mut self) -> Result<(), ClassError> {
-        self.give_back();
         let file = match self.file.take().filter(ClassFile::is_in_place) {
             Some(file) => file,
-            None => ClassFile::open(&self.path)?,
+            None => {
+                self.seat = None;
+                ClassFile::open(&self.path)?
+            }
         };
         let file = self.file.insert(file);
         let (class, generation) = file.read()?.find(&self.name).ok_or(ClassError::NoClass)?;
-        self.seat = Some(Seat::take(file, self.identity, class, generation)?);
+        let kept = self.seat.map(|seat| seat.slot);
+        self.seat = Some(Seat::take(file, self.identity, kept, class, generation)?);
         self.dead = Dead::NONE;
         Ok(())
     }
@@ -173,30 +177,20 @@ impl Membership {
         let (Some(file), Some(seat)) = (&self.file, self.seat.take()) else {
             return Err(ClassError::NoClass);
         };
-        self.seat = Some(Seat::take(file, self.identity, seat.class, seat.generation)?);
+        self.seat = Some(Seat::take(file, self.identity, None, seat.class, seat.generation)?);
         Ok(())
-    }
-
-    /// Gives the slot back, as a process does that ends in order.
-    pub fn leave(mut self) {
-        self.give_back();
-    }
-
-    fn give_back(&mut self) {
-        let (Some(file), Some(seat)) = (&self.file, self.seat.take()) else { return };
-        let Ok(table) = file.read() else { return };
-        let owner = &table.members[seat.slot].owner;
-        if owner.load(Relaxed) == self.identity.to_word() {
-            owner.store(0, Relaxed);
-            // Fails if the file is damaged, and nothing else would help then.
-            let _ = file.write(owner);
-        }
     }
 }
 
 impl Seat {
-    /// Takes a free slot, or that of a dead process.
-    fn take(file: &ClassFile, identity: Identity, class: usize, generation: u32) -> Result<Seat, ClassError> {
+    /// Takes the slot `kept` if it is still that of this process, or a free slot, or that of a dead process.
+    fn take(
+        file: &ClassFile,
+        identity: Identity,
+        kept: Option<usize>,
+        class: usize,
+        generation: u32,
+    ) -> Result<Seat, ClassError> {
         let table = file.read()?;
         let owner = |slot: usize| table.members[slot].owner.load(Relaxed);
         let take = |slot: usize| {
@@ -204,9 +198,10 @@ impl Seat {
             shared.compare_exchange(owner(slot), identity.to_word(), AcqRel, Relaxed).is_ok()
         };
         let is_dead = |slot: usize| Identity::of_word(owner(slot)).is_some_and(|owner| !owner.is_alive());
-        let free = (0..MEMBERS_MAX).find(|&slot| owner(slot) == 0 && take(slot));
+        let kept = kept.filter(|&slot| owner(slot) == identity.to_word());
+        let free = || (0..MEMBERS_MAX).find(|&slot| owner(slot) == 0 && take(slot));
         let dead = || (0..MEMBERS_MAX).find(|&slot| is_dead(slot) && take(slot));
-        let slot = free.or_else(dead).ok_or(ClassError::Full)?;
+        let slot = kept.or_else(free).or_else(dead).ok_or(ClassError::Full)?;
         let (seat, member) = (Seat { slot, class, generation }, &table.members[slot]);
         member.told.store([0; 2], [0; 2], 0);
         file.write(&member.told)?;

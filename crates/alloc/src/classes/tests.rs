@@ -110,8 +110,6 @@ fn a_member_learns_the_ratio_and_its_room() {
     Locked::open(&path).unwrap().set(&name("gold"), Some(None), [Some(4), None]).unwrap();
     let share = member.tick([5, 7], 0).unwrap();
     assert_eq!(share, Share { ratio: None, limit_bytes: [5, NONE] }, "no room, and nothing to give back");
-    member.leave();
-    assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 0);
 }
 
 /// Members that grow as fast as their grants allow, on threads of their own.
@@ -274,7 +272,7 @@ fn a_child_that_joins_again_keeps_what_it_inherited() {
 
 /// A slot that stayed taken would be lost with each class that is made again.
 #[test]
-fn a_member_that_joins_again_gives_its_slot_back() {
+fn a_member_that_joins_again_has_one_slot() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
     let mut member = joined(&path).unwrap();
@@ -285,6 +283,21 @@ fn a_member_that_joins_again_gives_its_slot_back() {
         member.join().unwrap();
     }
     assert_eq!(Locked::open(&path).unwrap().members(&name("gold")).count(), 1);
+}
+
+/// Another process could have the last slot otherwise when the class is made again.
+#[test]
+fn a_member_keeps_its_slot_while_its_class_is_deleted() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let mut member = joined(&path).unwrap();
+    (1..MEMBERS_MAX).for_each(|_| drop(joined(&path).unwrap()));
+    Locked::open(&path).unwrap().delete(&name("gold"), true).unwrap();
+    assert_eq!(member.join(), Err(ClassError::NoClass));
+    Locked::open(&path).unwrap().set(&name("silver"), None, [None, None]).unwrap();
+    assert_eq!(Membership::new(path, name("silver")).join(), Err(ClassError::Full));
+    class(&folder, [1 << 20, NONE]);
+    member.join().unwrap();
 }
 
 /// The parent ends before the child has ticked, as that of a daemon does.
@@ -402,11 +415,9 @@ fn a_member_learns_that_its_file_was_deleted_replaced_or_damaged() {
     class(&folder, [NONE, NONE]);
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::NoFile), "another file");
     let mut member = joined(&path).unwrap();
-    let leaving = joined(&path).unwrap();
     let file = fs::File::options().write(true).open(folder.file()).unwrap();
     file.set_len(0).unwrap();
     assert_eq!(member.tick([0, 0], 0), Err(ClassError::Damaged));
-    leaving.leave();
     // All of it is zeros now.
     file.set_len(size_of::<Table>() as u64).unwrap();
     assert!(member.tick([0, 0], 0).is_err());

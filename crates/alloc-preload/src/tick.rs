@@ -145,9 +145,13 @@ fn try_take() -> bool {
     let inherited = OWNER.load(Acquire);
     if forked::is_new() {
         begin_anew();
-        // A thread of the parent that has the ticker is not here to give it back.
+        // A thread of the parent that has the ticker is not here to give it back, or to end a write.
         if inherited != own && !inherited.is_null() {
             DEPTH.store(0, Relaxed);
+            // SAFETY: no thread of the child takes the ticker while `OWNER` names one of the parent.
+            if let Some(membership) = unsafe { &mut (*TICKER.0.get()).membership } {
+                membership.forget_file();
+            }
             let _ = OWNER.compare_exchange(inherited, null_mut(), Relaxed, Relaxed);
         }
     }

@@ -1,6 +1,6 @@
 //! The library's side: a slot in the file, and what the class leaves for it.
 
-use core::mem::replace;
+use core::mem::{forget, replace};
 use core::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use core::sync::atomic::fence;
 
@@ -162,23 +162,26 @@ impl Membership {
         inherited.map_or(0, |inherited| inherited.live_bytes[medium])
     }
 
-    /// Takes a slot for a forked child beside that of its parent. The bytes of the time before the fork count for the
-    /// parent while it lives.
+    /// Forgets the file, in a child that has this value from a thread of its parent. That thread may have written a
+    /// part of the file's addresses. [`Membership::fork`] opens the file again.
+    pub fn forget_file(&mut self) {
+        forget(self.file.take());
+    }
+
+    /// Has a forked child join, whether its parent is a member or not. The bytes of the time before the fork count for
+    /// the parent while it lives.
     ///
     /// # Errors
     ///
-    /// The parent is no member, or the file was damaged, or has no free slot. The child's next [`Membership::tick`]
-    /// fails then.
+    /// As for [`Membership::join`]. The child's next [`Membership::tick`] fails then.
     pub fn fork(&mut self, live_bytes: [u64; 2]) -> Result<(), ClassError> {
         // The parent that joined, and not one that has adopted the child meanwhile.
         let parent = Pid::from_raw(self.identity.pid as i32);
         self.inherited = Some(Inherited { parent, live_bytes });
         self.identity = Identity::own();
-        let (Some(file), Some(seat)) = (&self.file, self.seat.take()) else {
-            return Err(ClassError::NoClass);
-        };
-        self.seat = Some(Seat::take(file, self.identity, None, seat.class, seat.generation)?);
-        Ok(())
+        // The slot is the parent's.
+        self.seat = None;
+        self.join()
     }
 }
 

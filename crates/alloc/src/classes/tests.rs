@@ -252,6 +252,21 @@ fn bytes_from_before_a_fork_count_once_while_the_parent_lives() {
     }));
 }
 
+/// A bare system call may make the child while a thread of the parent joins.
+#[test]
+fn a_child_joins_whether_its_parent_is_a_member_or_not() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    for mut member in [Membership::new(path, name("gold")), joined(&path).unwrap()] {
+        reap(in_fork(|| {
+            member.forget_file();
+            member.fork([1000, 0]).unwrap();
+            let share = member.tick([1500, 0], 0).unwrap();
+            assert_eq!(share.limit_bytes[0], 1500 + (1 << 16));
+        }));
+    }
+}
+
 /// The bytes of the parent would count twice otherwise.
 #[test]
 fn a_child_that_joins_again_keeps_what_it_inherited() {

@@ -195,8 +195,7 @@ pub(crate) unsafe extern "C" fn after_fork_in_parent() {
     release();
 }
 
-/// Resets what a forked child has of its parent. The child's next tick gets a page of its own, and until then the child
-/// tells nothing.
+/// Resets what a forked child has of its parent. The child's next tick gets a page of its own before it tells.
 fn begin_anew() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
@@ -212,7 +211,7 @@ pub(crate) unsafe extern "C" fn after_fork_in_child() {
     // SAFETY: since `before_fork` this thread is the owner. A tick that a signal handler interrupts does not go on
     // meanwhile.
     if let Some(page) = unsafe { &mut (*TICKER.0.get()).page } {
-        page.close_inherited();
+        page.detach();
     }
     release();
 }

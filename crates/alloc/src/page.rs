@@ -12,8 +12,8 @@
 //! 3. The command writes [`Wanted`] fields between two steps of [`Page::changes`] ([`Page::want`]).
 //! 4. At its next tick the library sees another number of changes and reads them ([`Page::wanted`]). It stores the
 //!    number in [`Page::applied`] after it has obeyed, or in [`Page::refused`] if it cannot.
-//! 5. A forked child shares the page of its parent. The library calls [`SharedPage::close_inherited`] right after the
-//!    fork and [`SharedPage::renew`] before it writes: the same address then has a page of the child's own.
+//! 5. A forked child shares the page of its parent. The library calls [`SharedPage::detach`] right after the fork and
+//!    [`SharedPage::renew`] before it tells: the same address then has a page of the child's own.
 
 mod mapping;
 mod snapshot;

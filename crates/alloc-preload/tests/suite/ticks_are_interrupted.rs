@@ -5,12 +5,13 @@
 //! process with a class.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ziptier_alloc::classes::Locked;
 use ziptier_alloc::configuration::{ClassName, FilePath};
+use ziptier_alloc::page::SharedPage;
 
 use crate::support::{fork_barely, free, in_child_with, malloc, page_of};
 
@@ -65,6 +66,11 @@ fn stop_ticks() {
     }
 }
 
+/// The page of the process that forks in a tick.
+static PAGE: OnceLock<SharedPage> = OnceLock::new();
+/// Whether a child that went on with the tick left that page alone.
+static IS_PAGE_LEFT_ALONE: AtomicBool = AtomicBool::new(false);
+
 /// The call that was stopped has no effect, so the tick loses its class.
 extern "C" fn in_tick(_: libc::c_int) {
     if NEXT.compare_exchange(WAITS, WAITING, SeqCst, SeqCst).is_ok() {
@@ -73,13 +79,15 @@ extern "C" fn in_tick(_: libc::c_int) {
         }
     }
     if NEXT.compare_exchange(FORKS, FORKED, SeqCst, SeqCst).is_ok() {
-        // SAFETY: the child ends at once.
+        let ticks = || PAGE.get().map(|page| page.told.ticks.load(Relaxed));
+        let before = ticks();
+        // SAFETY: the child goes on with the tick, and ends after it.
         unsafe {
             let child = libc::fork();
-            if child == 0 {
-                libc::_exit(0);
+            if child != 0 {
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                IS_PAGE_LEFT_ALONE.store(ticks() == before, SeqCst);
             }
-            libc::waitpid(child, std::ptr::null_mut(), 0);
         }
     }
 }
@@ -90,11 +98,17 @@ fn tick() {
 }
 
 fn fork_in_a_tick() {
-    let page = page_of(std::process::id());
+    let own = std::process::id();
+    let page = PAGE.get_or_init(|| page_of(own));
     stop_ticks();
     NEXT.store(FORKS, SeqCst);
     tick();
+    if std::process::id() != own {
+        // SAFETY: the call takes a number.
+        unsafe { libc::_exit(0) };
+    }
     assert_eq!(NEXT.load(SeqCst), FORKED);
+    assert!(IS_PAGE_LEFT_ALONE.load(SeqCst), "the child's tick shows in its parent's page");
     let ticks = page.told.ticks.load(Relaxed);
     tick();
     assert!(page.told.ticks.load(Relaxed) > ticks, "ticks go on after the fork");

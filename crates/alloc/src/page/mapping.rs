@@ -98,9 +98,11 @@ impl SharedPage {
         SharedPage::of(new_file()?)
     }
 
-    /// Closes the descriptor that a forked child has of its parent's page. The library calls this while the child has
-    /// one thread, so that the descriptor stays that of the same file meanwhile.
-    pub fn close_inherited(&mut self) {
+    /// Gives a forked child a private copy of its parent's page at the same address, and closes the descriptor of that
+    /// page. A tick that a signal handler interrupts goes on in the child, and then tells the copy. The library calls
+    /// this while the child has one thread, so that the descriptor stays that of the same file meanwhile. A child whose
+    /// parent has closed the descriptor gets no copy.
+    pub fn detach(&mut self) {
         let fd = core::mem::replace(&mut self.fd, NO_FD);
         if fd == NO_FD {
             return;
@@ -108,6 +110,8 @@ impl SharedPage {
         // SAFETY: the child has one thread, so nobody opens or closes a file between this call and the next.
         let inherited = unsafe { BorrowedFd::borrow_raw(fd) };
         if identity(inherited) == Ok(self.file) {
+            // Without a copy, the child sees the page of its parent until it renews the page.
+            let _ = map(self.page.as_ptr().cast(), MapFlags::PRIVATE | MapFlags::FIXED, inherited);
             // SAFETY: the descriptor is that of the page, which no other value owns.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }

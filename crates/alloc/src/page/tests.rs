@@ -99,10 +99,12 @@ fn a_renewed_page_is_another_one_at_the_same_address() {
     let parent = attach(page.fd()).unwrap();
     let address = &raw const *page;
     let fd = page.fd();
-    page.close_inherited();
+    page.detach();
     // SAFETY: the call takes numbers.
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_GETFD) }, -1, "the descriptor of the parent's page is open");
-    page.close_inherited();
+    page.told.ticks.store(7, Relaxed);
+    assert_eq!(parent.told.ticks.load(Relaxed), 0, "what a child tells before it has a page of its own");
+    page.detach();
     page.renew().unwrap();
     assert_eq!(&raw const *page, address);
     assert_eq!(page.check(), Err(AttachError::NoPage));

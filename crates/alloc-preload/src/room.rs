@@ -48,7 +48,7 @@ impl Room {
             return null_mut();
         }
         let block = allocate();
-        self.ended.fetch_add(bytes, Release);
+        self.end(bytes);
         if !block.is_null() {
             tick::count(None, bytes);
         }
@@ -67,6 +67,14 @@ impl Room {
 
     /// Ends the blocks of threads that a forked child does not have.
     pub(crate) fn end_all(&self) {
-        self.ended.store(self.begun.load(Relaxed), Relaxed);
+        self.end(u64::MAX);
+    }
+
+    /// Ends bytes, and never more than were begun: in a child, [`Room::end_all`] may have ended the block of a thread
+    /// that is about to end the same block.
+    fn end(&self, bytes: u64) {
+        let end = |ended: u64| Some(ended.saturating_add(bytes).min(self.begun.load(Relaxed)));
+        // Never fails: there is always a sum.
+        let _ = self.ended.fetch_update(AcqRel, Acquire, end);
     }
 }

@@ -1,21 +1,22 @@
 //! A process may be copied in the middle of a tick: by a signal handler that forks, or by a thread beside the tick. A
-//! child must not wait for a tick that nobody in it ends, nor its parent.
+//! child must not wait for a tick that nobody in it ends, nor its parent. A child must not take room that is not there.
 //!
 //! A filter of system calls stops a tick here: the kernel sends a signal for one that ticks alone make, those of a
 //! process with a class.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ziptier_alloc::classes::Locked;
 use ziptier_alloc::configuration::{ClassName, FilePath};
 use ziptier_alloc::page::SharedPage;
 
-use crate::support::{fork_barely, free, in_child_with, malloc, page_of};
+use crate::support::{far_range, fork_barely, free, in_child_with, malloc, page_of};
 
 const MB: usize = 1 << 20;
+const KB: usize = 1 << 10;
 
 fn file() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("classes_of_interrupted_{}", std::process::id()))
@@ -28,10 +29,10 @@ fn make_class() {
 }
 
 /// Runs a test in a child that has a class.
-fn in_child_with_class(name: &str, body: fn()) {
+fn in_child_with_class(name: &str, options: &str, body: fn()) {
     static ONE_FILE: Mutex<()> = Mutex::new(());
     let _one = ONE_FILE.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = format!("ratio=1:3,class=gold,class-file={}", file().display());
+    let options = format!("{options},class=gold,class-file={}", file().display());
     in_child_with(name, &options, |_| make_class(), body);
     let _ = std::fs::remove_file(file());
 }
@@ -43,6 +44,8 @@ const FORKS: u8 = 1;
 const FORKED: u8 = 2;
 const WAITS: u8 = 3;
 const WAITING: u8 = 4;
+const ALLOCATES: u8 = 5;
+const ALLOCATED: u8 = 6;
 
 /// Calls a handler in each tick of this thread, and of threads that it starts.
 fn stop_ticks() {
@@ -71,12 +74,18 @@ static PAGE: OnceLock<SharedPage> = OnceLock::new();
 /// Whether a child that went on with the tick left that page alone.
 static IS_PAGE_LEFT_ALONE: AtomicBool = AtomicBool::new(false);
 
+/// Blocks of 80 KiB that were allocated in a tick.
+static BLOCKS: [AtomicUsize; 14] = [const { AtomicUsize::new(0) }; 14];
+
 /// The call that was stopped has no effect, so the tick loses its class.
 extern "C" fn in_tick(_: libc::c_int) {
     if NEXT.compare_exchange(WAITS, WAITING, SeqCst, SeqCst).is_ok() {
         while NEXT.load(SeqCst) == WAITING {
             std::thread::yield_now();
         }
+    }
+    if NEXT.compare_exchange(ALLOCATES, ALLOCATED, SeqCst, SeqCst).is_ok() {
+        BLOCKS.iter().for_each(|block| block.store(malloc(80 * KB), SeqCst));
     }
     if NEXT.compare_exchange(FORKS, FORKED, SeqCst, SeqCst).is_ok() {
         let ticks = || PAGE.get().map(|page| page.told.ticks.load(Relaxed));
@@ -116,7 +125,7 @@ fn fork_in_a_tick() {
 
 #[test]
 fn by_a_signal_handler_that_forks() {
-    in_child_with_class("ticks_are_interrupted::by_a_signal_handler_that_forks", fork_in_a_tick);
+    in_child_with_class("ticks_are_interrupted::by_a_signal_handler_that_forks", "ratio=1:3", fork_in_a_tick);
 }
 
 /// The child has no thread that could end the tick.
@@ -146,5 +155,41 @@ fn fork_beside_a_tick() {
 #[test]
 fn by_another_thread_that_forks_by_a_bare_system_call() {
     let name = "ticks_are_interrupted::by_another_thread_that_forks_by_a_bare_system_call";
-    in_child_with_class(name, fork_beside_a_tick);
+    in_child_with_class(name, "ratio=1:3", fork_beside_a_tick);
+}
+
+/// The first call of the library that sees the child is one in the middle of a large block: the thread takes its arena,
+/// which is not made yet. The arena of the first turn is made at the start.
+fn allocate_across_a_bare_fork() {
+    // SAFETY: the call takes a number.
+    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
+        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
+    }
+    std::thread::spawn(|| free(malloc(192 * KB))).join().unwrap();
+    let page = page_of(std::process::id());
+    stop_ticks();
+    let ticks = page.told.ticks.load(Relaxed);
+    while page.told.ticks.load(Relaxed) == ticks {
+        free(malloc(16 * KB));
+    }
+    // A step has 256 KiB from here.
+    fork_barely(|| {
+        let first = malloc(192 * KB);
+        // jemalloc sums up after 4 MiB, and then counts the new arena.
+        (0..512).for_each(|_| free(malloc(16 * KB)));
+        NEXT.store(ALLOCATES, SeqCst);
+        while NEXT.load(SeqCst) == ALLOCATES {
+            free(malloc(16 * KB));
+        }
+        let far = far_range();
+        let in_far = BLOCKS.iter().filter(|block| far.contains(&block.load(SeqCst))).count();
+        // 192 KiB and ten blocks have room in 1 MiB.
+        far.contains(&first) && in_far == 10
+    });
+}
+
+#[test]
+fn by_a_child_whose_first_block_is_large() {
+    let name = "ticks_are_interrupted::by_a_child_whose_first_block_is_large";
+    in_child_with_class(name, "threshold=65536,far-limit=1MiB", allocate_across_a_bare_fork);
 }

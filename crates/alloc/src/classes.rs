@@ -15,7 +15,7 @@
 //! 5. A member that has died, or runs another program by `exec`, is found by its process number, start time and stack.
 //!    The others look for the dead once a second. The slot is free for the next one.
 //!
-//! The file belongs to the user of the processes or to root, and nobody else may write to it.
+//! The file belongs to the user of the processes or to root, and nobody outside its group may open it.
 
 mod file;
 mod membership;

@@ -22,7 +22,7 @@ pub enum ClassError {
     NoFile,
     /// The file does not hold classes, or of another version, or was damaged.
     Damaged,
-    /// The file belongs to another user, or other users may write to it.
+    /// The file belongs to another user, or all users may open it.
     Foreign,
     /// The file has no such class, or the class was deleted.
     NoClass,
@@ -43,7 +43,7 @@ impl fmt::Display for ClassError {
                  set",
             ),
             ClassError::Foreign => f.write_str(
-                "the file belongs to another user, or other users may write to it; delete it, or name another one by \
+                "the file belongs to another user, or all users may open it; delete it, or name another one by \
                  class-file",
             ),
             ClassError::NoClass => {
@@ -214,7 +214,8 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a file that this user or root owns, and nobody else may write to. Another file is not opened at all.
+/// Opens a file that this user or root owns, and that not all users may open: a reader may hold the lock that commands
+/// wait for. Another file is not opened at all.
 fn open(path: &FilePath) -> Result<(OwnedFd, Stat), ClassError> {
     check(&rustix::fs::lstat(path.as_c_str())?)?;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -229,7 +230,7 @@ fn check(stat: &Stat) -> Result<(), ClassError> {
         return Err(ClassError::Damaged);
     }
     let is_own = stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw();
-    if !is_own || stat.st_mode & 0o002 != 0 {
+    if !is_own || stat.st_mode & 0o006 != 0 {
         return Err(ClassError::Foreign);
     }
     if stat.st_size != size_of::<Table>() as i64 {

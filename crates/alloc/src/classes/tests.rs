@@ -401,6 +401,7 @@ fn foreign_and_damaged_files_are_refused() {
     let open = || ClassFile::open(&path).and_then(|file| file.read().map(|_| ())).unwrap_err();
     assert_eq!(open(), ClassError::NoFile);
     fs::write(folder.file(), b"short").unwrap();
+    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(open(), ClassError::Damaged);
     fs::write(folder.file(), std::vec![0; size_of::<Table>()]).unwrap();
     assert_eq!(open(), ClassError::Damaged);
@@ -411,8 +412,10 @@ fn foreign_and_damaged_files_are_refused() {
 
     class(&folder, [NONE, NONE]);
     ClassFile::open(&path).unwrap();
-    fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(open(), ClassError::Foreign);
+    for mode in [0o662, 0o664] {
+        fs::set_permissions(folder.file(), fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(open(), ClassError::Foreign, "mode {mode:o}");
+    }
     fs::set_permissions(folder.file(), fs::Permissions::from_mode(0o660)).unwrap();
     ClassFile::open(&path).unwrap();
     fs::rename(folder.file(), folder.0.path().join("elsewhere")).unwrap();

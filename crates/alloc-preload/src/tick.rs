@@ -170,11 +170,14 @@ fn release() {
     }
 }
 
-/// Starts with a configuration, and with the page where it is told, if there is one.
+/// Starts with a configuration, and with the page where it is told, if there is one. A thread of an earlier constructor
+/// may have the ticker, for a fork or for a command to jemalloc: this thread waits for it.
 pub(crate) fn start(configuration: &Configuration, page: Option<SharedPage>) {
     // A child that was forked before the start has no page of its parent.
     IS_FORKED.store(false, Relaxed);
-    with_ticker(|ticker| {
+    without_ticks(|| {
+        // SAFETY: this thread has the ticker.
+        let ticker = unsafe { &mut *TICKER.0.get() };
         ticker.configuration = *configuration;
         ticker.page = page;
         if let Err(error) = ticker.join(now_ms()) {

@@ -5,6 +5,7 @@
 mod a_lost_class_keeps_its_limits;
 mod a_million_calls_agree_with_a_shadow;
 mod a_stock_redis_keeps_its_values;
+mod a_thread_precedes_the_library;
 mod commands_of_jemalloc_disturb_no_tick;
 mod every_name_is_served;
 mod far_memory_lies_on_its_nodes;

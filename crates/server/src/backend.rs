@@ -10,9 +10,16 @@
 //! - [`Backend::write`] is seen whole or not at all.
 //! - [`Backend::keys_from`] meets every key that exists throughout a walk.
 
+mod databases;
+mod memory;
+mod value_reader;
+
+pub use databases::{Chosen, DatabaseName, Databases, ListedDatabase};
+pub use memory::{FarUse, MemoryUse};
+pub use value_reader::{Borrowed, ValueReader};
+
 use std::fmt;
 use std::ops::Bound;
-use std::sync::Arc;
 
 /// The properties of a value that are known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,141 +178,6 @@ impl fmt::Display for BackendError {
 }
 
 impl std::error::Error for BackendError {}
-
-/// A store's memory, in bytes.
-#[derive(Debug, Clone, Default)]
-pub struct MemoryUse {
-    /// Keys and values as clients wrote them.
-    pub logical_bytes: u64,
-    /// Bytes that the store holds in DRAM: index, bodies, dictionaries, slack.
-    pub held_bytes: u64,
-    /// The limit on `held_bytes`, if there is one.
-    pub limit_bytes: Option<u64>,
-    /// `held_bytes` by purpose; the names appear in `INFO memory`.
-    pub parts: Vec<(&'static str, u64)>,
-    /// Anonymous memory of the process that the limit does not count: far memory of a NUMA node.
-    pub far_anonymous_bytes: u64,
-}
-
-/// Memory beside DRAM, as `INFO memory` shows it.
-#[derive(Debug, Clone, Default)]
-pub struct FarUse {
-    /// The kind of memory, in words.
-    pub kind: String,
-    /// The means that makes bytes durable there, in words.
-    pub persistence: String,
-    /// Bytes in use.
-    pub used_bytes: u64,
-    /// Bytes there are.
-    pub limit_bytes: u64,
-    /// `used_bytes` by purpose; the names appear in `INFO memory`.
-    pub parts: Vec<(&'static str, u64)>,
-}
-
-/// A value as it was at opening, however often its key is written meanwhile.
-///
-/// The server sends values above a few hundred KiB through it, piece by piece between other clients' requests.
-pub trait ValueReader: Send {
-    /// Length in bytes.
-    fn len(&self) -> u64;
-
-    /// Whether the value has no bytes.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of memory that the store holds only for readers of this value, because no key has it any more. Each of
-    /// several readers returns its share.
-    fn own_bytes(&self) -> usize {
-        0
-    }
-
-    /// Appends bytes `offset..offset + len` to `out`; both ends lie within the value.
-    ///
-    /// # Errors
-    ///
-    /// If the bytes cannot be read. The server then closes the connection, because the reply has begun.
-    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError>;
-}
-
-/// A whole value in memory is the simplest reader.
-impl ValueReader for Vec<u8> {
-    fn len(&self) -> u64 {
-        self.len() as u64
-    }
-
-    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
-        Borrowed(self).read_at(offset, len, out)
-    }
-}
-
-/// A whole value in somebody else's memory.
-#[derive(Debug, Clone, Copy)]
-pub struct Borrowed<'a>(pub &'a [u8]);
-
-impl ValueReader for Borrowed<'_> {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
-        let from = offset as usize;
-        let bytes = self.0.get(from..from + len);
-        out.extend_from_slice(
-            bytes.ok_or_else(|| BackendError::Refused("read beyond a value's end".into()))?,
-        );
-        Ok(())
-    }
-}
-
-/// The name of a database, which is also that of a folder: letters, digits, `-` and `_`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DatabaseName<'a>(&'a str);
-
-impl<'a> DatabaseName<'a> {
-    /// Bytes of the longest name.
-    pub const BYTES_MAX: usize = 64;
-
-    /// The name, if it is one. It begins with a letter or a digit, so that it can be no path and no option.
-    pub fn new(text: &'a [u8]) -> Option<Self> {
-        let is_sound = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        let begins = text.first().is_some_and(u8::is_ascii_alphanumeric);
-        let is_name = begins && text.len() <= Self::BYTES_MAX && text.iter().all(is_sound);
-        std::str::from_utf8(text).ok().filter(|_| is_name).map(Self)
-    }
-
-    /// The name as text.
-    pub fn as_str(&self) -> &'a str {
-        self.0
-    }
-}
-
-/// A database in the list of [`Databases::list`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedDatabase {
-    /// Its name.
-    pub name: String,
-    /// Whether clients can use it now.
-    pub is_open: bool,
-}
-
-/// A database that a client uses; nothing for the one that every client begins with.
-pub type Chosen = Option<Arc<dyn Backend>>;
-
-/// Databases by name, beside the one that every client begins with.
-pub trait Databases: Send + Sync {
-    /// Opens a database, or makes it. The names of options are those of the store.
-    fn open(&self, name: DatabaseName<'_>, options: &[(&[u8], &[u8])]) -> Result<(), BackendError>;
-
-    /// Closes a database that no client uses.
-    fn close(&self, name: DatabaseName<'_>) -> Result<(), BackendError>;
-
-    /// All databases, in the order of their names.
-    fn list(&self) -> Result<Vec<ListedDatabase>, BackendError>;
-
-    /// An open database. It stays open while somebody has it.
-    fn find(&self, name: DatabaseName<'_>) -> Result<Chosen, BackendError>;
-}
 
 /// A key-value store behind the server.
 ///
@@ -572,35 +444,3 @@ pub type ChangeMeta<'a> = dyn FnMut(Option<Meta>) -> Update + 'a;
 
 /// Decides the new state of a key in [`Backend::update`].
 pub type Change<'a> = dyn FnMut(Option<(Old<'_>, Meta)>) -> Update + 'a;
-
-#[cfg(test)]
-mod tests {
-    use super::DatabaseName;
-
-    #[test]
-    fn names_are_no_paths() {
-        let longest = [b'x'; DatabaseName::BYTES_MAX];
-        for name in [&b"a"[..], b"9", b"users-2026_07", b"LOG", b"LOCK", &longest] {
-            assert_eq!(DatabaseName::new(name).unwrap().as_str().as_bytes(), name);
-        }
-        let long = [b'x'; DatabaseName::BYTES_MAX + 1];
-        let escaping = [
-            &b""[..],
-            b".",
-            b"..",
-            b"../x",
-            b"a/b",
-            b"/a",
-            b"a\\b",
-            b"-a",
-            b"_a",
-            b"a.b",
-            b"a\0",
-            b"a b",
-            "\u{e4}".as_bytes(),
-        ];
-        for name in escaping.into_iter().chain([&long[..]]) {
-            assert_eq!(DatabaseName::new(name), None, "{name:?}");
-        }
-    }
-}

@@ -15,8 +15,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The laps of the sweep.
 pub(crate) struct Laps {
-    /// When the next part of a lap may begin.
-    next: Instant,
+    /// When the lap before ended.
+    ended: Instant,
+    /// How long the next lap waits for writes to settle.
+    pause: Duration,
+    /// How long it waits while there is no landing. It doubles with each lap that finds nothing to do, so that a store
+    /// that nobody writes to comes to rest. A change that is no write, such as another dictionary, then waits at most
+    /// as long as the store was idle before.
+    rest: Duration,
+    /// Whether a part of the lap is done.
+    has_begun: bool,
     /// Whether the lap found something to do.
     worked: bool,
     /// How long the lap looked at leaves that need nothing.
@@ -25,25 +33,37 @@ pub(crate) struct Laps {
 
 impl Laps {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { next: now + PAUSE_WORKED, worked: false, looked: Duration::ZERO }
+        Self {
+            ended: now,
+            pause: PAUSE_WORKED,
+            rest: PAUSE_WORKED,
+            has_begun: false,
+            worked: false,
+            looked: Duration::ZERO,
+        }
     }
 
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
-        now >= self.next
+    /// Whether the next part of a lap is due; `has_landings` says whether any leaf has one.
+    pub(crate) fn is_due(&self, now: Instant, has_landings: bool) -> bool {
+        let pause = if has_landings { self.pause } else { self.rest };
+        self.has_begun || now.duration_since(self.ended) >= pause
     }
 
     /// Notes a part of a lap; `worked` says whether it found something to do.
     pub(crate) fn note_part(&mut self, took: Duration, worked: bool) {
+        self.has_begun = true;
         self.worked |= worked;
         if !worked {
             self.looked += took;
         }
     }
 
-    /// Notes the end of a lap.
-    pub(crate) fn end(&mut self, now: Instant) {
+    /// Notes the end of a lap; `has_expiring` says whether it met records that are going to expire.
+    pub(crate) fn end(&mut self, now: Instant, has_expiring: bool) {
         let least = if self.worked { PAUSE_WORKED } else { PAUSE_IDLE };
-        *self = Self { next: now + (self.looked * PAUSE_FACTOR).clamp(least, PAUSE_MAX), ..Self::new(now) };
+        let pause = (self.looked * PAUSE_FACTOR).clamp(least, PAUSE_MAX);
+        let rest = if self.worked || has_expiring { pause } else { pause.max(2 * self.rest).min(PAUSE_MAX) };
+        *self = Self { pause, rest, ..Self::new(now) };
     }
 }
 
@@ -51,29 +71,56 @@ impl Laps {
 mod tests {
     use super::*;
 
+    /// The parts of a lap, and the pauses behind it with landings and without.
+    type Case<'a> = (&'a [(Duration, bool)], Duration, Duration);
+
+    fn assert_pauses(laps: &mut Laps, cases: &[Case<'_>]) {
+        let mut now = laps.ended;
+        for (parts, pause, rest) in cases {
+            for (took, worked) in *parts {
+                laps.note_part(*took, *worked);
+                assert!(laps.is_due(now, false), "a lap goes on");
+            }
+            laps.end(now, false);
+            for (pause, has_landings) in [(*pause, true), (*rest, false)] {
+                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), has_landings), "{parts:?}");
+                assert!(laps.is_due(now + pause, has_landings), "{parts:?}");
+            }
+            now += *rest;
+        }
+    }
+
     #[test]
     fn looking_at_leaves_that_need_nothing_takes_little_of_a_processor() {
-        let mut laps = Laps::new(Instant::now());
-        let mut now = laps.next;
         let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
-        for (parts, pause) in [
-            (&[(millis(1), true)][..], PAUSE_WORKED),
-            (&[(millis(1), false)], PAUSE_IDLE),
-            // A load of many records settles.
-            (&[(seconds(100), true)], PAUSE_WORKED),
-            (&[(millis(100), false), (millis(400), false)], seconds(15)),
-            // One of many leaves is written to.
-            (&[(millis(100), false), (millis(9), true), (millis(400), false)], seconds(15)),
-            (&[(seconds(20), false)], PAUSE_MAX),
-        ] {
-            for (took, worked) in parts {
-                laps.note_part(*took, *worked);
-                assert!(laps.is_due(now), "a lap goes on");
-            }
-            laps.end(now);
-            assert!(!laps.is_due(now + pause - Duration::from_nanos(1)), "{parts:?}");
-            assert!(laps.is_due(now + pause), "{parts:?}");
-            now += pause;
-        }
+        let mut laps = Laps::new(Instant::now());
+        assert_pauses(
+            &mut laps,
+            &[
+                (&[(millis(1), true)], PAUSE_WORKED, PAUSE_WORKED),
+                (&[(millis(1), false)], PAUSE_IDLE, PAUSE_IDLE),
+                // A load of many records settles.
+                (&[(seconds(100), true)], PAUSE_WORKED, PAUSE_WORKED),
+                (&[(millis(100), false), (millis(400), false)], seconds(15), seconds(15)),
+                // One of many leaves is written to.
+                (&[(millis(100), false), (millis(9), true), (millis(400), false)], seconds(15), seconds(15)),
+                (&[(seconds(20), false)], PAUSE_MAX, PAUSE_MAX),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_store_that_nobody_writes_to_comes_to_rest() {
+        let (millis, seconds) = (Duration::from_millis, Duration::from_secs);
+        let idle: &[(Duration, bool)] = &[(millis(3), false)];
+        let mut laps = Laps::new(Instant::now());
+        let doubled = [1, 2, 4, 8, 16, 32, 60, 60].map(|rest| (idle, PAUSE_IDLE, seconds(rest)));
+        assert_pauses(&mut laps, &doubled);
+        assert_pauses(&mut laps, &[(&[(millis(3), true)], PAUSE_WORKED, PAUSE_WORKED)]);
+        assert_pauses(&mut laps, &doubled[..3]);
+        let now = laps.ended;
+        laps.note_part(millis(3), false);
+        laps.end(now, true);
+        assert!(laps.is_due(now + PAUSE_IDLE, false), "records that expire take memory");
     }
 }

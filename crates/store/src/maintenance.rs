@@ -145,6 +145,8 @@ pub(crate) struct Sweep {
     all_quiet: bool,
     /// Whether a leaf was found that is, or was lately, out of its form.
     worked: bool,
+    /// Whether a leaf of this cycle has records that are going to expire.
+    has_expiring: bool,
     /// Quiet leaves seen in this cycle, and how full they were.
     fullness: Fullness,
     /// Whether quiet leaves are filled in this cycle.
@@ -216,12 +218,12 @@ impl Core {
                 self.tier(&mut tierer, SWEEP_LEAVES);
                 continue;
             }
-            if sweeps && laps.is_due(Instant::now()) {
+            if sweeps && laps.is_due(Instant::now(), self.gauges.landing.held() > 0) {
                 let began = Instant::now();
                 let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
                 laps.note_part(began.elapsed(), std::mem::take(&mut sweep.worked));
                 if ended {
-                    laps.end(Instant::now());
+                    laps.end(Instant::now(), std::mem::take(&mut sweep.has_expiring));
                     self.dictionaries.release_idle();
                     Self::release_scratch();
                 }
@@ -303,6 +305,7 @@ impl Core {
     fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
         sweep.worked |= !quiet;
+        sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         let mut round = 0;
         let ownership = loop {
             match leaf.try_own() {

@@ -375,9 +375,10 @@ impl Core {
         expires_at_ms.is_some_and(|at| at <= self.clock.now_ms())
     }
 
-    /// Whether a record has expired, and may be taken for gone.
-    pub(crate) fn is_gone(&self, found: &Found<'_>) -> bool {
-        !self.recovering.load(Ordering::Relaxed) && self.is_over(found.expires_at_ms)
+    /// Whether a record with this expiry may be taken for gone. While the store recovers none may: the log may give it
+    /// a later expiry yet.
+    pub(crate) fn is_gone(&self, expires_at_ms: Option<u64>) -> bool {
+        !self.recovering.load(Ordering::Relaxed) && self.is_over(expires_at_ms)
     }
 
     /// A large value coded by the calling thread, which holds no guard.

@@ -266,7 +266,8 @@ impl Core {
             }
             match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found)) else {
+                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found.expires_at_ms))
+                    else {
                         return Ok(seen);
                     };
                     if !wanted.reads_bytes() {
@@ -305,7 +306,7 @@ impl Core {
             let lookup = state.find(key, key_hash(key), &self.commits).0;
             let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
             let found: Option<Found<'_>> = match lookup {
-                Lookup::Found(found) if !self.is_gone(&found) => Some(found),
+                Lookup::Found(found) if !self.is_gone(found.expires_at_ms) => Some(found),
                 _ => None,
             };
             let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
@@ -358,18 +359,20 @@ impl Core {
             return true;
         }
         match (state.find(key, hash, &self.commits).0, &seen.source) {
-            (Lookup::Found(found), source) if !self.is_gone(&found) => match (found.payload, source) {
-                (Payload::Large(large), Source::Large(seen_large)) => {
-                    std::ptr::eq(&*large, seen_large.as_ptr()) && has_fields_of(&found, seen)
+            (Lookup::Found(found), source) if !self.is_gone(found.expires_at_ms) => {
+                match (found.payload, source) {
+                    (Payload::Large(large), Source::Large(seen_large)) => {
+                        std::ptr::eq(&*large, seen_large.as_ptr()) && has_fields_of(&found, seen)
+                    }
+                    (Payload::Large(_), _) | (_, Source::Large(_)) => false,
+                    (_, Source::Leaf) if is_unwritten => true,
+                    _ => has_fields_of(&found, seen) && has_value_of(found, decided),
                 }
-                (Payload::Large(_), _) | (_, Source::Large(_)) => false,
-                (_, Source::Leaf) if is_unwritten => true,
-                _ => has_fields_of(&found, seen) && has_value_of(found, decided),
-            },
+            }
             (Lookup::Absent, source) if state.below.is_some() => match source {
                 Source::Below(below) => {
                     let is_same = state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below));
-                    is_same && !seen.meta.is_some_and(|meta| self.is_over(meta.expires_at_ms))
+                    is_same && !seen.meta.is_some_and(|meta| self.is_gone(meta.expires_at_ms))
                 }
                 _ => false,
             },
@@ -384,7 +387,7 @@ impl Core {
             // It may have expired since it was read, or have gone to SSD.
             Lookup::Found(found) => {
                 let is_large = matches!(found.payload, Payload::Large(_));
-                !self.is_gone(&found) && (state.below.is_none() || is_large)
+                !self.is_gone(found.expires_at_ms) && (state.below.is_none() || is_large)
             }
             _ => false,
         }

@@ -237,3 +237,39 @@ impl Core {
         self.append(key, Kind::Raw, Fields::of(meta), &mut value, expected)
     }
 }
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use ziptier_media::testing::RecordingDisk;
+
+    use crate::cold::core_over;
+    use crate::record::PutMeta;
+    use crate::update::{Update, Wanted};
+
+    /// Calls for a decision after which the test gives up.
+    const CALLS_MAX: u32 = 20;
+
+    /// The log gave it in time. A start comes later, and finds the record on SSD, where the former expiry is over.
+    #[test]
+    fn a_recovery_gives_a_record_on_ssd_another_expiry_after_the_former_one() {
+        let core = core_over(RecordingDisk::new());
+        core.recovering.store(true, Relaxed);
+        let meta = PutMeta { expires_at_ms: Some(1), flags: 7 };
+        core.put(b"key", b"value", meta).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        let mut calls = 0;
+        let updated = core.modify(b"key", Wanted::Meta, |seen| {
+            calls += 1;
+            assert!(seen.is_some() && calls < CALLS_MAX, "{seen:?} in call {calls}");
+            Update::Expire(None)
+        });
+        assert_eq!(updated, Ok(Update::Expire(None)));
+        core.recovering.store(false, Relaxed);
+        let mut value = Vec::new();
+        let meta = core.read(b"key", &mut value).expect("it is whole").expect("it is there");
+        assert_eq!((value.as_slice(), meta.expires_at_ms, meta.flags), (&b"value"[..], None, 7));
+    }
+}

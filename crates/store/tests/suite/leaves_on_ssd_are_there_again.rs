@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ziptier::{Clock, CodecChoice, Error, Options, SsdOptions, Store, check, dump, restore};
+use ziptier::{Clock, CodecChoice, Error, Options, PutMeta, SsdOptions, Store, check, dump, restore};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::RecordingDisk;
 
@@ -121,6 +121,28 @@ fn an_image_is_written_once_for_checkpoint_and_ssd() {
     assert!(store.memory().total_bytes() < 2 << 20);
     drop(store);
     checked(&small);
+}
+
+/// The record was in memory when its expiry was put off. It begins on SSD where memory is smaller than it was, and the
+/// former expiry is over by then.
+#[test]
+fn an_expiry_that_was_put_off_in_time_holds_for_a_record_that_begins_on_ssd() {
+    let disk = RecordingDisk::new();
+    let clock = Clock::manual(1_000);
+    let options = Options { clock: clock.clone(), ..with_ssd(&disk, CodecChoice::None, LIMIT) };
+    let store = Store::open(options.clone()).unwrap();
+    fill(&store, 30_000, 0);
+    let last = key(30_000);
+    store.put_with(&last, b"kept", PutMeta { expires_at_ms: Some(2_000), flags: 0 }).unwrap();
+    store.settle().unwrap();
+    store.checkpoint().unwrap();
+    assert!(store.set_expiry(&last, None).unwrap());
+    drop(store);
+    clock.advance(std::time::Duration::from_secs(5));
+    let store = Store::open(Options { memory_limit_bytes: Some(2 << 20), ..options }).unwrap();
+    assert!(store.ssd().unwrap().leaves > 10, "{:?}", store.ssd());
+    assert_eq!(store.get(&last).unwrap().as_deref(), Some(&b"kept"[..]));
+    assert_eq!(store.len(), 30_001);
 }
 
 /// Leaves that were in memory begin on SSD where memory is smaller than it was.

@@ -217,6 +217,10 @@ impl Core {
             match tried {
                 Tried::Done(written) => {
                     self.tend();
+                    if !self.has_background {
+                        // No overlay on SSD has room for a batch of so many records.
+                        self.merge_grown();
+                    }
                     return Ok(Some(written));
                 }
                 Tried::Busy => return Ok(None),
@@ -254,6 +258,11 @@ impl Core {
             Unowned::NoPlace { raised_bytes } => {
                 drop(guard);
                 self.make_room(raised_bytes)?;
+            }
+            Unowned::Crowded => {
+                drop(guard);
+                self.raise_crowded(key)?;
+                back_off(round);
             }
             Unowned::Busy => {
                 drop(guard);

@@ -337,7 +337,8 @@ impl Core {
         }
     }
 
-    /// Packs `leaf` if no other thread maintains it and its new body has a place. With `anyway` it need not have one.
+    /// Packs `leaf` if no other thread maintains it and its new body has a place. With `anyway` it need not have one,
+    /// unless the leaf is on SSD.
     pub(crate) fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
         let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
         let state = leaf.state(guard);
@@ -346,7 +347,9 @@ impl Core {
             if raised_bytes > 0 && self.admit(raised_bytes).is_err() {
                 return Unowned::NoPlace { raised_bytes };
             }
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+            if !Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch)) {
+                return Unowned::Crowded;
+            }
         }
         Unowned::Packed
     }
@@ -426,6 +429,8 @@ pub(crate) enum Unowned {
     Busy,
     /// Its body would come up from far memory, and DRAM is too full for that.
     NoPlace { raised_bytes: usize },
+    /// It is on SSD, and its overlay has no room for the landing: [`Core::raise_crowded`] makes some.
+    Crowded,
 }
 
 /// A value as far as it could be copied under the guard.

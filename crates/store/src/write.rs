@@ -230,6 +230,13 @@ impl Core {
                                 self.make_room(raised_bytes)?;
                                 continue;
                             }
+                            Unowned::Crowded => {
+                                drop(guard);
+                                self.raise_crowded(key)?;
+                                back_off(round);
+                                round += 1;
+                                continue;
+                            }
                             Unowned::Busy => {}
                         }
                     }
@@ -386,7 +393,7 @@ impl Core {
         if self.background_packing && self.queue.push(leaf) {
             return;
         }
-        // A body that finds no place now waits for the next writer, who may be refused.
+        // A landing that finds no place now waits for the next writer, who may be refused.
         if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
             self.stats.packs_foreground.raise();
             self.dictionaries.note_packed();

@@ -71,7 +71,7 @@ pub(crate) use scan::{ColdPart, all_settled, known};
 pub(crate) use sink::{add_coding, upper_records};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
-pub(crate) use upper::pays;
+pub(crate) use upper::{is_crowded, pays};
 
 /// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
 const OWNER_ROUNDS: u32 = 50_000;

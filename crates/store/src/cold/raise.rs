@@ -10,6 +10,7 @@ use super::Below;
 use super::demote::image_state;
 use super::image::Image;
 use super::sink::{Upper, upper_records};
+use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, newest};
@@ -20,21 +21,36 @@ impl Core {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
     /// a part of it cannot be read or is not its own. The caller holds no guard.
     pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
-        let Some(_ownership) = leaf.try_own() else { return false };
+        leaf.try_own().is_some_and(|_ownership| self.raise_owned(leaf) == Ok(true))
+    }
+
+    /// Makes ordinary leaves of the cold leaf of `key`, whose overlay has no room for its landing, unless another
+    /// thread maintains it. The caller holds no guard.
+    ///
+    /// # Errors
+    /// A part of it cannot be read, or is not its own.
+    pub(crate) fn raise_crowded(&self, key: &[u8]) -> Result<(), Error> {
+        let (leaf, _) = self.share_at(key);
+        let Some(_ownership) = leaf.try_own() else { return Ok(()) };
+        self.raise_owned(&leaf).map(|_| ()).map_err(|reason| self.unread(key, reason))
+    }
+
+    /// As [`Core::raise_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
+    /// stays where it is.
+    fn raise_owned(&self, leaf: &Leaf) -> Result<bool, String> {
         let (state, below) = {
             let guard = self.pin();
             let state = leaf.state(&guard);
-            let Some(below) = state.below.clone().filter(|_| !state.closed) else { return false };
+            let Some(below) = state.below.clone().filter(|_| !state.closed) else { return Ok(false) };
             self.pack_sealed(leaf, &guard);
             (leaf.state(&guard).clone(), below)
         };
-        let Ok(upper) = Upper::of(&state) else { return false };
+        let upper = Upper::of(&state)?;
         let wanted: Vec<_> = (0..below.len()).map(|index| (below.clone(), index)).collect();
-        let images: Result<Vec<_>, String> = self.read_images(&wanted).into_iter().collect();
-        let Ok(images) = images else { return false };
+        let images = self.read_images(&wanted).into_iter().collect::<Result<Vec<_>, String>>()?;
         let lie_within = |image: &Image| image.body.lies_within(&leaf.low(), state.high.as_deref());
         if !images.iter().all(lie_within) {
-            return false;
+            return Err("an image has keys of another leaf".to_owned());
         }
         let states: Vec<_> =
             images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
@@ -43,7 +59,7 @@ impl Core {
         self.publish_raised(leaf, closed, &below, &states, &upper, &guard);
         self.stats.raised_from_ssd.raise();
         guard.flush();
-        true
+        Ok(true)
     }
 
     /// Cuts everything that a closed leaf holds into leaves.
@@ -122,7 +138,6 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::Error;
     use crate::cold::core_over;
     use crate::moving::Pick;
     use crate::record::PutMeta;

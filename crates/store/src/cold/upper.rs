@@ -2,6 +2,8 @@
 //!
 //! 1. The pack merges landing and overlay as in any leaf, but reads no image.
 //! 2. A record that ends, deleted or expired, leaves a tombstone, because the record that it shadowed lies below.
+//! 3. An overlay stays one body, because a cut needs the images. A landing with more records than a body can count
+//!    stays a landing until the leaf is promoted.
 
 use std::sync::Arc;
 
@@ -9,6 +11,7 @@ use crossbeam_epoch::Guard;
 
 use super::Below;
 use crate::core::Core;
+use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::newest;
 use crate::packing::Scratch;
@@ -23,6 +26,11 @@ const GROWN_BYTES_MIN: u64 = 4096;
 /// twice as many is cut.
 const LARGES_MAX: usize = 256;
 
+/// Records of an overlay at most: a body counts its records in two bytes.
+const UPPER_RECORDS_MAX: usize = u16::MAX as usize;
+/// A leaf with more records above its images than this is promoted, so that its next landings have room.
+const CROWDED_RECORDS: usize = UPPER_RECORDS_MAX / 2;
+
 /// Whether the overlay is large enough for a merge; a `factor` asks for so many times less.
 pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
     let upper = merging_bytes(state);
@@ -36,14 +44,17 @@ pub(super) fn has_grown(state: &LeafState) -> bool {
     state.below.as_ref().is_some_and(outgrows) || is_crowded(state)
 }
 
-/// Whether a cold leaf has so many references to large values that it is to be cut, which takes its images.
-pub(super) fn is_crowded(state: &LeafState) -> bool {
-    state.below.is_some() && state.body.larges().count() > 2 * LARGES_MAX
+/// Whether a cold leaf has so many records above its images, or references to large values among them, that it is to be
+/// cut, which takes its images.
+pub(crate) fn is_crowded(state: &LeafState) -> bool {
+    let records = || state.body.len() + state.landings().map(Landing::len).sum::<usize>();
+    state.below.is_some() && (records() > CROWDED_RECORDS || state.body.larges().count() > 2 * LARGES_MAX)
 }
 
-/// Whether two leaves together have few references to large values.
+/// Whether two leaves together have few records above their images, and few references to large values.
 pub(super) fn are_sparse(states: [&LeafState; 2]) -> bool {
-    states.iter().map(|state| state.body.larges().count()).sum::<usize>() <= LARGES_MAX
+    states.iter().map(|state| state.body.len()).sum::<usize>() <= CROWDED_RECORDS
+        && states.iter().map(|state| state.body.larges().count()).sum::<usize>() <= LARGES_MAX
 }
 
 /// About the bytes of the overlay that a merge takes down: references to large values stay.
@@ -53,24 +64,91 @@ fn merging_bytes(state: &LeafState) -> u64 {
 }
 
 impl Core {
-    /// Packs the sealed landing of a cold leaf, which the caller owns.
-    pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) {
+    /// Packs the sealed landing of a cold leaf, which the caller owns. `false` if the overlay has no room for it. The
+    /// leaf is to be promoted then.
+    pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
         let state = leaf.state(guard);
+        let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
+        if state.body.len() + newest.pending.len() > UPPER_RECORDS_MAX {
+            cold.note_grown(leaf, guard);
+            return false;
+        }
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut pieces = self.plan_upper(&[(state, newest)], scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
-        let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
         if has_grown(leaf.state(guard)) {
             cold.note_grown(leaf, guard);
         }
+        true
     }
 
-    /// Packs the sealed landing of a cold leaf, which the caller owns, if there is one.
+    /// Packs the sealed landing of a cold leaf, which the caller owns, if there is one and the overlay has room for it.
     pub(super) fn pack_sealed(&self, leaf: &Leaf, guard: &Guard) {
         if leaf.state(guard).sealed.is_some() {
             Self::with_scratch(|scratch| self.pack_upper(leaf, guard, scratch));
         }
+    }
+}
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use ziptier_media::testing::RecordingDisk;
+
+    use crate::batch::Batch;
+    use crate::cold::core_over;
+    use crate::landing::RecordBytes;
+    use crate::record::{Fields, Kind, PutMeta, key_hash};
+
+    #[test]
+    fn a_batch_of_more_records_than_a_body_can_count_is_written_above_one_image() {
+        let core = core_over(RecordingDisk::new());
+        core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        let count = u32::from(u16::MAX) + 10;
+        let put = |batch: Batch, n: u32| batch.put(&n.to_be_bytes(), &n.to_le_bytes());
+        assert_eq!(core.write(&(0..count).fold(Batch::new(), put)), Ok(true));
+        // No later write has to promote the leaf.
+        let guard = core.pin();
+        assert!(core.locate(b"key", &guard).1.below.is_none());
+        drop(guard);
+        assert_eq!(core.count_keys(), u64::from(count) + 1);
+        let get = |key: &[u8]| {
+            let mut value = Vec::new();
+            core.read(key, &mut value).expect("it is whole").map(|_| value)
+        };
+        assert_eq!(get(b"key").as_deref(), Some(&b"below"[..]));
+        (0..count).for_each(|n| assert_eq!(get(&n.to_be_bytes()), Some(n.to_le_bytes().to_vec())));
+    }
+
+    #[test]
+    fn who_writes_above_an_overlay_without_room_promotes_its_leaf() {
+        let core = core_over(RecordingDisk::new());
+        core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        let (leaf, _) = core.share_at(b"");
+        let record = |n: u32| (n.to_be_bytes(), n.to_le_bytes());
+        // As if nobody had come by to promote it.
+        let count = u32::from(u16::MAX) + 10;
+        {
+            let guard = core.pin();
+            let locked = core.lock_leaf(b"", &guard);
+            let mut bytes = RecordBytes::default();
+            for (key, value) in (0..count).map(record) {
+                bytes.lay_out(Kind::Raw, &Fields::default(), &key, &value);
+                core.append_growing(&leaf, &bytes, key_hash(&key), &guard);
+            }
+            core.seal_locked(&leaf, &guard);
+            drop(locked);
+        }
+        for n in 0..100 {
+            core.put(&[b'x', n], &[n; 100], PutMeta::default()).expect("no limit is set");
+        }
+        let guard = core.pin();
+        assert!(core.locate(b"key", &guard).1.below.is_none());
+        drop(guard);
+        assert_eq!(core.count_keys(), u64::from(count) + 101);
     }
 }

@@ -17,6 +17,7 @@ use ziptier_media::log::Replay;
 use super::operation::{Operation, Operations};
 use super::{Recovered, Recovery};
 use crate::Error;
+use crate::cold::is_crowded;
 use crate::core::Core;
 use crate::landing::RecordBytes;
 use crate::large::INLINE_BYTES_MAX;
@@ -307,7 +308,7 @@ impl Core {
         let mut words = words.peekable();
         while let Some(word) = words.peek().copied() {
             if is_plain(&word) {
-                self.redo_run(word.key(), &mut words, &mut record);
+                damages.pass_over(self.redo_run(word.key(), &mut words, &mut record))?;
             } else {
                 damages.pass_over(self.redo(&word))?;
                 self.keep_to_limit();
@@ -317,13 +318,14 @@ impl Core {
         Ok(())
     }
 
-    /// Appends the words that fall to the leaf of `key`, the first one's, and has it packed if these are many.
+    /// Appends the words that fall to the leaf of `key`, the first one's, and has it packed if these are many. A leaf
+    /// on SSD is promoted before its overlay has no room for more.
     fn redo_run<'w>(
         &self,
         key: &[u8],
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
-    ) {
+    ) -> Result<(), Error> {
         let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
         let guard = self.pin();
         let locked = self.lock_leaf(key, &guard);
@@ -347,9 +349,14 @@ impl Core {
         if has_grown {
             self.sealed(leaf, &guard);
         }
+        let is_crowded = is_crowded(leaf.state(&guard));
         drop(guard);
+        if is_crowded {
+            self.raise_crowded(key)?;
+        }
         self.tend();
         self.keep_to_limit();
+        Ok(())
     }
 }
 

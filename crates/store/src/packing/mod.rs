@@ -269,9 +269,10 @@ impl Core {
         }
     }
 
-    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`.
-    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) {
-        self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ());
+    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. `false` if
+    /// the leaf is on SSD, and its overlay has no room for the landing.
+    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) -> bool {
+        self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ())
     }
 
     /// As [`Core::pack`], for work in the background. The packer drops the result if the memory limit has no room for
@@ -303,8 +304,7 @@ impl Core {
         self.pressure.count_merge();
         let state = leaf.state(guard);
         if state.below.is_some() {
-            self.pack_upper(leaf, guard, scratch);
-            return true;
+            return self.pack_upper(leaf, guard, scratch);
         }
         // The pack copies the whole body. Most of it arrives in the cache while the landing is sorted and coded.
         state.body.prefetch();

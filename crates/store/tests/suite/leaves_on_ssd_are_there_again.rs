@@ -145,6 +145,27 @@ fn an_expiry_that_was_put_off_in_time_holds_for_a_record_that_begins_on_ssd() {
     assert_eq!(store.len(), 30_001);
 }
 
+/// Keys that are put in their order fall to the last leaf, which a start finds on SSD.
+#[test]
+fn a_log_of_more_records_than_a_body_can_count_is_replayed_above_one_image() {
+    const KEYS: u64 = 2 * 65_536 + 1_000;
+    let disk = RecordingDisk::new();
+    let mut options = with_ssd(&disk, CodecChoice::None, LIMIT);
+    options.durable.as_mut().unwrap().waits = false;
+    let store = Store::open(options.clone()).unwrap();
+    store.put(&key(0), b"first").unwrap();
+    assert_eq!(store.send_to_ssd(|| true).unwrap(), 1);
+    store.checkpoint().unwrap();
+    (1..KEYS).for_each(|n| store.put(&key(n), b"later").unwrap());
+    drop(store);
+    let store = Store::open(options).unwrap();
+    assert_eq!((store.recovered().unwrap().records, store.len()), (KEYS - 1, KEYS));
+    for n in (0..KEYS).step_by(8) {
+        let value: &[u8] = if n == 0 { b"first" } else { b"later" };
+        assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(value), "{n}");
+    }
+}
+
 /// Leaves that were in memory begin on SSD where memory is smaller than it was.
 #[test]
 fn a_start_keeps_to_the_memory_limit() {

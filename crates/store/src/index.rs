@@ -216,6 +216,12 @@ impl Index {
         drop(structure);
     }
 
+    /// Holds every change up.
+    #[cfg(all(test, not(shuttle), not(miri)))]
+    pub(crate) fn hold(&self) -> crate::sync::MutexGuard<'_, ()> {
+        self.structure.lock()
+    }
+
     fn apply(&self, key: &[u8], change: &Change, guard: &Guard) {
         interleave();
         let root = self.root.load(Ordering::Acquire);

@@ -367,13 +367,17 @@ impl Leaf {
 
     /// Raises the append count of a leaf that takes the keys of its right neighbour. The keys may have been its own
     /// before, and an update may have been decided on then at the same count. A quiet leaf stays quiet.
-    pub(crate) fn note_absorbed(&self) {
-        let _writer = self.lock_writer();
+    ///
+    /// The caller keeps the writer lock until the index has let go of the neighbour. A batch with the lock of this leaf
+    /// writes those keys here without asking the index. Readers ask the index, and would find what they were before.
+    pub(crate) fn note_absorbed(&self) -> MutexGuard<'_, ()> {
+        let writer = self.lock_writer();
         let was_quiet = self.stays_quiet();
         self.note_append();
         if was_quiet {
             self.swept_appends.store(self.appends(), Ordering::Relaxed);
         }
+        writer
     }
 
     /// Appends ever made.

@@ -313,3 +313,37 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
     });
     assert_eq!(core.count_keys(), 0);
 }
+
+#[test]
+fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
+    let core = Core::new(&options());
+    // Too much for one body: two leaves, which are small after that.
+    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
+    core.settle();
+    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
+    let (first, last) = ([b'k', 0], [b'k', 5]);
+    let leaf = leaf_of(&core, &first);
+    assert!(!Arc::ptr_eq(&leaf, &leaf_of(&core, &last)));
+    let batch = Batch::new().put(&first, b"new").put(&last, b"new");
+    let written = |waits| {
+        let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
+        assert!(!written || get(&core, &last).as_deref() == Some(&b"new"[..]), "the value before was read");
+        written
+    };
+    std::thread::scope(|scope| {
+        let index = core.index.hold();
+        let joining = scope.spawn(|| {
+            let guard = core.pin();
+            let _ownership = leaf.try_own().expect("nobody maintains it");
+            Core::with_scratch(|scratch| core.join_right(&leaf, &guard, scratch))
+        });
+        while !leaf.state(&core.pin()).covers(&last) && !joining.is_finished() {
+            std::thread::yield_now();
+        }
+        // The leaf has the keys of its neighbour, and the index does not know yet.
+        written(false);
+        drop(index);
+        assert_eq!(joining.join().ok(), Some(true));
+    });
+    assert!(written(true));
+}

@@ -64,7 +64,7 @@ impl Core {
             right: right_state.right,
             ..image_state(&body, None)
         };
-        leaf.note_absorbed();
+        let _writer = leaf.note_absorbed();
         let published = leaf.publish(left_state, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         left_below.hand_on();
@@ -173,5 +173,50 @@ fn joined(left: &Body, right: &Body) -> Body {
             let entries: Vec<_> = entries_of(left).chain(entries_of(right)).collect();
             Builder::default().build(&entries)
         }
+    }
+}
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use ziptier_media::testing::RecordingDisk;
+
+    use super::*;
+    use crate::batch::Batch;
+    use crate::cold::core_over;
+    use crate::record::PutMeta;
+
+    #[test]
+    fn a_batch_in_a_leaf_on_ssd_that_absorbs_its_neighbour_is_read_at_once() {
+        let core = core_over(RecordingDisk::new());
+        for n in 0..20u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
+        let (leaf, high) = core.share_at(&[]);
+        let key = high.expect("there are several leaves");
+        let (right, _) = core.share_at(&key);
+        let batch = Batch::new().put(&[0], b"new").put(&key, b"new");
+        let written = |waits| {
+            let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
+            let mut value = Vec::new();
+            core.read(&key, &mut value).expect("it is whole");
+            assert!(!written || value == b"new", "the value before was read");
+            written
+        };
+        std::thread::scope(|scope| {
+            let index = core.index.hold();
+            let joining = scope.spawn(|| core.join_with(Some(leaf.clone()), right));
+            while !leaf.state(&core.pin()).covers(&key) && !joining.is_finished() {
+                std::thread::yield_now();
+            }
+            // The leaf has the keys of its neighbour, and the index does not know yet.
+            written(false);
+            drop(index);
+            let joined = joining.join().ok().flatten();
+            assert!(joined.is_some_and(|joined| Arc::ptr_eq(&joined, &leaf)));
+        });
+        assert!(written(true));
     }
 }

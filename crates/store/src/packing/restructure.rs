@@ -203,9 +203,7 @@ impl Core {
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();
         let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
-        if removed.is_some() {
-            leaf.note_absorbed();
-        }
+        let _writer = removed.map(|_| leaf.note_absorbed());
         let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);

@@ -136,6 +136,25 @@ impl Drop for Packers {
     }
 }
 
+/// The work of a background thread, and how far it has come.
+struct Background {
+    /// It also makes room, evicts, tiers and sweeps.
+    is_first: bool,
+    sweep: Sweep,
+    laps: Laps,
+    tierer: Tierer,
+    /// Packs since the thread looked whether a dictionary is due.
+    packs: u32,
+    nap: Duration,
+}
+
+impl Background {
+    fn new(is_first: bool, now: Instant) -> Self {
+        let (sweep, laps, tierer) = (Sweep::default(), Laps::new(now), Tierer::default());
+        Self { is_first, sweep, laps, tierer, packs: 0, nap: NAP_MIN }
+    }
+}
+
 /// The position of the sweep.
 #[derive(Default)]
 pub(crate) struct Sweep {
@@ -180,61 +199,69 @@ impl Fullness {
 }
 
 impl Core {
-    fn pack_in_background(&self, sweeps: bool) {
+    fn pack_in_background(&self, is_first: bool) {
         Self::work_in_background();
-        let mut sweep = Sweep::default();
-        let mut laps = Laps::new(Instant::now());
-        let mut tierer = Tierer::default();
-        let mut nap = NAP_MIN;
-        let mut packs = 0;
+        let mut work = Background::new(is_first, Instant::now());
         while !self.queue.stopping.load(Ordering::Acquire) {
             if self.loading.load(Ordering::Acquire) {
                 std::thread::park_timeout(NAP_MAX);
                 continue;
             }
-            if sweeps && self.relieve() {
-                packs += 1;
-                if packs % DICTIONARY_PACKS == 0 {
-                    self.maintain_dictionary();
-                }
-                continue;
-            }
-            if let Some(leaf) = self.queue.pop() {
-                let guard = self.pin();
-                packs += self.pack_queued(&leaf, &guard);
-                guard.flush();
-                nap = NAP_MIN;
-                if packs >= DICTIONARY_PACKS {
-                    packs = 0;
-                    drop(guard);
-                    self.maintain_dictionary();
-                }
-                continue;
-            }
-            if sweeps && self.evict_in_background() {
-                continue;
-            }
-            if sweeps && tierer.is_due(self) {
-                self.tier(&mut tierer, SWEEP_LEAVES);
-                continue;
-            }
-            if sweeps && laps.is_due(Instant::now(), self.gauges.landing.held() > 0) {
-                let began = Instant::now();
-                let ended = self.sweep(&mut sweep, SWEEP_LEAVES);
-                laps.note_part(began.elapsed(), std::mem::take(&mut sweep.worked));
-                if ended {
-                    laps.end(Instant::now(), std::mem::take(&mut sweep.has_expiring));
-                    self.dictionaries.release_idle();
-                    Self::release_scratch();
-                }
+            if self.do_next(&mut work, Instant::now()) {
                 continue;
             }
             self.reclaim();
             self.maintain_dictionary();
-            std::thread::park_timeout(nap);
-            let longest = if sweeps && tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
-            nap = (nap * 2).min(longest);
+            std::thread::park_timeout(work.nap);
+            let longest = if is_first && work.tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
+            work.nap = (work.nap * 2).min(longest);
         }
+    }
+
+    /// Does the first part of the work that is due `now`; `false` if none is, so that the thread may rest.
+    fn do_next(&self, work: &mut Background, now: Instant) -> bool {
+        if work.is_first && self.relieve() {
+            work.packs += 1;
+            if work.packs.is_multiple_of(DICTIONARY_PACKS) {
+                self.maintain_dictionary();
+            }
+            return true;
+        }
+        if let Some(leaf) = self.queue.pop() {
+            let guard = self.pin();
+            work.packs += self.pack_queued(&leaf, &guard);
+            guard.flush();
+            work.nap = NAP_MIN;
+            if work.packs >= DICTIONARY_PACKS {
+                work.packs = 0;
+                drop(guard);
+                self.maintain_dictionary();
+            }
+            return true;
+        }
+        if !work.is_first {
+            return false;
+        }
+        if self.evict_in_background() {
+            return true;
+        }
+        if work.tierer.is_due(self) {
+            self.tier(&mut work.tierer, SWEEP_LEAVES);
+            return true;
+        }
+        // Eviction comes before the sweep. If it is still due, it found nothing that could go.
+        if !work.laps.is_due(now, self.gauges.landing.held() > 0) || self.is_eviction_due() {
+            return false;
+        }
+        let began = Instant::now();
+        let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);
+        work.laps.note_part(began.elapsed(), std::mem::take(&mut work.sweep.worked));
+        if ended {
+            work.laps.end(Instant::now(), std::mem::take(&mut work.sweep.has_expiring));
+            self.dictionaries.release_idle();
+            Self::release_scratch();
+        }
+        true
     }
 
     /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
@@ -503,5 +530,30 @@ impl Core {
                 return Ok(());
             }
         }
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    #[test]
+    fn a_background_thread_rests_above_a_limit_for_which_nothing_can_go() {
+        let options =
+            Options { codec: CodecChoice::None, eviction: true, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        for n in 0..1000_u32 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+        }
+        // Not even an empty store keeps to it.
+        core.set_memory_limit(Some(1));
+        let now = Instant::now();
+        let mut work = Background::new(true, now);
+        let later = now + Duration::from_secs(60);
+        assert!((0..100_000).any(|_| !core.do_next(&mut work, later)), "it goes on for ever");
+        assert!(core.stats.evicted.get() > 0);
     }
 }

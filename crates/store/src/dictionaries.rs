@@ -4,6 +4,8 @@
 //! * A training takes a few MB (`Candidate::training_bytes`). A store whose memory is too small for that stays raw.
 //! * A candidate is trained when the store has grown fourfold since the last look, or when fresh values are coded worse
 //!   than the dictionary promised. After a rejection the next look waits for twice as many bytes.
+//! * Each larger size saves less than the one before, and a table that outgrows the cache takes the longest training.
+//!   If the size before saved less than that table has to, the look waits until the store has grown 32-fold.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
@@ -41,6 +43,10 @@ const COST_FACTOR: u64 = 20;
 const SAVING_MIN: f64 = 0.05;
 /// The same for one whose table outgrows a processor's second cache: then a read takes an eighth longer.
 const SAVING_MIN_UNCACHED: f64 = 0.1;
+/// A store has grown when it is so many times as large as at the last training.
+const GROWTH: u64 = 4;
+/// The same where the next size hardly pays. With 14 bits from 16 MB on, that is one second for each 512 MB.
+const GROWTH_DOUBTED: u64 = 32;
 /// Fresh values may be coded this much worse than promised before a candidate is trained.
 const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift.
@@ -92,6 +98,8 @@ struct Schedule {
     trained_at_bytes: u64,
     /// Coded over raw bytes that the current dictionary reached on its trial sample.
     promised: f64,
+    /// The part of coded bytes that the candidate of the last look for a larger one saved.
+    saved: f64,
     /// Raw and coded bytes at the last look for drift.
     seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
@@ -178,7 +186,9 @@ impl Candidate {
 
     fn sample_bytes_max(&self) -> usize {
         match self {
-            Self::Tokens(bits) => SAMPLE_BYTES_MAX >> (16 - bits).min(3),
+            Self::Tokens(16) => SAMPLE_BYTES_MAX,
+            Self::Tokens(14) => SAMPLE_BYTES_MAX >> 1,
+            Self::Tokens(_) => SAMPLE_BYTES_MAX >> 3,
             Self::Blocks(_) => SAMPLE_BYTES_MAX >> 1,
         }
     }
@@ -248,7 +258,10 @@ impl Dictionaries {
 
     /// Notes how large the store was when it was filled: another dictionary is not due before it has grown.
     pub(crate) fn loaded(&self, logical_bytes: u64) {
-        self.schedule.lock().trained_at_bytes = logical_bytes;
+        let mut schedule = self.schedule.lock();
+        schedule.trained_at_bytes = logical_bytes;
+        // Nobody knows what it saved over a smaller one.
+        schedule.saved = 1.0;
         self.first_bytes.fetch_max(2 * logical_bytes, Relaxed);
     }
 
@@ -377,7 +390,7 @@ impl Dictionaries {
             if has_drifted {
                 return Some((Reason::Drift, candidate));
             }
-            return has_grown(schedule, logical_bytes).then_some((Reason::Growth, candidate));
+            return has_grown(schedule, logical_bytes, GROWTH).then_some((Reason::Growth, candidate));
         }
         let current = current.as_ref().and_then(Coding::tokens);
         // One size after the other, so that each is compared with the one before.
@@ -395,7 +408,9 @@ impl Dictionaries {
                 bits < current.bits() && affordable(&same, Dictionary::memory_bytes_expected(current.bits()));
             return Some((Reason::Drift, if keeps { same } else { Candidate::Tokens(bits) }));
         }
-        let grown = has_grown(schedule, logical_bytes) && bits > current.bits();
+        let is_doubted = bits > BITS_CACHED && schedule.saved < SAVING_MIN_UNCACHED;
+        let growth = if is_doubted { GROWTH_DOUBTED } else { GROWTH };
+        let grown = has_grown(schedule, logical_bytes, growth) && bits > current.bits();
         grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
     }
 
@@ -416,9 +431,9 @@ impl Dictionaries {
     }
 }
 
-/// Whether the store is four times as large as at the last training.
-fn has_grown(schedule: &Schedule, logical_bytes: u64) -> bool {
-    logical_bytes >= 4 * schedule.trained_at_bytes
+/// Whether the store is `growth` times as large as at the last training.
+fn has_grown(schedule: &Schedule, logical_bytes: u64, growth: u64) -> bool {
+    logical_bytes >= growth * schedule.trained_at_bytes
 }
 
 impl Core {
@@ -477,24 +492,29 @@ impl Core {
             };
             coded as f64 / trial_bytes as f64
         };
-        let cost = |coding: Option<&Coding>| {
+        let [candidate_share, current_share] = [Some(&candidate), current.as_ref()].map(share);
+        let cost = |coding: Option<&Coding>, share: f64| {
             let own = coding.map_or(0, Coding::memory_bytes);
-            share(coding) + own as f64 / logical_bytes as f64
+            share + own as f64 / logical_bytes as f64
         };
+        if reason != Reason::Drift {
+            schedule.saved = 1.0 - candidate_share / current_share;
+        }
         let outgrows =
             candidate.outgrows_cache() && current.as_ref().is_none_or(|current| !current.outgrows_cache());
         let saving = if outgrows { SAVING_MIN_UNCACHED } else { SAVING_MIN };
-        let adopted = cost(Some(&candidate)) <= cost(current.as_ref()) * (1.0 - saving);
+        let adopted =
+            cost(Some(&candidate), candidate_share) <= cost(current.as_ref(), current_share) * (1.0 - saving);
         if adopted {
             schedule.generation += 1;
-            schedule.promised = share(Some(&candidate));
+            schedule.promised = candidate_share;
             schedule.drift_bytes = DRIFT_BYTES_MIN;
             self.dictionaries.adopt(candidate);
             self.stats.adoptions.raise();
         } else {
             if reason == Reason::Drift {
                 // The data became harder, and no dictionary helps: that is the new promise.
-                schedule.promised = schedule.promised.max(share(current.as_ref()));
+                schedule.promised = schedule.promised.max(current_share);
             }
             schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
         }
@@ -504,5 +524,30 @@ impl Core {
     /// Raw bytes of the settled records.
     fn raw_bytes_estimate(&self) -> u64 {
         self.gauges.logical.get()
+    }
+}
+
+// A dictionary is trained, which takes Miri long.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// Each size saves less than the one before, and the largest takes a second to train.
+    #[test]
+    fn the_largest_tables_wait_where_the_size_before_saved_little() {
+        let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
+        let tokens = Dictionary::train(&[b"of the sheep in the parlour"], BITS_CACHED, 1);
+        dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
+        let wanted_bits = |saved, logical_bytes| {
+            let schedule = Schedule { trained_at_bytes: 16 << 20, saved, ..Schedule::default() };
+            match dictionaries.due(&schedule, logical_bytes, u64::MAX, false) {
+                Some((Reason::Growth, Candidate::Tokens(bits))) => Some(bits),
+                _ => None,
+            }
+        };
+        let [little, much] = [0.09, 0.11];
+        assert_eq!([little, much].map(|saved| wanted_bits(saved, 60 << 20)), [None, None]);
+        assert_eq!([little, much].map(|saved| wanted_bits(saved, 64 << 20)), [None, Some(16)]);
+        assert_eq!([little, much].map(|saved| wanted_bits(saved, 512 << 20)), [Some(16), Some(16)]);
     }
 }

@@ -108,10 +108,11 @@ pub use bounded::OldValue;
 /// | adoption | the dictionary saves 5 % of all bytes, its own included, on values that it was not trained on |
 /// | first training again, after a refusal | keys and values have twice the bytes |
 /// | a larger dictionary | the store has four times the bytes of the last training, and 20 times those of the dictionary |
+/// | one of 16 bits, after one of 14 that saved less than a tenth | 32 times the bytes of the last training |
 /// | new kinds of values | 1 MiB of fresh values takes 8 % more than the dictionary promised |
 ///
 /// A training takes memory within the limit while it lasts, its sample included: at most 3 MB for the smallest
-/// dictionary, of 10 bits, and 5, 12 and 32 MB for those of 12, 14 and 16 bits. A store without that room takes a
+/// dictionary, of 10 bits, and 5, 14 and 32 MB for those of 12, 14 and 16 bits. A store without that room takes a
 /// smaller sample. If that does not suffice, it keeps the dictionary that it has, or stays raw.
 ///
 /// # Memory

@@ -176,9 +176,15 @@ impl Connection {
     pub(crate) fn resume(&mut self, done: Done) {
         self.job_bytes = None;
         self.resp3 = done.resp3;
+        let was_closing = self.client.closing;
         self.client.take_over(done.client);
         self.choose();
-        self.output.append(done.output);
+        if was_closing {
+            // The log has failed meanwhile. One error stands for several replies, so nothing may follow it.
+            self.client.streaming = None;
+        } else {
+            self.output.append(done.output);
+        }
     }
 
     /// Takes the database that the last command chose.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ziptier::{DiskHandle, Durability, DurableOptions, Options};
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 use ziptier_server::StoreBackend;
+use ziptier_testing::until;
 
+use crate::support::gated_backend::GatedBackend;
 use crate::support::{TestServer, request};
 
 /// A server with segments of its log of so many bytes, whose disk fails at its `nth` sync; `None` if that is before it
@@ -93,4 +95,39 @@ fn a_long_reply_has_no_value_that_may_be_lost() {
     assert!(!is_new, "the reply has the value of a write whose fate is not known");
     let is_error = rest.windows(4).any(|bytes| bytes == b"-ERR");
     assert!(!is_error, "an error stands within a value");
+}
+
+/// One error stands for all replies that would have said too much. The reply to a request behind them, which ran on
+/// another thread meanwhile, must not pass for one of theirs.
+#[test]
+fn nothing_follows_the_error_that_stands_for_several_replies() {
+    const GETS: usize = 200;
+    const KEYS: usize = 2000;
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend, |config| config.threads = 1);
+    let (mut slow, mut other) = (server.connect(), server.connect());
+    let value = vec![b'v'; 200 << 10];
+    assert_eq!(server.connect().ask(&[b"SET", b"value", &value]), b"+OK\r\n");
+    // It reads nothing, so the error waits behind these values.
+    slow.send(&request(&[b"GET", b"value"]).repeat(GETS));
+    server.wait_for(&mut other, "all values wait", |info| {
+        info.field("keyspace_hits") == GETS as u64 && info.field("mem_clients_normal") > 1 << 20
+    });
+    gate.fail_log();
+    gate.close("meta");
+    let long = request(&[&[&b"EXISTS"[..]][..], &[&b"none"[..]; KEYS]].concat());
+    slow.send(&[&request(&[b"SET", b"a", b"1"])[..], &request(&[b"SET", b"b", b"2"]), &long].concat());
+    gate.wait();
+    let mut round = || assert_eq!(other.text("PING"), "+PONG\r\n");
+    // The first one may be answered in the round in which the worker tells of the log.
+    (0..2).for_each(|_| round());
+    gate.open();
+    until("the long request has run", || gate.calls().iter().filter(|&&call| call == "meta").count() == KEYS);
+    (0..2).for_each(|_| round());
+    let expected = [b"$204800\r\n", &value[..], b"\r\n"].concat();
+    (0..GETS).for_each(|_| assert!(slow.bytes(expected.len()) == expected));
+    let said = String::from_utf8(slow.reply()).unwrap();
+    assert!(said.starts_with("-ERR whether the last writes are kept is not known: "), "{said}");
+    assert_eq!(slow.rest(), b"");
 }

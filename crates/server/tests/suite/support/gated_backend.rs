@@ -53,6 +53,8 @@ struct State {
     own_bytes: usize,
     /// All walks take long.
     is_slow: bool,
+    /// Replies wait for a log, which has failed.
+    has_failed: bool,
 }
 
 impl Gate {
@@ -102,6 +104,16 @@ impl Gate {
     /// Has walks with brief patience say from now on that they take too long.
     pub(crate) fn slow_walks(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_slow = true;
+    }
+
+    /// Has replies wait from now on for a log that has failed.
+    pub(crate) fn fail_log(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).has_failed = true;
+    }
+
+    /// Whether replies wait for a log that has failed.
+    fn has_failed(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).has_failed
     }
 
     /// Lets them go on.
@@ -328,6 +340,17 @@ impl Backend for GatedBackend {
     fn clear(&self) -> Result<(), BackendError> {
         self.gate.pass("clear");
         self.map.clear()
+    }
+
+    fn holds_replies(&self) -> bool {
+        self.gate.has_failed()
+    }
+
+    fn wait(&self) -> Result<(), BackendError> {
+        if self.gate.has_failed() {
+            return Err(BackendError::Refused("made by a test".into()));
+        }
+        Ok(())
     }
 
     fn may_evict(&self) -> Result<(), BackendError> {

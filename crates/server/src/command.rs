@@ -52,8 +52,9 @@ pub(crate) struct Client {
     pub(crate) deferred: Option<Length>,
     /// The keys of the deferred command that are done.
     pub(crate) counted: Counted,
-    /// Bytes that the store read for the last command.
-    pub(crate) read_bytes: u64,
+    /// Bytes that the last command worked through, however short its reply: those that the store read for it, and
+    /// those that the command counts itself.
+    pub(crate) worked_bytes: u64,
     /// Whether the store read very much for the last command that looked at values.
     reads_long: bool,
     /// Set if the last command chose a database.
@@ -81,7 +82,7 @@ impl Client {
             scans: false,
             deferred: None,
             counted: Counted::default(),
-            read_bytes: 0,
+            worked_bytes: 0,
             reads_long: false,
             chosen: None,
         }
@@ -405,6 +406,8 @@ const ARGUMENTS_SHORT_MAX: usize = 8192;
 /// The next command of a client that looks at values runs on a thread of its own if the store read more bytes for the
 /// last such command.
 const LONG_READ_BYTES: u64 = 16 << 20;
+/// Bytes that an overview of the server counts in its client's turn: a count looks at some hundred leaves.
+const OVERVIEW_BYTES: u64 = 8 << 10;
 /// Memory of a write of several keys, for each argument. A measurement gave 500 bytes for a key and its value.
 const ARGUMENT_BYTES: usize = 320;
 
@@ -475,7 +478,7 @@ pub(crate) fn announce(parser: &Parser, input: &[u8], backend: &dyn Backend) -> 
 /// Runs one request and writes its reply, or notes that the request must run elsewhere.
 pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
     let found = find(args.at(0));
-    session.client.read_bytes = 0;
+    session.client.worked_bytes = 0;
     let outcome = match found {
         Some(command) => {
             let admitted = match command.takes(args.len()) {
@@ -498,9 +501,9 @@ pub(crate) fn run(session: &mut Session<'_>, args: &Args<'_>) {
                     }
                     let read_before = session.backend.thread_read_bytes();
                     let outcome = command.run(session, args);
-                    let read_now = session.backend.thread_read_bytes();
-                    session.client.read_bytes = read_now.saturating_sub(read_before);
-                    let reads_long = session.client.read_bytes > LONG_READ_BYTES;
+                    let read_bytes = session.backend.thread_read_bytes().saturating_sub(read_before);
+                    session.client.worked_bytes += read_bytes;
+                    let reads_long = read_bytes > LONG_READ_BYTES;
                     if reads_long != session.client.reads_long && command.looks_at_values(args) {
                         session.client.reads_long = reads_long;
                     }

@@ -15,6 +15,8 @@ const WORK_MAX: usize = 4 << 20;
 const CALL_WORK: usize = WORK_MAX / 64;
 /// The same for a call that finds no key: the store has passed many leaves of expired keys.
 const VAIN_CALL_WORK: usize = WORK_MAX / 8;
+/// Work that takes as long as a byte of a request or reply. A turn of a connection has about [`WORK_MAX`] then.
+const WORK_PER_BYTE: usize = 32;
 
 /// The state of a walk over the keys that match a pattern.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Walk {
     from: Option<Box<[u8]>>,
     /// Keys of the next group.
     group: usize,
+    /// Work of the last call.
+    work: usize,
     /// Matching keys so far.
     pub(crate) found: usize,
 }
@@ -39,7 +43,7 @@ impl Walk {
     pub(crate) fn new(pattern: &[u8], from: Option<Box<[u8]>>) -> Result<Self, Refusal> {
         let pattern = Pattern::new(pattern)?;
         let from = from.unwrap_or_else(|| pattern.prefix().into());
-        Ok(Self { pattern, states: Vec::new(), from: Some(from), group: GROUP / 8, found: 0 })
+        Ok(Self { pattern, states: Vec::new(), from: Some(from), group: GROUP / 8, work: 0, found: 0 })
     }
 
     /// Where the walk goes on; `None` at its end.
@@ -50,6 +54,11 @@ impl Walk {
     /// Bytes of memory held.
     pub(crate) fn held_bytes(&self) -> usize {
         self.pattern.held_bytes() + self.from.as_ref().map_or(0, |from| from.len())
+    }
+
+    /// Work of the last call, as bytes of requests and replies that take as long.
+    pub(crate) fn worked_bytes(&self) -> u64 {
+        (self.work / WORK_PER_BYTE) as u64
     }
 
     /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow.
@@ -96,6 +105,8 @@ impl Walk {
                     out.extend_from_slice(b"\r\n");
                 }
             });
+            work += if keys > 0 { CALL_WORK } else { VAIN_CALL_WORK };
+            self.work = work;
             let next = match walked {
                 Err(BackendError::TakesLong) => {
                     self.from = Some(from);
@@ -108,7 +119,6 @@ impl Walk {
             }
             self.from = stopped_at.or_else(|| next.map(Vec::into_boxed_slice));
             seen += keys;
-            work += if keys > 0 { CALL_WORK } else { VAIN_CALL_WORK };
             if keys > 0 {
                 self.group = (GROUP_BYTES * keys / bytes.max(1)).clamp(GROUP / 32, GROUP);
             }

@@ -9,6 +9,8 @@ use crate::request::Args;
 
 /// Longest text that Redis takes for a number with a fraction.
 const FLOAT_BYTES_MAX: u64 = 5 << 10;
+/// Bytes that each of its digits counts in a turn: reading it multiplies all digits before.
+const DIGIT_BYTES: u64 = 8;
 
 pub(super) fn incr(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     add(session, args.at(1), 1)
@@ -55,8 +57,11 @@ fn add(session: &mut Session<'_>, key: &[u8], increment: i64) -> Result<(), Refu
 
 pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let mut sum = Ok(String::new());
-    session.backend.update(args.at(1), &mut |old| {
-        let expires_at_ms = old.as_ref().and_then(|(_, meta)| meta.expires_at_ms);
+    let mut digits = 0;
+    let updated = session.backend.update(args.at(1), &mut |old| {
+        let meta = old.as_ref().map(|(_, meta)| *meta);
+        digits = meta.map_or(0, |meta| meta.len.min(FLOAT_BYTES_MAX));
+        let expires_at_ms = meta.and_then(|meta| meta.expires_at_ms);
         let value = match old {
             None => Some(LongDouble::ZERO),
             Some((Old::Whole(value), _)) => LongDouble::parse(value),
@@ -77,7 +82,9 @@ pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<
             Ok(text) => Update::Put { value: text.clone().into_bytes(), expires_at_ms },
             Err(_) => Update::Keep,
         }
-    })?;
+    });
+    session.client.worked_bytes += digits * DIGIT_BYTES;
+    updated?;
     session.reply.bulk(sum?.as_bytes());
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::Session;
+use super::{OVERVIEW_BYTES, Session};
 use crate::process::{self, COMPATIBLE_VERSION};
 use crate::refusal::Refusal;
 use crate::request::Args;
@@ -46,6 +46,7 @@ pub(super) fn info(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
             }
         }
     }
+    session.client.worked_bytes += OVERVIEW_BYTES;
     session.reply.text(&page);
     Ok(())
 }

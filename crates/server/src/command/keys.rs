@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use super::{APART_BYTES, Counted, Session};
+use super::{APART_BYTES, Counted, OVERVIEW_BYTES, Session};
 use crate::backend::DatabaseName;
 use crate::jobs::Length;
 use crate::refusal::Refusal;
@@ -68,6 +68,7 @@ pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(
 
 /// If counting must visit many leaves, another thread does it; on an SSD each leaf may cost a read.
 pub(super) fn dbsize(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
+    session.client.worked_bytes += OVERVIEW_BYTES;
     match session.backend.len_if_quick() {
         Ok(keys) => session.reply.integer(keys as i64),
         Err(_) if session.request.is_none() => session.client.deferred = Some(Length::Long),

@@ -84,9 +84,10 @@ fn change(
     let mut outcome = Ok(0);
     let mut room = None;
     let (is_apart, mut deferred) = (session.request.is_some(), None);
+    let mut worked_bytes = 0;
     // The store's copy, and the log's until it is written.
     let copies = 2 + usize::from(shared.backend.holds_replies());
-    session.backend.update(key, &mut |old| {
+    let updated = session.backend.update(key, &mut |old| {
         let (old_len, expires_at_ms) =
             old.as_ref().map_or((0, None), |(_, meta)| (meta.len as usize, meta.expires_at_ms));
         let len = len(old_len);
@@ -103,6 +104,7 @@ fn change(
         };
         let changed = made.and_then(|made| {
             room = Some(made);
+            worked_bytes = len as u64;
             let mut value = Vec::with_capacity(len);
             match old {
                 None => {}
@@ -122,7 +124,9 @@ fn change(
                 Update::Keep
             }
         }
-    })?;
+    });
+    session.client.worked_bytes += worked_bytes;
+    updated?;
     if deferred.is_some() {
         session.client.deferred = deferred;
         return Ok(());

@@ -79,6 +79,7 @@ fn transfer(
     }
     let (is_apart, mut deferred) = (session.request.is_some(), false);
     let (mut room, mut refused) = (None, Ok(()));
+    let mut worked_bytes = 0;
     let copies = 1 + usize::from(shared.backend.holds_replies());
     let outcome = session.backend.transfer(source, target, how, &mut |need| {
         let len = match need {
@@ -89,6 +90,7 @@ fn transfer(
         if deferred || len == 0 {
             return !deferred;
         }
+        worked_bytes = len as u64;
         // One that was read before is gone.
         room = None;
         match shared.reserve(len.saturating_mul(copies)) {
@@ -96,7 +98,9 @@ fn transfer(
             Err(refusal) => refused = Err(refusal),
         }
         refused.is_ok()
-    })?;
+    });
+    session.client.worked_bytes += worked_bytes;
+    let outcome = outcome?;
     session.client.deferred = deferred.then_some(Length::Long);
     refused?;
     Ok(Some(outcome).filter(|_| !deferred))

@@ -37,6 +37,7 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
             walk.advance(*backend, *patience, options.count, REPLY_BYTES_MAX, value)
         }
     };
+    session.client.worked_bytes += walk.worked_bytes();
     let Some(more) = session.in_time(walked)? else { return Ok(()) };
     let Session { shared, client, .. } = session;
     let next = match walk.place() {

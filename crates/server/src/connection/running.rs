@@ -120,8 +120,8 @@ impl Connection {
             command::run(&mut session, &args);
             self.choose();
             let written = space.reply.output.unsent().len() - unsent;
-            // Values that were only looked at took their time, too.
-            self.turn_bytes += written.max(self.client.read_bytes as usize);
+            // Work that shows neither in the request nor in the reply took its time, too.
+            self.turn_bytes += written.max(self.client.worked_bytes as usize);
             if let Some(length) = self.client.deferred.take() {
                 self.deferred = Some((parser.take(), length));
                 break true;

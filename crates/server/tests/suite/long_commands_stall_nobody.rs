@@ -8,6 +8,7 @@ use ziptier_testing::until;
 
 use crate::support;
 use crate::support::gated_backend::{Gate, GatedBackend};
+use crate::support::map_backend::MapBackend;
 use crate::support::{TestServer, request};
 
 fn started() -> (TestServer, Arc<Gate>) {
@@ -387,6 +388,41 @@ fn all_sockets_are_looked_at_between_long_values_that_are_read() {
     (0..LOOKS).for_each(|_| assert_eq!(looking.reply(), b":1\r\n"));
     let cycles = server.info(&mut asking).field("eventloop_cycles") - before;
     assert!(cycles >= LOOKS, "{cycles} looks at the sockets");
+}
+
+/// A pipeline of a thousand such requests is read at once, and held the worker for seconds.
+#[test]
+fn all_sockets_are_looked_at_between_short_requests_of_much_work() {
+    let (gated, gate) = started();
+    // COPY says that it reads so much for a log.
+    gate.read(100 << 10);
+    let counting = TestServer::start_with(Arc::new(MapBackend::default()), |config| config.threads = 1);
+    let pairs: Vec<String> =
+        (0..10_000).flat_map(|number| [format!("key:{number:05}"), "v".into()]).collect();
+    let load: Vec<&[u8]> =
+        [&b"MSET"[..]].into_iter().chain(pairs.iter().map(|word| word.as_bytes())).collect();
+    let mut client = gated.connect();
+    assert_eq!(client.ask(&load), b"+OK\r\n");
+    assert_eq!(client.ask(&[b"SET", b"long", &vec![b'v'; 100 << 10]]), b"+OK\r\n");
+    // No number is so large.
+    assert_eq!(client.ask(&[b"SET", b"digits", &[b'1'; 5000]]), b"+OK\r\n");
+    for (server, command, count) in [
+        (&gated, "SCAN 0 MATCH *x COUNT 10000", 100),
+        (&gated, "APPEND long x", 100),
+        (&gated, "SETRANGE long 0 x", 100),
+        (&gated, "COPY key:00000 copy REPLACE", 100),
+        (&gated, "INCRBYFLOAT digits 1", 100),
+        (&counting, "DBSIZE", 400),
+        (&counting, "INFO keyspace", 400),
+    ] {
+        let mut client = server.connect();
+        let before = server.info(&mut client).field("eventloop_cycles");
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        client.send(&request(&words).repeat(count));
+        (0..count).for_each(|_| drop(client.reply()));
+        let looks = server.info(&mut client).field("eventloop_cycles") - before;
+        assert!(looks >= 15, "{command}: {looks} looks at the sockets");
+    }
 }
 
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.

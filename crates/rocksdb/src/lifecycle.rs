@@ -246,15 +246,17 @@ impl Lifecycle {
         let Some(samples) = samples else { return current.and_then(Weighed::worthy) };
         let samples: Vec<&[u8]> = samples.iter().map(|block| &**block).chain(trial.others(blocks)).collect();
         let candidate = trial.generation(&samples);
+        // A try on a large file says nothing about the samples that small files gather.
+        let wait_factor = if trial.is_small() { 2 } else { 1 };
         let mut state = self.state();
         let chosen = match (current, candidate) {
             (Some(current), Some(candidate)) if candidate.file_bytes * 20 > current.file_bytes * 19 => {
                 state.review_after = (state.review_after * 2).max(REVIEW_BYTES);
-                state.train_after *= 2;
+                state.train_after *= wait_factor;
                 Some(current)
             }
             (current, None) => {
-                state.train_after *= 2;
+                state.train_after *= wait_factor;
                 current
             }
             (_, candidate) => {
@@ -286,5 +288,46 @@ impl Lifecycle {
             state.gathered.add(&trial.chosen, trial.sample_bytes / GATHERED_SHARE);
         }
         (state.current.clone(), samples)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ziptier_codec::block::{Path, Setting};
+    use ziptier_codec::format::Format;
+
+    /// Blocks, each with an alphabet of its own, so that no code suits two of them.
+    fn strangers(count: usize) -> Vec<Vec<u8>> {
+        const BLOCK_BYTES: usize = 4096;
+        const LETTERS: usize = 64;
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut letters: Vec<u8> = (0..=u8::MAX).collect();
+        let block = |_| {
+            random.shuffle(&mut letters);
+            (0..BLOCK_BYTES).map(|_| letters[random.usize(..LETTERS)]).collect::<Vec<u8>>()
+        };
+        (0..count).map(block).collect()
+    }
+
+    /// Each large file without a generation doubled the samples that small ones had to gather for theirs.
+    #[test]
+    fn tries_on_large_files_do_not_put_off_those_on_small_ones() {
+        const TRAIN_AFTER: usize = 1 << 20;
+        let lifecycle = Lifecycle::new(Way::Canned);
+        lifecycle.state().train_after = TRAIN_AFTER;
+        let engine = Setting::new(Format::Deflate).with_path(Path::Software).engine().unwrap();
+        let alone = Contexts::new(engine);
+        let blocks = strangers(400);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        assert!(!Trial::new(&samples, &alone, Way::Canned).is_small());
+        for _ in 0..2 {
+            assert!(lifecycle.train(&samples, &alone).is_none());
+            assert_eq!(lifecycle.state().train_after, TRAIN_AFTER);
+        }
+        // A small file that is tried waits twice as long as its samples ask for.
+        lifecycle.state().train_after = 0;
+        assert!(lifecycle.train(&samples[..40], &alone).is_none());
+        assert_eq!(lifecycle.state().train_after, 2 * GROWTH * samples[..40].concat().len());
     }
 }

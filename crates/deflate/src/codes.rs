@@ -43,16 +43,14 @@ impl Codes {
             } else if let Some(&base) = LENGTH_BASE.get(symbol - 257) {
                 let (base, extra_bits) =
                     (usize::from(base) - LENGTH_MIN, u32::from(LENGTH_EXTRA[symbol - 257]));
-                // Length 258 has a symbol of its own, which comes last.
-                let slots = codes.symbols[LENGTHS..].iter_mut().skip(base).take(1 << extra_bits);
+                // Length 258 has a symbol of its own, which may come before or behind that of the lengths below it.
+                let count = (1usize << extra_bits).min(LENGTH_MAX - LENGTH_MIN - base).max(1);
+                let slots = codes.symbols[LENGTHS..].iter_mut().skip(base).take(count);
                 slots
                     .zip(0..)
                     .for_each(|(slot, extra)| *slot = code | extra << bits | (bits + extra_bits) << 24);
             }
         });
-        if literals.len() > 285 && literals[285] == 0 {
-            codes.symbols[LENGTHS + LENGTH_MAX - LENGTH_MIN] = 0;
-        }
         for_each_code(distances, |symbol, code, bits| {
             if symbol < DISTANCES {
                 codes.distances[symbol] = code | bits << 24;
@@ -149,6 +147,31 @@ impl Costs {
             }),
             length_symbols: std::array::from_fn(|symbol| bits(literals, 257 + symbol)),
             distances: std::array::from_fn(|symbol| bits(distances, symbol) + DISTANCE_EXTRA[symbol]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::SLACK_BYTES;
+    use crate::symbols::LITERALS;
+
+    /// The extra bits of the symbol before the last one could express 258, too, and RFC 1951 has no such length there.
+    #[test]
+    fn the_longest_match_has_its_own_symbol_whichever_code_is_shorter() {
+        for (before, last) in [(2, 1), (1, 2)] {
+            let mut literals = [0; LITERALS];
+            (literals[END_OF_BLOCK], literals[284], literals[285]) = (2, before, last);
+            let codes = Codes::new(&literals, &[1, 1]);
+            let bits = |length: usize| {
+                let mut target = [0; 2 * SLACK_BYTES];
+                let mut writer = BitWriter::new(&mut target);
+                codes.put_match(&mut writer, length, 1);
+                writer.bits()
+            };
+            assert_eq!(bits(LENGTH_MAX), usize::from(last) + 1);
+            assert_eq!(bits(LENGTH_MAX - 1), usize::from(before) + 5 + 1);
         }
     }
 }

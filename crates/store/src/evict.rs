@@ -106,7 +106,7 @@ impl Waiting {
     fn pop(&self, now: u32, age_min: u32) -> Option<(Arc<Leaf>, u32)> {
         let mut stamps = self.0.lock();
         (age_min..STAMPS).rev().find_map(|age| {
-            let leaves = &mut stamps[((now % STAMPS + STAMPS - age) % STAMPS) as usize];
+            let leaves = &mut stamps[usize::from(stamp_of(now, age))];
             let leaf = std::iter::from_fn(|| leaves.pop()).find_map(|leaf| leaf.upgrade())?;
             Some((leaf, age))
         })
@@ -155,6 +155,8 @@ struct Turn {
     leaf: Arc<Leaf>,
     which: Which,
     age: u32,
+    /// The stamp that it waited under: epochs may pass before the visit.
+    stamp: u8,
 }
 
 /// The outcome of visits.
@@ -279,10 +281,10 @@ impl Core {
         }
         for (which, oldest) in [Which::Probation, Which::Main].into_iter().zip(oldest) {
             let Some(age) = oldest else { continue };
-            let stamp = (eviction.epochs(which).now() % STAMPS + STAMPS - age) % STAMPS;
+            let stamp = stamp_of(eviction.epochs(which).now(), age);
             let waits = &leaf.waits[which as usize];
-            if waits.swap(stamp as u8, Relaxed) != stamp as u8 {
-                eviction.waiting(which).push(stamp, leaf, which);
+            if waits.swap(stamp, Relaxed) != stamp {
+                eviction.waiting(which).push(stamp.into(), leaf, which);
             }
         }
     }
@@ -441,7 +443,7 @@ impl Core {
         let pop = |which: Which, age_min| {
             let now = eviction.epochs(which).now();
             let (leaf, age) = eviction.waiting(which).pop(now, age_min)?;
-            Some(Turn { leaf, which, age })
+            Some(Turn { leaf, which, age, stamp: stamp_of(now, age) })
         };
         pop(Which::Probation, EPOCHS)
             .or_else(|| if must { pop(Which::Main, 0) } else { None })
@@ -450,11 +452,8 @@ impl Core {
 
     /// Judges the records whose turn it is, and packs their leaf without those that go.
     fn visit_waiting(&self, eviction: &Eviction, turn: &Turn, excess_bytes: u64) {
-        let Turn { leaf, which, age } = turn;
-        let (which, age) = (*which, *age);
+        let &Turn { ref leaf, which, stamp, .. } = turn;
         let guard = self.pin();
-        let now = eviction.epochs(which).now();
-        let stamp = ((now % STAMPS + STAMPS - age) % STAMPS) as u8;
         let waits = &leaf.waits[which as usize];
         // One that waits elsewhere meanwhile was told so when it was pushed there.
         if waits.compare_exchange(stamp, NOWHERE, Relaxed, Relaxed).is_err() {
@@ -566,6 +565,11 @@ impl Core {
             }
         }
     }
+}
+
+/// The stamp of what is `age` epochs old, below [`STAMPS`].
+fn stamp_of(now: u32, age: u32) -> u8 {
+    ((now % STAMPS + STAMPS - age) % STAMPS) as u8
 }
 
 /// Bytes stored for a record's value outside the leaf, in whatever place.

@@ -57,3 +57,26 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     assert_eq!(core.body_bytes(), reachable_bytes(&core));
     assert!(core.gauges.retired.held() >= retired + right_bytes);
 }
+
+/// A store that evicts. It has one leaf, whose records are in the main queue.
+fn core_of_one_leaf() -> Core {
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    for n in 0..100u8 {
+        core.put(&[n], &[n; 20], PutMeta::default()).expect("no limit is set");
+    }
+    core.settle();
+    assert!(core.locate(&[], &core.pin()).1.high.is_none(), "one body has room for all");
+    core.set_eviction(true).expect("there is no SSD");
+    core
+}
+
+#[test]
+fn a_leaf_whose_turn_comes_while_an_epoch_passes_is_visited() {
+    let core = core_of_one_leaf();
+    let turn = core.next_leaf(&core.eviction, true).expect("the leaf waits");
+    // Records come to the queue by way of another thread.
+    core.eviction.main.number.fetch_add(1, Relaxed);
+    core.visit_waiting(&core.eviction, &turn, u64::MAX);
+    assert!(core.stats.evicted.get() > 0, "nobody will look at the leaf any more");
+}

@@ -522,7 +522,8 @@ impl Core {
         let (mut going, mut large_bytes, mut came_to_main) = (0, 0, 0);
         for (index, place) in turn.leaf.marks.all(guard).iter().take(state.body.len()).enumerate() {
             let mark = Mark(place.load(Relaxed));
-            if mark.is_main() != (turn.which == Which::Main) || mark.was_going() || mark.age(now) < age {
+            // A reader may put back a mark that a pack has replaced. A record that is still to go then counts as read.
+            if mark.is_main() != (turn.which == Which::Main) || mark.age(now) < age {
                 continue;
             }
             if mark.reads() > 0 {

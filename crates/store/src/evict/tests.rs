@@ -80,3 +80,20 @@ fn a_leaf_whose_turn_comes_while_an_epoch_passes_is_visited() {
     core.visit_waiting(&core.eviction, &turn, u64::MAX);
     assert!(core.stats.evicted.get() > 0, "nobody will look at the leaf any more");
 }
+
+#[test]
+fn marks_that_readers_put_back_do_not_hold_eviction_up() {
+    let core = core_of_one_leaf();
+    core.eviction.main.number.store(10, Relaxed);
+    {
+        let guard = core.pin();
+        let (leaf, state) = core.locate(&[], &guard);
+        let marks = || leaf.marks.all(&guard).iter().take(state.body.len());
+        // Each reader found the mark of a record that was to go, and wrote it after the pack had.
+        marks().for_each(|mark| mark.store(Mark(mark.load(Relaxed)).going().read().0, Relaxed));
+        core.line_up(&core.eviction, leaf, marks().map(|mark| Mark(mark.load(Relaxed))), &guard);
+    }
+    core.gauges.set_limit(Some(core.gauges.held() / 2));
+    assert!((0..1000).any(|_| !core.evict_in_background()), "it visits the leaf for ever");
+    assert!(core.stats.evicted.get() > 0);
+}

@@ -304,8 +304,9 @@ impl Core {
             return Ok(Tried::Done(true));
         }
         let mut bytes_of = vec![0; locked.len()];
-        for ((key, _, value), leaf) in operations.iter().zip(&leaf_of) {
-            bytes_of[*leaf] += landed_bytes(key, value);
+        for ((key, operation, value), leaf) in operations.iter().zip(&leaf_of) {
+            let is_condition = matches!(operation, Operation::Require(_));
+            bytes_of[*leaf] += if is_condition { 0 } else { landed_bytes(key, value) };
         }
         let grows = |bytes: usize| bytes > self.landing_bytes_max();
         let is_full = |locked: &Locked<'_>| {
@@ -326,10 +327,19 @@ impl Core {
             self.stats.own().logged_bytes.add(logged_bytes as u64);
         }
 
-        for (locked, bytes) in locked.iter().zip(bytes_of) {
-            if grows(bytes) {
+        // While memory is short, a landing has room for the batch alone: that is all the room that was reserved.
+        let growth_bytes = |leaf: &Leaf, bytes: usize| match &leaf.state(&guard).open {
+            Some(open) if open.capacity() - open.used_bytes() >= bytes => 0,
+            open => open.as_ref().map_or(self.landing_bytes, |open| open.capacity()),
+        };
+        let mut grown_bytes = 0;
+        for (locked, bytes) in locked.iter().zip(bytes_of).filter(|(_, bytes)| *bytes > 0) {
+            let growth_bytes = growth_bytes(locked.leaf, bytes);
+            if grows(bytes) || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
                 room.give_back(bytes);
                 self.grow_landing(locked.leaf, bytes, &guard);
+            } else {
+                grown_bytes += growth_bytes;
             }
         }
         let number = self.commits.begin();

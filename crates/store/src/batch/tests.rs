@@ -80,3 +80,28 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     assert!(updated.is_ok());
     assert_eq!(seen_values, [&b"old"[..], b"batch"]);
 }
+
+/// Each landing had room for later writes, too, for which nothing was reserved.
+#[test]
+#[cfg(not(shuttle))]
+fn a_batch_of_many_leaves_keeps_to_the_limit() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    (0..20_000_u32).for_each(|n| {
+        core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+    });
+    core.settle();
+    let limit_bytes = core.gauges.held() + (96 << 10);
+    core.set_memory_limit(Some(limit_bytes));
+    let batch =
+        (0..20_000).step_by(50).fold(Batch::new(), |batch, n: u32| batch.put(&n.to_be_bytes(), b"new"));
+    assert_eq!(core.write(&batch), Ok(true));
+    core.reclaim();
+    assert!(core.gauges.held() <= limit_bytes, "{} of {limit_bytes}", core.gauges.held());
+    let mut value = Vec::new();
+    assert!(core.read(&50_u32.to_be_bytes(), &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
+}

@@ -157,7 +157,8 @@ impl Core {
     }
 
     /// As [`Core::write`]. A caller that does not wait gets `None` if another writer has one of its leaves, or one of
-    /// its keys has its turn. Nothing was changed then.
+    /// its keys has its turn. It also gets `None` if a landing that grew for another batch has to be packed first.
+    /// Nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
@@ -225,6 +226,8 @@ impl Core {
                 }
                 Tried::Busy => return Ok(None),
                 Tried::Unknown => is_cold = true,
+                // To pack a landing that grew takes as long as to write it.
+                Tried::Full { .. } if !waits => return Ok(None),
                 Tried::Full { key_index } => {
                     self.pack_full(operations[key_index].0, round)?;
                     round += 1;

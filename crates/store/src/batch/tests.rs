@@ -105,3 +105,25 @@ fn a_batch_of_many_leaves_keeps_to_the_limit() {
     let mut value = Vec::new();
     assert!(core.read(&50_u32.to_be_bytes(), &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
 }
+
+#[test]
+#[cfg(not(shuttle))]
+fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    let batch =
+        |from: u32| (from..from + 1_000).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
+    {
+        let guard = core.pin();
+        let _ownership = core.locate(&[], &guard).0.try_own().expect("nobody maintains it");
+        // Both landings of the leaf grow, and nobody packs them meanwhile.
+        assert_eq!((core.write(&batch(0)), core.write(&batch(1_000))), (Ok(true), Ok(true)));
+    }
+    assert_eq!(core.write_waiting(&batch(2_000), false), Ok(None));
+    assert_eq!(core.write_waiting(&batch(2_000), true), Ok(Some(true)));
+    assert_eq!(core.count_keys(), 3_000);
+}

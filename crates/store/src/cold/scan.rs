@@ -82,7 +82,7 @@ impl Core {
                     let record = image.body.record(at);
                     let key = EntryKey { head: image.body.prefix(), tail: record.suffix };
                     let found = image.body.found(at, image.coding.as_ref());
-                    if !within(key, from, to) || self.is_over(found.expires_at_ms) {
+                    if !within(key, from, to) || self.is_gone(found.expires_at_ms) {
                         continue;
                     }
                     let key = key.to_vec();

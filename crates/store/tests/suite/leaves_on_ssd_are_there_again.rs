@@ -145,6 +145,30 @@ fn an_expiry_that_was_put_off_in_time_holds_for_a_record_that_begins_on_ssd() {
     assert_eq!(store.len(), 30_001);
 }
 
+/// The clock was ahead when a start replayed the log, and was right again at the next one.
+#[test]
+fn a_deleted_range_takes_records_on_ssd_whose_expiry_seems_to_be_over() {
+    let disk = RecordingDisk::new();
+    let at = |now_ms| Options { clock: Clock::manual(now_ms), ..with_ssd(&disk, CodecChoice::None, LIMIT) };
+    let store = Store::open(at(1_000)).unwrap();
+    let expiring = PutMeta { expires_at_ms: Some(2_000), flags: 0 };
+    (0..300).for_each(|n| store.put_with(&key(n), &value(n, 100), expiring).unwrap());
+    store.settle().unwrap();
+    assert!(store.send_to_ssd(|| true).unwrap() > 0);
+    store.checkpoint().unwrap();
+    // More keys between those of the images, so that leaves begin within images when they are emptied.
+    store.bring_from_ssd(|| true);
+    let between = |n: u64| [key(n).as_slice(), b"+"].concat();
+    (0..300).step_by(2).for_each(|n| store.put(&between(n), &value(n, 100)).unwrap());
+    store.settle().unwrap();
+    store.clear().unwrap();
+    drop(store);
+    let store = Store::open(at(3_000)).unwrap();
+    store.checkpoint().unwrap();
+    drop(store);
+    assert!(contents(&Store::open(at(1_500)).unwrap()).is_empty());
+}
+
 /// Keys that are put in their order fall to the last leaf, which a start finds on SSD.
 #[test]
 fn a_log_of_more_records_than_a_body_can_count_is_replayed_above_one_image() {

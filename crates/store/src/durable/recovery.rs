@@ -20,7 +20,7 @@ use super::replay::replay;
 use super::restore::RESTORING;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
-use crate::cold::{SsdOptions, segment_options};
+use crate::cold::{SsdOptions, known, segment_options};
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::options::Options;
@@ -338,10 +338,17 @@ impl Core {
     }
 
     /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter
-    /// whether they are whole.
+    /// whether they are whole. Only an image with a bound inside it is read.
+    ///
+    /// # Errors
+    /// Such an image cannot be read. Its keys stay, and everything else in the range goes.
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
+        if let Some(behind) = self.image_behind(low) {
+            self.begin_leaf_at_image_of(&behind);
+        }
         let mut cursor = low.to_vec();
+        let mut outcome = Ok(());
         loop {
             let (next, is_whole) = self.with_leaf_of(&cursor, |leaf, guard| {
                 let next = leaf.state(guard).high.clone();
@@ -353,20 +360,38 @@ impl Core {
                 Ok::<_, Error>((next, is_whole))
             })?;
             if !is_whole {
-                self.delete_keys(&cursor, next.as_deref().into_iter().chain(high).min())?;
+                let end = next.as_deref().into_iter().chain(high).min();
+                outcome = outcome.and(self.delete_keys(&cursor, end));
             }
             match next {
                 Some(next) if high.is_none_or(|high| *next < *high) => cursor = next.to_vec(),
-                _ => return Ok(()),
+                _ => return outcome,
             }
         }
     }
 
+    /// The lowest key of the image behind that of `key`, if the leaf is cold, begins below `key`, and has one more.
+    fn image_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let guard = self.pin();
+        let (leaf, state) = self.locate(key, &guard);
+        let below = state.below.as_ref().filter(|_| *leaf.low() < *key)?;
+        below.low(below.image_of(key) + 1)
+    }
+
+    /// Deletes keys of one leaf: first those that memory knows, which need no image, and then the others.
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
+        let delete = |key: &Vec<u8>| self.append_bare(key, Kind::Tombstone, None);
+        let in_memory = {
+            let guard = self.pin();
+            known(self.locate(low, &guard).1, self)
+        };
+        let is_within =
+            |key: &&Vec<u8>| key.as_slice() >= low && high.is_none_or(|high| key.as_slice() < high);
+        in_memory.keys().filter(is_within).try_for_each(delete)?;
         let mut from = Some(low.to_vec());
         while let Some(low) = from {
             let Keys { keys, next } = self.keys_from(&low, high, KEYS_PER_STEP)?;
-            keys.iter().try_for_each(|key| self.append_bare(key, Kind::Tombstone, None))?;
+            keys.iter().try_for_each(delete)?;
             from = next;
         }
         Ok(())

@@ -93,6 +93,60 @@ fn what_was_all_deleted_need_not_be_whole() {
     }
 }
 
+/// A store that keeps keys below `keys` on SSD in its checkpoint, and has them in memory since.
+fn brought_up(disk: &RecordingDisk, keys: u64) -> Store {
+    let store = Store::open(cold(disk)).unwrap();
+    (0..keys).for_each(|n| store.put(&key(n), &value(n, 100)).unwrap());
+    store.settle().unwrap();
+    assert!(store.send_to_ssd(|| true).unwrap() > 0);
+    store.checkpoint().unwrap();
+    assert!(store.bring_from_ssd(|| true) > 0);
+    store
+}
+
+#[test]
+fn images_between_the_bounds_of_what_was_deleted_need_not_be_whole() {
+    let _alone = alone();
+    let disk = RecordingDisk::new();
+    let store = brought_up(&disk, 400);
+    // The last leaf begins within the first image, and has the keys of all others.
+    (11..400).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
+    let between = |n: u8| [key(10).as_slice(), &[n]].concat();
+    (0..100).for_each(|n| store.put(&between(n), &value(n.into(), 100)).unwrap());
+    (0..20).for_each(|_| store.settle().unwrap());
+    store.clear().unwrap();
+    let disk = disk.copy();
+    damage_value(&disk, 200);
+    let store = Store::open(cold(&disk)).unwrap();
+    assert_eq!(store.recovered().unwrap().skipped, Vec::<String>::new());
+    assert!(store.range(..).next().is_none());
+}
+
+#[test]
+fn a_damaged_image_keeps_no_deleted_key_but_its_own() {
+    let _alone = alone();
+    let disk = RecordingDisk::new();
+    let store = brought_up(&disk, 5_000);
+    // Keys between those of the images, so that leaves begin within images when they are emptied.
+    let later = |n: u64| [key(n).as_slice(), b"later"].concat();
+    (0..5_000).step_by(3).for_each(|n| store.put(&later(n), &value(n, 100)).unwrap());
+    store.settle().unwrap();
+    store.clear().unwrap();
+    let disk = disk.copy();
+    assert_eq!(damage_values(&disk, (1_000..5_000).step_by(500)), 8);
+    let store = Store::open(salvaging(cold(&disk))).unwrap();
+    assert!(!store.recovered().unwrap().skipped.is_empty());
+    let mut unread = 0;
+    for n in 0..5_000 {
+        match store.get(&key(n)) {
+            Ok(found) => assert_eq!(found, None, "{n}"),
+            Err(_) => unread += 1,
+        }
+    }
+    assert!((1..1_000).contains(&unread), "{unread}");
+    (0..5_000).step_by(3).for_each(|n| assert_eq!(store.get(&later(n)), Ok(None), "{n}"));
+}
+
 #[test]
 fn an_expiry_of_a_damaged_value_is_left_out_by_a_salvage_alone() {
     let _alone = alone();

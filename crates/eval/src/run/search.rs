@@ -241,7 +241,11 @@ mod tests {
             let others_sec = all_sec - warmed_sec - windows.last.wall_sec;
             assert!(warmed_sec >= WARMUP_SECONDS && searched > 10.0, "{warmed_sec} {searched}");
             let each_sec = others_sec / searched;
-            assert!((1.0..3.0).contains(&each_sec), "{each_sec} s for each of {searched} windows");
+            // Threads go on while the one that measures is late, so a window of a second may take longer.
+            assert!(
+                (1.0..WARMUP_SECONDS / 2.0).contains(&each_sec),
+                "{each_sec} s for each of {searched} windows"
+            );
         }
     }
 }

@@ -143,14 +143,17 @@ impl Worker {
             return;
         }
         let durable = self.wait();
-        // Their turns may hold replies of the next round.
-        for key in mem::take(&mut self.held) {
-            if let Some(connection) = self.connections.get_mut(key).filter(|connection| connection.held) {
+        // Their turns may hold replies of the next round, so none has a turn before all are released.
+        let mut released = mem::take(&mut self.held);
+        released.retain(|key| {
+            let held = self.connections.get_mut(*key).filter(|connection| connection.held);
+            held.is_some_and(|connection| {
                 connection.held = false;
                 connection.release(&durable);
-                self.turn(key);
-            }
-        }
+                true
+            })
+        });
+        released.into_iter().for_each(|key| self.turn(key));
     }
 
     fn wait(&self) -> Result<(), Refusal> {

@@ -45,11 +45,12 @@ pub(super) fn lastsave(session: &mut Session<'_>, _args: &Args<'_>) -> Result<()
 
 /// Stops the server; closing the store leaves its folder in order. On success the client sees its connection close.
 pub(super) fn shutdown(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
-    let mut saves = false;
+    let (mut saves, mut skips) = (false, false);
     for option in args.from(1) {
         match option.to_ascii_lowercase().as_slice() {
-            b"save" => saves = true,
-            b"nosave" | b"now" | b"force" => {}
+            b"save" if !skips => saves = true,
+            b"nosave" if !saves => skips = true,
+            b"now" | b"force" => {}
             b"abort" if args.len() == 2 => return Err(Refusal::fixed("ERR No shutdown in progress.")),
             _ => return Err(Refusal::SYNTAX),
         }

@@ -251,6 +251,7 @@ foo a b c d e f g h i j k l m n o p q r s t u v w x y z
 averyveryveryveryveryverylongcommandname x
 SHUTDOWN FOO
 SHUTDOWN ABORT
+SHUTDOWN NOSAVE SAVE
 SHUTDOWN NOSAVE ABORT
 SET k v
 GET k

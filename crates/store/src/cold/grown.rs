@@ -1,6 +1,8 @@
 //! Cold leaves whose overlay has outgrown their images: the leaf is promoted if memory has room, or its overlay is
 //! merged with the images. A leaf with many large values is promoted in any case, and cut.
 
+use std::sync::Arc;
+
 use ziptier_media::placement::Side;
 
 use super::upper::{has_grown, is_crowded};
@@ -32,6 +34,9 @@ impl Core {
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
         if !((is_crowded || self.has_memory_for(bytes)) && self.raise_from_ssd(&leaf)) {
             let _ = self.send_to_ssd(&leaf, Pick::Unread, Side::Dram);
+            // Each attempt noted a leaf whose landing has no room, and a thread would try that leaf for ever. The next
+            // pack notes it again.
+            cold.grown.lock().retain(|noted| !Arc::ptr_eq(noted, &leaf));
         }
         true
     }
@@ -40,12 +45,13 @@ impl Core {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use std::sync::Arc;
-
     use ziptier_media::disk::RealDisk;
+    use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::cold::{Cold, SsdOptions};
+    use crate::batch::Batch;
+    use crate::cold::{Cold, SsdOptions, core_over};
+    use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
@@ -79,5 +85,35 @@ mod tests {
         let mut value = Vec::new();
         core.read(&[20], &mut value).expect("it is whole").expect("it is there");
         assert_eq!(value, [20; 1000]);
+    }
+
+    /// An image that cannot be read keeps its leaf on SSD, and the landing has no room in the overlay.
+    #[test]
+    fn a_leaf_without_room_that_cannot_be_promoted_is_not_tried_for_ever() {
+        let core = core_over(RecordingDisk::new());
+        for n in 0..20u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
+        let (leaf, high) = core.share_at(&[]);
+        let (right, _) = core.share_at(&high.expect("there are several leaves"));
+        let guard = core.pin();
+        let below = |leaf: &Leaf| leaf.state(&guard).below.clone().expect("it is cold");
+        let (own, of_right) = (below(&leaf), below(&right));
+        let forged = own.elsewhere(&of_right.parts(&leaf.low()));
+        [&own, &of_right, &forged].iter().for_each(|below| below.hand_on());
+        let state = leaf.state(&guard);
+        assert!(leaf.publish(state, LeafState { below: Some(forged), ..state.clone() }, &guard));
+        drop(guard);
+        let key = |n: u32| [[0].as_slice(), &n.to_be_bytes()].concat();
+        let put = |batch: Batch, n: u32| batch.put(&key(n), b"above");
+        let count = u32::from(u16::MAX) + 10;
+        assert_eq!(core.write(&(0..count).fold(Batch::new(), put)), Ok(true));
+        assert!(leaf.state(&core.pin()).sealed.is_some(), "the overlay had room");
+        assert!((0..100).any(|_| !core.merge_grown()), "it goes on for ever");
+        let mut value = Vec::new();
+        core.read(&key(count - 1), &mut value).expect("it is in memory").expect("it is there");
+        assert_eq!(value, b"above");
     }
 }

@@ -308,7 +308,7 @@ impl Core {
         let mut words = words.peekable();
         while let Some(word) = words.peek().copied() {
             if is_plain(&word) {
-                damages.pass_over(self.redo_run(word.key(), &mut words, &mut record))?;
+                self.redo_run(word.key(), &mut words, &mut record);
             } else {
                 damages.pass_over(self.redo(&word))?;
                 self.keep_to_limit();
@@ -319,13 +319,14 @@ impl Core {
     }
 
     /// Appends the words that fall to the leaf of `key`, the first one's, and has it packed if these are many. A leaf
-    /// on SSD is promoted before its overlay has no room for more.
+    /// on SSD is promoted before its overlay has no room for more. If an image cannot be read, the words stay in
+    /// memory above it, and nothing is lost.
     fn redo_run<'w>(
         &self,
         key: &[u8],
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
-    ) -> Result<(), Error> {
+    ) {
         let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
         let guard = self.pin();
         let locked = self.lock_leaf(key, &guard);
@@ -349,14 +350,13 @@ impl Core {
         if has_grown {
             self.sealed(leaf, &guard);
         }
-        let is_crowded = is_crowded(leaf.state(&guard));
+        let crowded = is_crowded(leaf.state(&guard)).then(|| leaf.share(&guard));
         drop(guard);
-        if is_crowded {
-            self.raise_crowded(key)?;
+        if let Some(leaf) = crowded {
+            self.raise_from_ssd(&leaf);
         }
         self.tend();
         self.keep_to_limit();
-        Ok(())
     }
 }
 

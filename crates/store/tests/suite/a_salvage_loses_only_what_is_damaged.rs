@@ -147,6 +147,28 @@ fn a_damaged_image_keeps_no_deleted_key_but_its_own() {
     (0..5_000).step_by(3).for_each(|n| assert_eq!(store.get(&later(n)), Ok(None), "{n}"));
 }
 
+/// Their leaf cannot be promoted, which takes its image. No word of the log needs that image.
+#[test]
+fn many_keys_above_a_damaged_image_are_replayed_without_it() {
+    const KEYS: u64 = 40_000;
+    let _alone = alone();
+    let disk = RecordingDisk::new();
+    let store = Store::open(cold(&disk)).unwrap();
+    let below = 500_000;
+    store.put(&key(below), &value(below, 100)).unwrap();
+    assert_eq!(store.send_to_ssd(|| true).unwrap(), 1);
+    store.checkpoint().unwrap();
+    (0..KEYS).for_each(|n| store.put(&key(n), b"later").unwrap());
+    let disk = disk.copy();
+    damage_value(&disk, below);
+    for options in [cold(&disk.copy()), salvaging(cold(&disk.copy()))] {
+        let store = Store::open(options).unwrap();
+        assert_eq!(store.recovered().unwrap().skipped, Vec::<String>::new());
+        let all_are_there = (0..KEYS).all(|n| store.get(&key(n)).unwrap().as_deref() == Some(&b"later"[..]));
+        assert!(all_are_there && store.get(&key(below)).is_err());
+    }
+}
+
 #[test]
 fn an_expiry_of_a_damaged_value_is_left_out_by_a_salvage_alone() {
     let _alone = alone();

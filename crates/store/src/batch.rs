@@ -219,7 +219,7 @@ impl Core {
                 Tried::Done(written) => {
                     self.tend();
                     if !self.has_background {
-                        // No overlay on SSD has room for a batch of so many records.
+                        // A leaf on SSD may have no room for the landing of a long batch until it is promoted.
                         self.merge_grown();
                     }
                     return Ok(Some(written));

@@ -20,8 +20,8 @@ pub(crate) struct Laps {
     /// How long the next lap waits for writes to settle.
     pause: Duration,
     /// How long it waits while there is no landing. It doubles with each lap that finds nothing to do, so that a store
-    /// that nobody writes to comes to rest. A change that is no write, such as another dictionary, then waits at most
-    /// as long as the store was idle before.
+    /// that nobody writes to comes to rest. A change that leaves no landing, such as another dictionary or a batch that
+    /// was packed at once, then waits at most as long as the store was idle before.
     rest: Duration,
     /// Whether a part of the lap is done.
     has_begun: bool,

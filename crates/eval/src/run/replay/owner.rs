@@ -210,7 +210,8 @@ impl<'o, 'a, T: Target> Replayer<'o, 'a, T> {
             }
             let _ = inbox.empty.send(batch);
         }
-        if phase == Phase::WarmUp && control.phase() != Phase::Measure {
+        if phase == Phase::WarmUp {
+            // All requests of this thread came before the window, which may have begun while it waited for more.
             self.owner.restart();
         }
     }

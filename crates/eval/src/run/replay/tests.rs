@@ -1,7 +1,9 @@
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::run::control::Phase;
 use crate::run::instance::open;
 use crate::run::replay::owner::Replayer;
 use crate::run::window::tests::Ticking;
@@ -268,6 +270,49 @@ fn a_look_at_a_key_that_fails_blames_no_other_key() {
     let (measured, _) = measured("0 set a 100\n0 set b 50\n", &asked);
     let told = measured.first_mismatch.unwrap();
     assert!(measured.mismatches == 1 && told.contains("key `a` failed: it is busy"), "{told}");
+}
+
+/// The keys of a thread may come in the begin of a trace alone.
+#[test]
+fn requests_of_a_warm_up_are_not_counted_though_none_follows_in_the_window() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "ziptier-trace 1\n0 set a 10\n0 get a\n").unwrap();
+    let mut trace = TraceFile::open(file.path(), 100).unwrap();
+    let (mut feeder, mut inboxes) = Feeder::new(1, None);
+    feeder.feed(&mut trace, u64::MAX);
+    let batch = inboxes.remove(0).batches.recv().unwrap();
+    let ((queue, batches), (empty, worked_off)) = (channel(), channel());
+    queue.send(batch).unwrap();
+    let inbox = Inbox { batches, empty };
+    let target = Habitual::open(&Config::default()).unwrap();
+    let control = Control::new(1);
+    let (values, mut part) = (TraceValues(Arc::new(vec![0; 100])), Part::default());
+    let mut owner = Owner {
+        work: Work::Here,
+        values: &values,
+        may_forget: false,
+        can_delete: true,
+        fills: false,
+        is_paced: false,
+        clock: Some(Clock::system()),
+        part: &mut part,
+        buffers: Buffers::new(1, 0, 100, 0),
+    };
+    let tally = thread::scope(|scope| {
+        let (target, control) = (&target, &control);
+        let replayer = scope.spawn(move || {
+            Replayer::new(target, &mut owner).run(&inbox, control);
+            owner.buffers.tally
+        });
+        control.start();
+        worked_off.recv().unwrap();
+        control.enter(Phase::Measure);
+        drop(queue);
+        replayer.join().unwrap()
+    });
+    assert_eq!((tally.operations, tally.read_ns.len(), tally.write_ns.len()), (0, 0, 0));
+    assert_eq!((part.counts.hits, part.counts.operations.iter().sum::<u64>()), (0, 0));
+    assert_eq!(tally.mistakes.first, None);
 }
 
 #[test]

@@ -137,6 +137,13 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
         ("unit.toml", "--keys 500", "--kees 500", "unexpected argument '--kees' found"),
         ("unit.toml", "--mix read=90,write=10 ", "", "they describe several runs"),
         ("unit.toml", "--target btreemap\"", "--target tape\"", "unknown target `tape`"),
+        ("unit.toml", "--warmup-max 0", "--rate 1000", "a round is a closed loop"),
+        (
+            "unit.toml",
+            "--target btreemap\"",
+            "--target btreemap\", cpus = [0, 65536]",
+            "bad work.cpus `65536`: this machine has",
+        ),
         (
             "unit.toml",
             "--target btreemap\"",

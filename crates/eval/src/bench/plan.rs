@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::bench::process::check_cpus;
 use crate::bench::{Unavailable, human_seconds};
 use crate::data::keys::KeyShape;
 use crate::data::values::{ValueBytes, ValueOrder};
@@ -189,7 +190,7 @@ impl Plan {
             return Err(Error::Target { target: first.spec.target.clone(), action: DID_NOT_OPEN, reason });
         }
         self.check_somebody_takes_options(&runs)?;
-        self.check_cpus()?;
+        check_cpus("--cpus", self.cpus.iter().flatten().copied())?;
         if let Some(run) = runs.iter().max_by_key(|run| run.value_bytes.max) {
             run.read_corpus()?;
         }
@@ -443,18 +444,6 @@ impl Plan {
             latency: self.latency,
             background_threads: self.background_threads,
             ..RunSpec::new("", &self.corpus)
-        }
-    }
-
-    fn check_cpus(&self) -> Result<(), Error> {
-        let there = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.cpus.iter().flatten().find(|&&cpu| crate::bench::process::cpu_set(&[cpu]).is_none()) {
-            Some(cpu) => Err(Error::invalid(
-                "--cpus",
-                cpu.to_string(),
-                format!("this machine has {there} processors, from 0 on"),
-            )),
-            None => Ok(()),
         }
     }
 }

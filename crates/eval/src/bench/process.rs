@@ -200,6 +200,18 @@ pub(crate) fn cpu_set(cpus: &[usize]) -> Option<CpuSet> {
     (!cpus.is_empty()).then_some(set)
 }
 
+/// Refuses processors that this machine does not have.
+pub(crate) fn check_cpus(what: &'static str, mut cpus: impl Iterator<Item = usize>) -> Result<(), Error> {
+    let there = std::thread::available_parallelism().map_or(1, usize::from);
+    match cpus.find(|&cpu| cpu_set(&[cpu]).is_none()) {
+        Some(cpu) => {
+            let expected = format!("this machine has {there} processors, from 0 on");
+            Err(Error::invalid(what, cpu.to_string(), expected))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Launcher {
     /// Does a run in a child process. Tells its phases to `progress`; returns the figures and what else the child said.
     pub(crate) fn run(

@@ -19,7 +19,7 @@ use serde_json::json;
 use toml::{Table, Value};
 
 use crate::bench::ProgressLine;
-use crate::bench::process::Launcher;
+use crate::bench::process::{Launcher, check_cpus};
 use crate::error::Error;
 use crate::inputs::Inputs;
 use crate::mbwu::comparison::Comparison;
@@ -215,7 +215,13 @@ impl Evaluation {
         let unit = &self.sheets.unit;
         let own = subject.work.bench.as_ref().map_or(Vec::new(), Words::list);
         let options = [unit.bench.list(), own].concat();
+        check_cpus("work.cpus", subject.work.cpus().into_iter())?;
         let spec = (means.spec)(&options)?;
+        if spec.pace != Pace::Closed {
+            let expected = "a round is a closed loop that finds its threads by itself; leave out a rate, a limit of \
+                            latency and --saturate";
+            return Err(Error::invalid("bench", options.join(" "), expected));
+        }
         // Each round loads anew, and so each must become steady, not the one that searches alone.
         let warmup_seconds_max = spec.warmup_seconds_max.or(Some(RunSpec::usual_warmup_max(unit.seconds)));
         let spec = RunSpec { seconds: unit.seconds, until_steady: true, warmup_seconds_max, ..spec };

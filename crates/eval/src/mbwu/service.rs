@@ -68,7 +68,7 @@ impl Service {
             return Err(Error::invalid("work.server", "", "give a command"));
         }
         let groups = Groups::of(confinement)?;
-        let child = on_processors(cpus, || launcher.program(&words, &groups))?;
+        let child = on_processors(cpus, || launcher.program(&words, &groups))??;
         let mut service = Service { child, groups, _folder: folder };
         let (began, run) = (Instant::now(), words.join(" "));
         while TcpStream::connect(address).is_err() {
@@ -116,15 +116,22 @@ impl Drop for Service {
 }
 
 /// Does something with the processors of this thread limited, which a process that it starts inherits.
-fn on_processors<R>(cpus: &[usize], start: impl FnOnce() -> R) -> R {
-    let own = sched_getaffinity(Pid::from_raw(0)).ok();
-    let set = |set: &CpuSet| sched_setaffinity(Pid::from_raw(0), set).is_ok();
-    let is_limited = cpu_set(cpus).is_some_and(|wanted| set(&wanted));
+fn on_processors<R>(cpus: &[usize], start: impl FnOnce() -> R) -> Result<R, Error> {
+    let Some(wanted) = cpu_set(cpus) else { return Ok(start()) };
+    let set = |set: &CpuSet| sched_setaffinity(Pid::from_raw(0), set);
+    let own = sched_getaffinity(Pid::from_raw(0));
+    set(&wanted).map_err(|error| {
+        Error::invalid(
+            "work.cpus",
+            format!("{cpus:?}"),
+            format!("the system refuses these processors: {error}"),
+        )
+    })?;
     let done = start();
-    if let Some(own) = own.filter(|_| is_limited) {
-        set(&own);
+    if let Ok(own) = own {
+        let _ = set(&own);
     }
-    done
+    Ok(done)
 }
 
 #[cfg(test)]
@@ -158,7 +165,7 @@ mod tests {
         let output = on_processors(&[0], || {
             Command::new("grep").args(["Cpus_allowed_list", "/proc/self/status"]).output()
         });
-        let said = String::from_utf8(output.unwrap().stdout).unwrap();
+        let said = String::from_utf8(output.unwrap().unwrap().stdout).unwrap();
         assert_eq!(said.split_whitespace().last(), Some("0"));
         assert_eq!(sched_getaffinity(Pid::from_raw(0)).unwrap(), own);
     }

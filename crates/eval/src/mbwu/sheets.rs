@@ -184,9 +184,12 @@ impl Work {
         Confinement { folder: self.folder.clone(), memory_bytes: self.memory_bytes, disk: self.limits() }
     }
 
-    /// A run within these limits.
+    /// A run within these limits. Without any `cpus`, it has those of its own options. Beside a server those are the
+    /// clients' alone.
     pub(crate) fn limited(&self, run: RunSpec) -> RunSpec {
-        RunSpec { cpus: self.cpus(), confinement: self.confinement(), ..run }
+        let own = if self.server.is_some() { Vec::new() } else { run.cpus };
+        let cpus = self.cpus.clone().unwrap_or(own);
+        RunSpec { cpus, confinement: self.confinement(), ..run }
     }
 
     /// The folders on the media.
@@ -356,5 +359,14 @@ mod tests {
         let limited = work.limited(RunSpec::new("redis://127.0.0.1", "log"));
         assert_eq!((limited.cpus, limited.confinement.memory_bytes), (vec![1], Some(9)));
         assert_eq!(limited.target, "redis://127.0.0.1");
+    }
+
+    #[test]
+    fn processors_of_the_options_stay_unless_the_work_has_its_own() {
+        let run = || RunSpec { cpus: vec![0], ..RunSpec::new("btreemap", "log") };
+        let served = Work { server: Some(Words::Text("server".into())), ..Work::default() };
+        let own = Work { cpus: Some(vec![1]), ..Work::default() };
+        let limited = [Work::default(), own, served].map(|work| work.limited(run()).cpus);
+        assert_eq!(limited, [vec![0], vec![1], vec![]], "those of clients are not those of their server");
     }
 }

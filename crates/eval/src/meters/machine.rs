@@ -73,7 +73,7 @@ pub struct MachineUse {
     /// Devices of LVM, dm-crypt and md by the same names. They lie on disks, which count the requests once more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stacked: BTreeMap<String, DiskUse>,
-    /// Network interfaces by their names; `lo` is the loopback.
+    /// Network interfaces by their names, without bonds, bridges and VLANs; `lo` is the loopback.
     pub interfaces: Option<BTreeMap<String, InterfaceUse>>,
     /// Bytes of files that the kernel keeps in memory, at the second moment.
     pub page_cache_bytes: Option<u64>,
@@ -133,7 +133,7 @@ impl Reading {
             cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
             disks: stats.as_deref().map(|stats| disks(stats, is_whole_disk)),
             stacked: disks(&stats.unwrap_or_default(), is_stacked),
-            interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev)),
+            interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev, lies_on_others)),
             page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
             own_io: text("/proc/self/io").and_then(|io| own_io(&io)),
             domains: energy::domains(Path::new("/sys/class/powercap")),
@@ -420,14 +420,22 @@ fn is_stacked(name: &str) -> bool {
     ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && Path::new("/sys/block").join(name).exists()
 }
 
-fn interfaces(dev: &str) -> BTreeMap<String, InterfaceCounts> {
+/// Interfaces, but for those that lie on others: these count the bytes, too.
+fn interfaces(dev: &str, lies_on_others: impl Fn(&str) -> bool) -> BTreeMap<String, InterfaceCounts> {
     let of = |line: &str| {
         let (name, counts) = line.split_once(':')?;
         let counts: Vec<u64> = counts.split_whitespace().map_while(|count| count.parse().ok()).collect();
         let counts = InterfaceCounts { received_bytes: *counts.first()?, sent_bytes: *counts.get(8)? };
-        Some((name.trim().to_owned(), counts))
+        let name = name.trim();
+        (!lies_on_others(name)).then(|| (name.to_owned(), counts))
     };
     dev.lines().filter_map(of).collect()
+}
+
+/// Whether it is a bond, a bridge or a VLAN: the kernel links such an interface to those below.
+fn lies_on_others(name: &str) -> bool {
+    let entries = fs::read_dir(Path::new("/sys/class/net").join(name)).into_iter().flatten();
+    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"))
 }
 
 fn page_cache_bytes(meminfo: &str) -> Option<u64> {
@@ -460,8 +468,9 @@ mod tests {
             s = ticks * 8
         );
         let dev = format!(
-            "Inter-| Receive\n face |bytes\n    lo: {ticks} 0 0 0 0 0 0 0 {ticks} 0\n  eth0:7 0 0 0 0 0 0 0 {} 0",
-            ticks * 2
+            "Inter-| Receive\n face |bytes\n    lo: {ticks} 0 0 0 0 0 0 0 {ticks} 0\n  eth0:7 0 0 0 0 0 0 0 {t} 0\n \
+             bond0: 9 0 0 0 0 0 0 0 {t} 0",
+            t = ticks * 2
         );
         Reading {
             unix_sec: 1_000.0 - sec,
@@ -469,7 +478,7 @@ mod tests {
             cores: Some(cores(&stat)),
             disks: Some(disks(&disk, |name| name == "sda")),
             stacked: disks(&disk, |name| name == "dm-0"),
-            interfaces: Some(interfaces(&dev)),
+            interfaces: Some(interfaces(&dev, |name| name == "bond0")),
             page_cache_bytes: page_cache_bytes("MemFree: 1 kB\nCached:   4 kB\nSwapCached: 9 kB"),
             own_io: own_io("rchar: 5\nread_bytes: 4096\nwrite_bytes: 512\ncancelled_write_bytes: 0"),
             domains: None,
@@ -501,7 +510,7 @@ mod tests {
         let devices = ["sda", "dm-0", "md0"].map(|name| done.device(name));
         assert_eq!(devices, [Some(&sda), Some(&dm), None]);
         assert_eq!(done.disk_bytes(|disk| disk.read_bytes), Some(800 * 512), "no request counts twice");
-        assert_eq!(done.network_bytes(), Some(100 + 200));
+        assert_eq!(done.network_bytes(), Some(100 + 200), "what a bond sends counts below");
         assert_eq!(done.page_cache_bytes, Some(4096));
         assert_eq!(done.own_io, Some(OwnIo::default()));
         assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));

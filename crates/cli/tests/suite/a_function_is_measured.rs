@@ -2,9 +2,9 @@
 //! or else the fastest function is the one that does nothing.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use crate::support::ziptier;
+use crate::support::{comes_true, ziptier};
 
 fn example(name: &str) -> String {
     format!("{}/../eval/examples/functions/{name}", env!("CARGO_MANIFEST_DIR"))
@@ -92,6 +92,30 @@ fn what_a_function_does_not_have_is_refused_before_anything_is_loaded() {
         assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
         assert!(told.contains(expected), "{told}");
     }
+}
+
+/// It heeds no end of its input, and nobody but the interrupted command knows of it.
+#[test]
+fn a_function_that_hangs_does_not_outlive_an_interrupted_benchmark() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pid");
+    let command = format!("echo ziptier 1 GET PUT; echo $$ > {}; exec sleep 1000000", path.display());
+    let mut bench = ziptier();
+    bench.args(["bench", "--workload", "read_only", "--keys", "10", "--target", &format!("exec:{command}")]);
+    let mut bench = bench.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let written = || std::fs::read_to_string(&path).ok().filter(|text| text.ends_with('\n'));
+    let begun = comes_true(|| written().is_some());
+    assert!(Command::new("kill").args(["-INT", &bench.id().to_string()]).status().unwrap().success());
+    let ended = comes_true(|| bench.try_wait().unwrap().is_some());
+    if !ended {
+        bench.kill().unwrap();
+    }
+    let pid = written().unwrap_or_default();
+    let is_gone = comes_true(|| Path::new(&format!("/proc/{}/exe", pid.trim())).read_link().is_err());
+    if !is_gone {
+        Command::new("kill").args(["-KILL", pid.trim()]).status().unwrap();
+    }
+    assert!(begun && ended && is_gone, "{begun}, {ended}, {is_gone}");
 }
 
 #[test]

@@ -166,14 +166,22 @@ fn measure(request: &Request, registry: &Registry, meters: &Meters) -> Result<An
 /// Whether somebody has interrupted this process.
 static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// Interrupts what this process measures: kills the processes that it has started. A caller goes on calling until this
-/// process ends, since another run may begin meanwhile.
+/// Interrupts what this process measures: kills the processes that it has started, and all that descend from these. A
+/// caller goes on calling until this process ends, since another run may begin meanwhile.
 pub fn interrupt() {
     IS_INTERRUPTED.store(true, Ordering::Relaxed);
-    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
+    kill_children_of("self");
+}
+
+fn kill_children_of(process: &str) {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok);
     for thread in threads {
         let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+        for name in children.split_whitespace() {
+            let Ok(child) = name.parse() else { continue };
+            // Nobody finds its own children once it is gone, and a function of the user's may not heed the end of
+            // its input.
+            kill_children_of(name);
             // One that has just ended needs no signal, and only a program of the user's leads a group.
             let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
             let _ = killpg(Pid::from_raw(child), Signal::SIGKILL);

@@ -139,6 +139,15 @@ impl Medium {
         }
     }
 
+    /// Takes a file that was made here out of its folder, so that nothing is left however this process ends.
+    pub(crate) fn unnamed(mut self) -> Self {
+        if self.found == Found::Nothing {
+            remove(&self.path, self.found);
+            self.found = Found::EmptyFile;
+        }
+        self
+    }
+
     /// Reserves room, so that a full disk is told at once.
     fn grow(&self, bytes: u64) -> Result<(), String> {
         let length = i64::try_from(bytes).map_err(|_| format!("{bytes} bytes are too many for a file"))?;
@@ -277,6 +286,26 @@ mod tests {
             drop(medium);
             assert_eq!(fs::metadata(&path).ok().map(|metadata| metadata.len()), is_left.then_some(0));
         }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_read_and_written_and_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new");
+        let medium = Medium::open(&path, 8192, Access::Write).unwrap().unnamed();
+        assert!(!path.exists() && medium.is_new());
+        let mut block = Aligned::new(BLOCK_BYTES);
+        block.fill(7);
+        medium.write(4096, &block).unwrap();
+        block.fill(0);
+        medium.read(4096, &mut block).unwrap();
+        assert!(block.iter().all(|byte| *byte == 7));
+        fs::write(&path, "a user's").unwrap();
+        drop(medium);
+        assert_eq!(fs::read(&path).unwrap(), b"a user's");
+        // What somebody else has made keeps its name.
+        drop(Medium::open(&path, 8192, Access::Overwrite).unwrap().unnamed());
+        assert!(path.exists());
     }
 
     /// Files of the kernel are read through it alone.

@@ -222,7 +222,7 @@ impl Target for FileTarget {
         let slot_bytes = |block_bytes: usize| (HEADER_BYTES + record_bytes).next_multiple_of(block_bytes);
         // A device with larger blocks than usual is opened for what these need.
         let bytes = keys * slot_bytes(BLOCK_BYTES) as u64;
-        let medium = Medium::open(&path, bytes, access)?;
+        let medium = Medium::open(&path, bytes, access)?.unnamed();
         let slot_bytes = slot_bytes(medium.block_bytes());
         if medium.bytes() < keys * slot_bytes as u64 {
             let (has, needed) = (medium.bytes(), keys * slot_bytes as u64);
@@ -360,6 +360,18 @@ mod tests {
         assert_eq!(read("file:a+b+fdatasync"), address("a+b", true, Access::Write));
         assert_eq!(read("file:/dev/x+overwrite+fdatasync"), address("/dev/x", true, Access::Overwrite));
         assert!(read("file:+overwrite").unwrap_err().contains("it names no file"));
+    }
+
+    #[test]
+    fn a_medium_that_was_made_here_has_no_name_to_leave_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("medium");
+        let config = config(&path, "");
+        let target = FileTarget::open(&config).unwrap();
+        let (key, mut value) = (config.oracles[0].key(3), Vec::new());
+        target.put(&key, b"value").unwrap();
+        assert!(target.get(&key, &mut value).unwrap() && value == b"value");
+        assert!(!path.exists(), "a process that is killed now leaves it behind");
     }
 
     /// What another run has left is no value of this one, and a medium that loses a write, or writes to the wrong

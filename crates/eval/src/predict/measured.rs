@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::results::row::median;
 
 /// Columns that say which work a run did. Runs that agree in all of them are one series.
-const SETTINGS: [&str; 21] = [
+const SETTINGS: [&str; 27] = [
     "run",
     "workload",
     "codec",
@@ -16,6 +16,7 @@ const SETTINGS: [&str; 21] = [
     "target",
     "keys",
     "key_shape",
+    "key_bytes",
     "value_bytes",
     "value_order",
     "corpus",
@@ -29,6 +30,11 @@ const SETTINGS: [&str; 21] = [
     "block_bytes",
     "level",
     "huffman",
+    "path",
+    "context_cache",
+    "landing_watermark_pct",
+    "background_codec",
+    "trace_hash",
     "model",
 ];
 
@@ -153,7 +159,8 @@ fn add(series: &mut Vec<Series>, text: &str, cores: Option<usize>) -> Result<(),
 
 fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<usize>) -> Result<(), String> {
     let known = |name: &str| row.get(name).copied().filter(|cell| *cell != "NA");
-    if known("status") != Some("measured") || known("offered_qps").is_some() {
+    let is_paced = known("offered_qps").or(known("trace_speed")).is_some();
+    if known("status") != Some("measured") || is_paced {
         return Ok(());
     }
     let number = |name: &str| match known(name) {
@@ -243,7 +250,7 @@ pub(super) mod tests {
     }
 
     const COLUMNS: &str = "run\tworkload\tthreads\tqps\tmismatches\tcpu_cores\tinstances\tprocessors\toffered_qps\t\
-                           status\tvalue_bytes";
+                           status\tvalue_bytes\ttrace_speed\tkey_bytes";
 
     fn read_text(rows: &[&str]) -> Result<Vec<Series>, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -278,6 +285,21 @@ pub(super) mod tests {
         assert_eq!(all[0].points[0].cpu_sec(), Some(1.5 / 200.0));
         assert_eq!(all[1].points[0].rounds.len(), 2);
         assert_eq!(all[1].points[0].throughput(), 105.0);
+    }
+
+    #[test]
+    fn runs_of_other_keys_are_another_series_and_a_trace_at_its_own_times_is_none() {
+        let all = read_text(&[
+            "store read_only 1 100 0 1.0 1 4 NA measured 128 NA 16",
+            "store read_only 1 300 0 1.0 1 4 NA measured 128 NA 100",
+            "store read_only 1 5 0 1.0 1 4 NA measured 128 2.0 16",
+        ])
+        .unwrap();
+        let found: Vec<(&str, f64)> =
+            all.iter().map(|one| (one.name.as_str(), one.points[0].throughput())).collect();
+        let expected =
+            [("store, read_only, key_bytes 16", 100.0), ("store, read_only, key_bytes 100", 300.0)];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 use crate::bench::Configuration;
 use crate::error::Error;
 use crate::mbwu::Limit;
-use crate::report::figure::Figure;
+use crate::report::figure::{Figure, Kind};
 use crate::report::runs::{self, Runs, are_beside};
 use crate::report::{Section, Table, facts_of, parsed, text_of, told_once};
 use crate::results::folder::{KEPT, Kept, MANIFEST};
@@ -136,7 +136,8 @@ fn beside(runs: &Runs<'_>, base: &Runs<'_>) -> String {
         Some(held) => format!("It holds {} times the bytes.", fixed(held.mean, 2)),
         None => "The bytes that it holds are missing.".into(),
     };
-    let kind = runs.kind().word();
+    // A ratio to a model is one of a model.
+    let kind = if base.kind() == Kind::Modelled { base.kind() } else { runs.kind() }.word();
     let mean = fixed(found.mean, 2);
     format!("{} does {mean} times the {what} of {} ({kind}){sure}. {held}", runs.name, base.name)
 }

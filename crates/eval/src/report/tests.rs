@@ -248,6 +248,35 @@ fn a_meter_that_is_missing_is_told_and_not_drawn_as_zero() {
 }
 
 #[test]
+fn a_ratio_to_a_modelled_run_is_modelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..2]);
+    assert!(page_of(&[folder.path()]).contains(" of btreemap (measured)"));
+    configurations[0].spec.options.model = Some("iaa".into());
+    write_benchmark(folder.path(), configurations);
+    assert!(page_of(&[folder.path()]).contains(" of btreemap (modelled)"));
+}
+
+#[test]
+fn a_row_is_steady_only_if_all_of_its_rounds_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..1]);
+    let throughput = Mean { mean: 1_000.0, error: Some(9.0), samples: 20 };
+    let steady = Steadiness::Steady { samples: 40, throughput };
+    for (last, word) in [(steady, "steady"), (Steadiness::Changing { change: 0.3 }, "changing")] {
+        for (round, found) in configurations[0].rounds.iter_mut().zip([steady, last]) {
+            round.steadiness = Some(found);
+        }
+        write_benchmark(folder.path(), configurations.clone());
+        let text = fs::read_to_string(folder.path().join("summary.tsv")).unwrap();
+        let mut lines = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+        let (names, row) = (lines.next().unwrap(), lines.next().unwrap());
+        let place = names.iter().position(|name| *name == "window_throughput").unwrap();
+        assert_eq!(row[place], word);
+    }
+}
+
+#[test]
 fn a_measurement_without_a_size_is_missing_in_its_plot() {
     let folder = tempfile::tempdir().unwrap();
     let mut configurations = benchmark(folder.path(), &ALL[..2]);

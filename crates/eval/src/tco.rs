@@ -512,6 +512,7 @@ mod tests {
             ("cores = 10", "cores = 'ten'", "expected a number, or { value = NUMBER, error = NUMBER }"),
             ("watts_busy = 300", "watts_busy = 30", "watts_busy of the design one is 30"),
             ("price = 200", "price = -200", "price of the item CPU of the design one is -200"),
+            ("price = 200", "price = 1e308", "the cost of the design one is too large to calculate with"),
             ("per = \"core\"", "per = \"socket\"", "unknown variant `socket`"),
             (
                 "[[design]]\n        name = \"other\"",

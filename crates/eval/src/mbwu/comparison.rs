@@ -89,6 +89,11 @@ pub struct Part {
     pub quantity: Number,
 }
 
+/// The price of a bill of materials; nothing for one without a line.
+pub(crate) fn price_of(items: &[Part]) -> Option<f64> {
+    items.iter().map(|item| item.price.0 * item.quantity.0).reduce(|sum, more| sum + more)
+}
+
 fn one() -> Number {
     Number(1.0)
 }
@@ -127,10 +132,13 @@ impl Inputs for Comparison {
             {
                 number.map_or(Ok(()), |number| above_0(&named(field), number))?;
             }
-            platform.items.iter().try_for_each(|item| {
+            for item in &platform.items {
                 within(&named(&format!("price of the item {}", item.name)), item.price, 0.0, f64::MAX)?;
-                within(&named(&format!("quantity of the item {}", item.name)), item.quantity, 0.0, f64::MAX)
-            })
+                within(&named(&format!("quantity of the item {}", item.name)), item.quantity, 0.0, f64::MAX)?;
+            }
+            // A part of nothing is no saving.
+            price_of(&platform.items)
+                .map_or(Ok(()), |sum| above_0(&named("the sum of the items"), Number(sum)))
         })
     }
 }
@@ -161,11 +169,8 @@ impl Platform {
 
     /// What it needs of a resource, if that is known.
     pub fn needs(&self, resource: Resource) -> Option<f64> {
-        let items = || self.items.iter().map(|item| item.price.0 * item.quantity.0);
         match resource {
-            Resource::Price => {
-                self.price.map(|price| price.0).or_else(|| items().reduce(|sum, more| sum + more))
-            }
+            Resource::Price => self.price.map(|price| price.0).or_else(|| price_of(&self.items)),
             Resource::Power => self.watts.map(|watts| watts.0),
             Resource::Volume => self.litres.map(|litres| litres.0),
         }
@@ -433,6 +438,12 @@ mod tests {
             ("mbwu = 0.4", "mbwu = 1\noperations_per_second = 9", "leave one out"),
             ("litres = 20", "price = 3", "price of the platform host (integrated) is given, and items, too"),
             ("price = 75", "price = -75", "price of the item disk of the platform host (integrated) is -75"),
+            (
+                "price = 500 }, { name = \"disk\", price = 75",
+                "price = 0 }, { name = \"disk\", price = 0",
+                "the sum of the items of the platform host (integrated) is 0; give a number above 0",
+            ),
+            ("price = 75", "price = 1e308", "the sum of the items of the platform host (integrated) is inf"),
             ("medium = \"disk\"", "", "missing field `medium`"),
         ] {
             assert!(SMALL.contains(from), "{from}");

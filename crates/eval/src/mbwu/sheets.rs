@@ -9,7 +9,7 @@ use toml::Table;
 use crate::bench::confine::{Confinement, DiskLimits, Folders, disk_of};
 use crate::error::Error;
 use crate::inputs::{Inputs, Number, above_0, within};
-use crate::mbwu::comparison::Part;
+use crate::mbwu::comparison::{Part, price_of};
 use crate::mbwu::power::PowerSheet;
 use crate::run::spec::RunSpec;
 
@@ -285,6 +285,7 @@ impl Inputs for PlatformSheet {
             within(&format!("price of the item {}", item.name), item.price, 0.0, f64::MAX)?;
             within(&format!("quantity of the item {}", item.name), item.quantity, 0.0, f64::MAX)?;
         }
+        price_of(&self.items).map_or(Ok(()), |sum| above_0("the sum of the items", Number(sum)))?;
         self.power.as_ref().map_or(Ok(()), PowerSheet::check)?;
         self.work.check()
     }

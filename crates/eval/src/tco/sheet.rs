@@ -171,7 +171,11 @@ impl Inputs for Sheet {
         }
         self.items.iter().try_for_each(|item| item.check(""))?;
         self.designs.iter().try_for_each(Design::check)?;
-        if costs(self)[0].total() <= 0.0 {
+        let costs = costs(self);
+        if let Some(cost) = costs.iter().find(|cost| !cost.total().is_finite()) {
+            return Err(format!("the cost of the design {} is too large to calculate with", cost.name));
+        }
+        if costs[0].total() <= 0.0 {
             return Err(format!(
                 "the first design, {}, costs nothing, and the others are compared with it; give a price: of an item, \
                  site.price_per_kwh or site.price_per_watt",

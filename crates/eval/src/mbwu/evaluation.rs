@@ -10,7 +10,6 @@
 //! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
 //! (`machine.json`). `NAME` is the file of the platform, or `unit`.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -32,6 +31,7 @@ use crate::mbwu::rounds::{Round, forget_behind, is_enough, read_if_there, rounds
 use crate::mbwu::service::Service;
 use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
 use crate::mbwu::verdict::{apart, counted, unsteady};
+use crate::meters::machine::MachineUse;
 use crate::results::folder::{Program, machine};
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
@@ -342,19 +342,13 @@ impl Evaluation {
             let (source, meters) = (Source::Input, Vec::new());
             return Ok(Some(Power { watts: watts.0, error: None, source, meters }));
         }
-        let machines = || rounds.iter().map(|round| round.measurement.steady_machine());
-        let Some(sheet) = &platform.power else {
-            let watts: Option<Vec<f64>> = machines().map(|machine| machine.watts()).collect();
-            let meters: BTreeSet<String> = machines().flat_map(|machine| machine.joules_of).collect();
-            let measured = |Mean { mean, error, .. }| {
-                let meters = meters.into_iter().collect();
-                Power { watts: mean, error, source: Source::Measured, meters }
-            };
-            return Ok(watts.as_deref().and_then(Mean::of).map(measured));
-        };
+        let machines: Vec<MachineUse> =
+            rounds.iter().map(|round| round.measurement.steady_machine()).collect();
+        let Some(sheet) = &platform.power else { return Ok(power::by_machines(&machines)) };
         if let Some(csv) = &sheet.csv {
             let path = self.folder.join(csv);
-            let windows: Vec<(f64, f64)> = machines()
+            let windows: Vec<(f64, f64)> = machines
+                .iter()
                 .map(|machine| (machine.from_unix_sec, machine.from_unix_sec + machine.sec))
                 .collect();
             let power = Readings::read(&path)?.mean(&windows);

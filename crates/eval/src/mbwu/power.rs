@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::inputs::Number;
+use crate::meters::machine::MachineUse;
 use crate::statistics::Mean;
 
 /// Where a figure comes from.
@@ -77,6 +78,16 @@ impl PowerSheet {
 pub(crate) fn modelled(idle_watts: Number, busy_watts: Number, busy: f64) -> Power {
     let watts = idle_watts.0 + (busy_watts.0 - idle_watts.0) * busy;
     Power { watts, error: None, source: Source::Modelled, meters: Vec::new() }
+}
+
+/// The mean power of rounds by the meters of the machine itself. Nothing where a round has none, or other meters than
+/// the rest: what these tell of may be another part of the machine.
+pub(crate) fn by_machines(rounds: &[MachineUse]) -> Option<Power> {
+    let meters = &rounds.first()?.joules_of;
+    let watts = |round: &MachineUse| round.watts().filter(|_| round.joules_of == *meters);
+    let watts: Option<Vec<f64>> = rounds.iter().map(watts).collect();
+    let Mean { mean, error, .. } = Mean::of(&watts?)?;
+    Some(Power { watts: mean, error, source: Source::Measured, meters: meters.clone() })
 }
 
 /// Readings of a meter outside of the machine.
@@ -174,6 +185,24 @@ impl Readings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_with_other_meters_have_no_mean_power() {
+        let round = |joules: f64, meter: &str| MachineUse {
+            sec: 2.0,
+            joules: Some(joules),
+            joules_of: vec![meter.to_owned()],
+            ..MachineUse::default()
+        };
+        let alike = [round(60.0, "package-0"), round(80.0, "package-0")];
+        let power = by_machines(&alike).unwrap();
+        assert_eq!((power.watts, power.meters), (35.0, vec!["package-0".to_owned()]));
+        let [first, _] = alike;
+        // Root may read RAPL, and others the sensor of the board alone.
+        assert_eq!(by_machines(&[first.clone(), round(400.0, "hwmon0/acpi/power1")]), None);
+        assert_eq!(by_machines(&[first, MachineUse::default()]), None);
+        assert_eq!(by_machines(&[]), None);
+    }
 
     #[test]
     fn readings_are_cut_to_the_window() {

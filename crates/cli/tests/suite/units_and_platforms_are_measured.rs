@@ -139,6 +139,12 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
         ("unit.toml", "--target btreemap\"", "--target tape\"", "unknown target `tape`"),
         ("unit.toml", "--warmup-max 0", "--rate 1000", "a round is a closed loop"),
         (
+            "small.toml",
+            "cpus = [0]",
+            "cpus = [0], disk = { reads_per_second = 9 }",
+            "small.toml: work.disk has limits, and work.folder is missing",
+        ),
+        (
             "unit.toml",
             "--target btreemap\"",
             "--target btreemap\", cpus = [0, 65536]",

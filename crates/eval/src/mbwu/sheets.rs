@@ -223,6 +223,11 @@ impl Work {
 
     fn check(&self) -> Result<(), String> {
         let folders = self.folders();
+        if self.folder.is_none() && !self.limits().is_none() {
+            return Err(
+                "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
+            );
+        }
         if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {
             return Err(format!("work.folder is {}, which is no folder of this machine", folder.display()));
         }
@@ -255,11 +260,6 @@ impl Inputs for UnitSheet {
         }
         within("seconds", Number(self.seconds), 1.0, 86_400.0)?;
         within("threads_max", Number(self.threads_max as f64), 1.0, 1_024.0)?;
-        if self.work.folder.is_none() && !self.work.limits().is_none() {
-            return Err(
-                "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
-            );
-        }
         self.work.check()
     }
 }
@@ -286,8 +286,7 @@ impl Inputs for PlatformSheet {
             within(&format!("quantity of the item {}", item.name), item.quantity, 0.0, f64::MAX)?;
         }
         price_of(&self.items).map_or(Ok(()), |sum| above_0("the sum of the items", Number(sum)))?;
-        self.power.as_ref().map_or(Ok(()), PowerSheet::check)?;
-        self.work.check()
+        self.power.as_ref().map_or(Ok(()), PowerSheet::check)
     }
 }
 
@@ -321,7 +320,10 @@ impl Sheets {
                 continue;
             }
             let (mut sheet, table) = PlatformSheet::read(&path)?;
+            // What a platform takes over from the unit may not go with its own.
             sheet.work = sheet.work.or(&unit.work);
+            let told = |sentence| Error::Inputs { path: path.clone(), sentence };
+            sheet.work.check().map_err(told)?;
             let is_same = |(_, other, _): &&(String, PlatformSheet, Table)| {
                 other.name == sheet.name && other.stage == sheet.stage
             };

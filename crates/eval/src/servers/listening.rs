@@ -1,8 +1,8 @@
 //! Servers that somebody else started: their processes, found by the addresses at which they listen, and the CPU time
 //! of these.
 //!
-//! Servers of another machine are not found, nor are processes that this one may not look into. Their CPU time is then
-//! unknown, never zero.
+//! Servers of another machine are not found, nor are processes that this one may not look into, nor those behind a
+//! program that listens for their container. Their CPU time is then unknown, never zero.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +18,8 @@ pub(crate) const QUIET_SHARE: f64 = 0.05;
 /// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
 pub(crate) const WATCHED: Duration = Duration::from_millis(300);
 pub(crate) const QUIET_PERIODS: usize = 2;
+/// Programs of Docker and Podman that listen at the ports of containers.
+const FORWARDERS: [&str; 2] = ["docker-proxy", "rootlessport"];
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENS: &str = "0A";
 
@@ -130,7 +132,12 @@ fn owner_at(address: &SocketAddr) -> Option<Option<u32>> {
         Ok(_) => inode_in("self", *address, true),
         Err(_) => Some(other_namespaces().iter().find_map(|pid| inode_in(pid, *address, false))?),
     };
-    Some(inode.and_then(|inode| owner_of(&inode)))
+    Some(inode.and_then(|inode| owner_of(&inode)).filter(|pid| !is_forwarder(*pid)))
+}
+
+/// Whether a process listens for a container, and so does none of the server's work.
+fn is_forwarder(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| FORWARDERS.contains(&name.trim_end()))
 }
 
 /// A process of each network namespace of this machine, but for that of this process.
@@ -196,8 +203,9 @@ fn owner_of(inode: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
     use crate::servers::process::cpu_sec_of;
@@ -216,6 +224,20 @@ mod tests {
         let of_another_machine = SocketAddr::new([192, 0, 2, 1].into(), address.port());
         let elsewhere = LocalServers::at(&[address, of_another_machine]);
         assert_eq!(LocalServers::work(elsewhere.as_ref()), Work::Elsewhere);
+    }
+
+    #[test]
+    fn a_program_that_listens_for_a_container_is_no_server() {
+        let named = "echo docker-proxy > /proc/$$/comm; echo named; read line";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", named]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let found = [child.id(), std::process::id()].map(is_forwarder);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!((said.as_str(), found), ("named\n", [true, false]));
     }
 
     #[test]

@@ -151,6 +151,13 @@ fn add(series: &mut Vec<Series>, text: &str, cores: Option<usize>) -> Result<(),
     let mut lines = text.lines().enumerate();
     let columns: Vec<&str> = lines.next().map(|(_, line)| line.split('\t').collect()).unwrap_or_default();
     for (number, line) in lines {
+        let (there, needed) = (line.split('\t').count(), columns.len());
+        if there != needed {
+            let number = number + 1;
+            return Err(format!(
+                "line {number}: it has {there} of {needed} columns, so that the file is damaged"
+            ));
+        }
         let row: HashMap<&str, &str> = columns.iter().copied().zip(line.split('\t')).collect();
         add_row(series, &row, cores).map_err(|sentence| format!("line {}: {sentence}", number + 1))?;
     }
@@ -167,7 +174,10 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
         None => {
             Err(format!("the column {name} is missing; measure again with this version of ziptier bench"))
         }
-        Some(cell) => cell.parse::<f64>().map_err(|_| format!("the column {name} has no number but {cell}")),
+        Some(cell) => {
+            let number = cell.parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or_else(|| format!("the column {name} has no number but {cell}"))
+        }
     };
     if number("mismatches")? > 0.0 {
         return Err("some answers of this run were wrong: its figures say nothing".into());
@@ -187,6 +197,11 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
         (Some(_), _) => number("processors")? as usize,
     };
     let threads = (number("threads")? * number("instances")?) as usize;
+    if threads == 0 || cores == 0 {
+        return Err(format!(
+            "it has {threads} threads on {cores} processors; give a row with one of each at least"
+        ));
+    }
     let cpu_sec = known("cpu_cores").and_then(|cell| cell.parse::<f64>().ok()).map(|busy| busy / throughput);
     let settings: Vec<String> = SETTINGS.iter().map(|name| known(name).unwrap_or("").to_owned()).collect();
     let place = series.iter().position(|one| one.settings == settings).unwrap_or_else(|| {
@@ -256,8 +271,13 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("20260418T021637Z");
         fs::create_dir(&inner).unwrap();
-        fs::write(inner.join("rounds.tsv"), format!("{COLUMNS}\n{}\n", rows.join("\n").replace(' ', "\t")))
-            .unwrap();
+        let columns = COLUMNS.split('\t').count();
+        let whole = |row: &&str| {
+            let cells = row.split(' ').chain(std::iter::repeat("NA")).take(columns);
+            cells.collect::<Vec<_>>().join("\t")
+        };
+        let rows: Vec<String> = rows.iter().map(whole).collect();
+        fs::write(inner.join("rounds.tsv"), format!("{COLUMNS}\n{}\n", rows.join("\n"))).unwrap();
         read(&[folder.path().to_owned()], None).map_err(|error| error.to_string())
     }
 
@@ -311,10 +331,18 @@ pub(super) mod tests {
             ),
             ("store read_only 1 NA 0 1.0 1 4 NA measured 128", "line 2: the column qps is missing"),
             ("store read_only 1 100 0 1.0 1 NA NA measured 128", "say it by --cores-measured"),
+            (
+                "store read_only 1 nan 0 1.0 1 4 NA measured 128",
+                "line 2: the column qps has no number but nan",
+            ),
+            ("store read_only 0 100 0 1.0 1 4 NA measured 128", "line 2: it has 0 threads on 4 processors"),
             ("store read_only 1 100 0 1.0 1 4 99 measured 128", "no row was measured in a closed loop"),
         ] {
             let told = read_text(&[row]).unwrap_err();
             assert!(told.contains(expected), "{told}");
         }
+        let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
+        let told = add(&mut Vec::new(), &cut, None).unwrap_err();
+        assert_eq!(told, "line 2: it has 4 of 13 columns, so that the file is damaged");
     }
 }

@@ -33,7 +33,7 @@ impl Cell {
     }
 
     pub(crate) fn text(value: Option<&str>) -> Self {
-        value.map_or(Cell::Missing, |value| Cell::Text(value.replace(['\t', '\n', '\r'], " ")))
+        value.map_or(Cell::Missing, |value| Cell::Text(value.to_owned()))
     }
 
     /// The degrees of freedom of a deviation, without which nobody knows how far an interval reaches. A normal
@@ -42,10 +42,10 @@ impl Cell {
         Cell::number(deviation.map(|deviation| deviation.freedom), 2)
     }
 
-    /// As it stands in a TSV file.
+    /// As it stands in a TSV file, where tabs and ends of lines are between cells alone.
     pub(crate) fn to_tsv(&self) -> String {
         match self {
-            Cell::Text(text) => text.clone(),
+            Cell::Text(text) => text.replace(['\t', '\n', '\r'], " "),
             Cell::Count(count) => count.to_string(),
             Cell::Number(number, decimals) => fixed(*number, *decimals),
             Cell::Missing => "NA".into(),
@@ -336,6 +336,6 @@ mod tests {
         assert_eq!(Cell::number(Some(f64::NAN), 2).to_tsv(), "NA");
         assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_tsv(), "0.333");
         assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_json(), Json::from(0.333));
-        assert_eq!(Cell::text(Some("a\tb")).to_tsv(), "a b");
+        assert_eq!(Cell::Text("exec:a\tb\nc".into()).to_tsv(), "exec:a b c");
     }
 }

@@ -383,6 +383,15 @@ impl Arguments {
 
     /// The requested plan. An empty list was left open.
     pub(super) fn plan(&self) -> Result<Plan, Error> {
+        // Runs get their options as JSON, and the manifest has the whole command.
+        let words = std::env::args_os().map(|word| {
+            word.into_string().map_err(|word| Error::Invalid {
+                what: "argument",
+                given: word.to_string_lossy().into_owned(),
+                expected: "give text in UTF-8".into(),
+            })
+        });
+        let command = words.collect::<Result<Vec<_>, _>>()?.join(" ");
         Ok(Plan {
             targets: self.target.clone(),
             codecs: self.codec.clone(),
@@ -436,7 +445,7 @@ impl Arguments {
                 .filter(|path| !path.as_os_str().is_empty())
                 .or_else(preloaded),
             out: self.out.clone(),
-            command: std::env::args().collect::<Vec<_>>().join(" "),
+            command,
         })
     }
 }

@@ -1,8 +1,10 @@
 //! `ziptier bench` as a user meets it: what it prints, which files it writes, and how it ends.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -42,6 +44,18 @@ fn parsed(tsv: &str) -> Vec<HashMap<String, String>> {
 
 fn number(row: &HashMap<String, String>, column: &str) -> f64 {
     row[column].parse().unwrap_or_else(|_| panic!("{column} is {}", row[column]))
+}
+
+#[test]
+fn an_argument_that_is_no_text_is_refused_in_one_sentence() {
+    for option in ["--out", "--trace"] {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_ziptier"));
+        bench.args(["bench", "--target", "null", option]).arg(OsStr::from_bytes(b"/nowhere/\xff"));
+        let output = bench.output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains("bad argument `/nowhere/") && said.contains("give text in UTF-8"), "{said}");
+    }
 }
 
 #[test]

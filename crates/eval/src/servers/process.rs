@@ -50,8 +50,8 @@ impl Drop for Server {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct ServerMemory {
     pub(crate) rss_bytes: u64,
-    /// The server's own figure.
-    pub(crate) used_bytes: u64,
+    /// The server's own figure; nothing if it tells none.
+    pub(crate) used_bytes: Option<u64>,
 }
 
 impl Server {
@@ -104,7 +104,7 @@ impl Server {
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
         ServerMemory {
             rss_bytes: crate::meters::rss_of(&status),
-            used_bytes: used.and_then(|used| used.trim().parse().ok()).unwrap_or(0),
+            used_bytes: used.and_then(|used| used.trim().parse().ok()),
         }
     }
 

@@ -77,7 +77,10 @@ pub(crate) fn run(
     let wall = Clock::system();
     let arena = Arena { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), law: &law, spaces: &spaces };
     let windows = match spec.workload.is_fill() {
-        true => Windows::from(loaded.window(spec, arena.timed.counters())),
+        true => {
+            let counters = arena.timed.counters().since(&run.counters_before);
+            Windows::from(loaded.window(spec, counters))
+        }
         false => arena.windows(&mut buffers, progress)?,
     };
     if buffers.iter().any(Buffers::lacks_room) {

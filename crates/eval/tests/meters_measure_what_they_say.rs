@@ -293,8 +293,14 @@ impl Target for Learns {
     }
 
     fn counters(&self) -> Counters {
-        let taken = self.given.load(Ordering::Relaxed) / self.keys;
-        Counters { trainings: Some(taken + 3), adoptions: Some(taken), ..Counters::default() }
+        let given = self.given.load(Ordering::Relaxed);
+        let taken = given / self.keys;
+        Counters {
+            trainings: Some(taken + 3),
+            adoptions: Some(taken),
+            bg_compactions: Some(given),
+            ..Counters::default()
+        }
     }
 }
 
@@ -314,4 +320,17 @@ fn a_row_that_holds_data_out_tells_when_they_were_learnt() {
     // Without anything held out there is nothing to fail.
     let all = RunSpec { train_on: TrainOn::All, ..halves };
     assert_eq!(measured("600", &all), (Some(1), false));
+}
+
+#[test]
+fn the_counters_of_a_measured_load_leave_out_what_was_loaded_before() {
+    let learns = Registration::of::<Learns>("learns", "", &["none"]);
+    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    for train_on in [TrainOn::All, TrainOn::FirstHalf] {
+        let workload = Workload::named("fillseq").unwrap();
+        let fill =
+            RunSpec { target: "600".into(), keys: 1_000, train_on, workload, settle_seconds: 0.01, ..spec() };
+        let measured = learns.run(&fill, &meters, &|_| {}).unwrap();
+        assert_eq!(measured.counters.bg_compactions, Some(1_000), "{train_on}");
+    }
 }

@@ -324,8 +324,10 @@ impl Launcher {
             answer
         });
         let mut said = String::new();
-        for line in stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).lines()).map_while(Result::ok)
-        {
+        // A library may say anything. A child whose words nobody reads any more ends with its next one.
+        let lines = stderr.into_iter().flat_map(|stderr| BufReader::new(stderr).split(b'\n'));
+        for line in lines.map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
             if let Some(phase) = line.strip_prefix(PHASE) {
                 progress(phase);
             }
@@ -352,4 +354,24 @@ fn no_result(spec: &RunSpec, status: String, said: &str) -> Error {
         lines => format!(": {}", last[lines.saturating_sub(3)..].join(" / ")),
     };
     Error::Process { run: spec.name(), status, last_words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_says_no_text_is_heard_to_its_end() {
+        let answer = r#"{"Failed":{"sentence":"it is full","status":2}}"#;
+        // More than a pipe holds, so that the child notices if nobody reads.
+        let script = format!(
+            "cat > /dev/null; printf '\\377\\n' >&2; head -c 1000000 /dev/zero >&2; echo >&2; \
+             echo 'phase: last' >&2; echo '{answer}'"
+        );
+        let launcher = Launcher { program: "sh".into(), arguments: vec!["-c".into(), script] };
+        let mut phases = Vec::new();
+        let told = launcher.run(&RunSpec::new("null", "log"), &mut |phase| phases.push(phase.to_owned()));
+        assert_eq!(told.unwrap_err().to_string(), "null: it is full");
+        assert_eq!(phases, ["last"]);
+    }
 }

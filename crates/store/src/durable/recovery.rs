@@ -356,6 +356,8 @@ impl Core {
                     *leaf.low() >= *low && next.as_deref().into_iter().chain(high).min() == next.as_deref();
                 if is_whole {
                     self.empty(leaf, guard)?;
+                    // This thread waits for others next, who wait until what it retired is free.
+                    guard.flush();
                 }
                 Ok::<_, Error>((next, is_whole))
             })?;
@@ -401,5 +403,28 @@ impl Core {
 impl From<DiskError> for Error {
     fn from(error: DiskError) -> Self {
         Self::Log(error.into())
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::options::CodecChoice;
+
+    /// A thread that replays a range waits for other threads afterwards. These waited more than a second for each of
+    /// their packs.
+    #[test]
+    fn others_free_the_memory_of_a_range_that_was_replayed() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        for n in 0..1000_u32 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert_eq!(core.redo(&Operation::DeleteRange { low: b"", high: None }), Ok(()));
+        assert_eq!(core.count_keys(), 0);
+        let reclaimed = std::thread::scope(|scope| scope.spawn(|| core.reclaim()).join().is_ok());
+        assert_eq!((reclaimed, core.gauges.retired.held()), (true, 0));
     }
 }

@@ -44,6 +44,7 @@ mod leaves_on_ssd_are_there_again;
 mod power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing;
 mod power_cuts_during_checkpoints_lose_nothing;
 mod readers_see_whole_versions;
+mod records_expire_alike_in_every_place;
 mod store_agrees_with_a_btreemap;
 mod the_background_has_its_own_codec;
 mod the_examples_run;

@@ -74,15 +74,20 @@ impl Saturation {
     /// not, the largest load that was allowed is too small.
     pub fn is_saturated(&self) -> bool {
         let largest = self.largest_load();
-        let half = self.points.iter().find(|point| point.load * 2 == largest);
-        let grows = half.is_some_and(|half| self.peak.mean > half.mean() * (1.0 + GROWTH_MIN));
-        largest as f64 > self.knee * BEYOND && !(self.peak_load == largest && grows)
+        largest as f64 > self.knee * BEYOND
+            && !(self.peak_load == largest && grows(&self.points, largest, &self.peak))
     }
 
     /// The largest load that was measured; 0 for none.
     pub fn largest_load(&self) -> u64 {
         self.points.iter().map(|point| point.load).max().unwrap_or(0)
     }
+}
+
+/// Whether the throughput of `load`, `peak`, is more than that of half the load.
+fn grows(points: &[Point], load: u64, peak: &Mean) -> bool {
+    let half = points.iter().find(|point| point.load * 2 == load);
+    half.is_some_and(|half| peak.mean > half.mean() * (1.0 + GROWTH_MIN))
 }
 
 /// Searches. `measure` gives operations per second at a load, and is asked as seldom as the errors allow.
@@ -173,11 +178,14 @@ impl Search<'_> {
     /// Measures the least load, and the load with the largest throughput beside twice and half of it, in turns, until
     /// the error of the knee is small. Returns the load of the peak, and the throughputs of the least load and of the
     /// peak.
+    ///
+    /// Noise may have ended the ramp below the peak. So twice the largest throughput's load is measured even if the ramp
+    /// did not come to it, and the same is done around the peak while throughput grows there.
     fn asymptotes(&mut self, first: u64, effort: Effort) -> Result<(u64, Mean, Mean), Error> {
         let by_mean = |one: &&Point, other: &&Point| one.mean().total_cmp(&other.mean());
         let best = self.points.iter().max_by(by_mean).map_or(first, |point| point.load);
-        let near = |load: &u64| *load >= first && self.points.iter().any(|point| point.load == *load);
-        let loads: Vec<u64> = [best, best * 2, best / 2].into_iter().filter(near).collect();
+        let allowed = |load: &u64| (first..=effort.load_max.max(first)).contains(load);
+        let loads: Vec<u64> = [best, best * 2, best / 2].into_iter().filter(allowed).collect();
         let mut slopes = Vec::new();
         let mut peaks: Vec<Vec<f64>> = vec![Vec::new(); loads.len()];
         loop {
@@ -191,6 +199,11 @@ impl Search<'_> {
             let is_exact =
                 slopes.len() > 2 && relative_error(&slope, &peak).is_some_and(|error| error <= effort.error);
             if is_exact || slopes.len() >= effort.repeats_max {
+                let (twice, is_largest) = (*load * 2, self.points.iter().all(|point| point.load <= *load));
+                if is_largest && twice <= effort.load_max && grows(&self.points, *load, &peak) {
+                    self.measured(twice)?;
+                    return self.asymptotes(first, effort);
+                }
                 return Ok((*load, slope, peak));
             }
         }
@@ -284,6 +297,15 @@ mod tests {
         // Far beyond where the asymptotes cross, each doubling still gives two fifths more.
         let found = searched(1, 0.0, Effort { load_max: 64, ..Effort::default() }, f64::sqrt);
         assert_eq!((found.is_saturated(), found.peak_load, found.knee), (false, 64, 8.0));
+        // Noise ends the ramp at 4 threads, which are the best then.
+        let ramp = [100.0, 98.0, 102.0];
+        let mut seen = 0;
+        let mut noisy = |load: u64| {
+            seen += 1;
+            Ok(ramp.get(seen - 1).copied().unwrap_or(if load == 2 { 98.0 } else { 102.0 }))
+        };
+        let found = saturate(Effort { load_max: 16, ..Effort::default() }, &mut noisy).unwrap();
+        assert_eq!((found.is_saturated(), found.largest_load()), (true, 8), "{found:?}");
         let one_only = searched(1, 0.0, Effort::default(), |_| 9.0);
         assert_eq!((one_only.is_saturated(), one_only.enough_load, one_only.knee), (true, 1, 1.0));
         let none = saturate(Effort::default(), &mut |_| Ok(0.0)).unwrap_err().to_string();

@@ -2,10 +2,12 @@
 //!
 //! * None is trained before the raw data is 20 times what it will cost: 1 MB of keys and values for tokens of 10 bits.
 //! * A training takes a few MB (`Candidate::training_bytes`). A store whose memory is too small for that stays raw.
-//! * A candidate is trained when the store has grown fourfold since the last look, or when fresh values are coded worse
-//!   than the dictionary promised. After a rejection the next look waits for twice as many bytes.
-//! * Each larger size saves less than the one before, and a table that outgrows the cache takes the longest training.
-//!   If the size before saved less than that table has to, the look waits until the store has grown 32-fold.
+//! * The next size is trained as soon as the data is large enough for it. After a rejection it waits until the store has
+//!   grown fourfold. A table that outgrows the cache takes the longest training and seldom pays, so it waits for
+//!   32-fold growth.
+//! * When fresh values are coded worse than the dictionary promised, a sample tells whether the data has changed. They
+//!   may only have come to bodies of a former dictionary. A candidate is trained if the sample is coded worse, too.
+//!   Otherwise, and after a rejection, the next look waits for twice as many bytes.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
@@ -45,9 +47,10 @@ const SAVING_MIN: f64 = 0.05;
 const SAVING_MIN_UNCACHED: f64 = 0.1;
 /// A store has grown when it is so many times as large as at the last training.
 const GROWTH: u64 = 4;
-/// The same where the next size hardly pays. With 14 bits from 16 MB on, that is one second for each 512 MB.
-const GROWTH_DOUBTED: u64 = 32;
-/// Fresh values may be coded this much worse than promised before a candidate is trained.
+/// The same for tables that outgrow a processor's second cache. With 14 bits from 12 MB on, that is half a second for
+/// each 384 MB.
+const GROWTH_UNCACHED: u64 = 32;
+/// Fresh values may be coded this much worse than promised before a sample is looked at.
 const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
@@ -94,12 +97,12 @@ pub(crate) struct Dictionaries {
 #[derive(Debug, Default)]
 struct Schedule {
     generation: u32,
-    /// Logical bytes at the last training.
+    /// Logical bytes when a first dictionary or a larger one was last trained.
     trained_at_bytes: u64,
+    /// That was rejected, or nobody knows what it saved: the next size waits for growth.
+    waits: bool,
     /// Coded over raw bytes that the current dictionary reached on its trial sample.
     promised: f64,
-    /// The part of coded bytes that the candidate of the last look for a larger one saved.
-    saved: f64,
     /// Raw and coded bytes at the last look for drift.
     seen: (u64, u64),
     /// The next look for drift waits until this many raw bytes were coded.
@@ -260,8 +263,7 @@ impl Dictionaries {
     pub(crate) fn loaded(&self, logical_bytes: u64) {
         let mut schedule = self.schedule.lock();
         schedule.trained_at_bytes = logical_bytes;
-        // Nobody knows what it saved over a smaller one.
-        schedule.saved = 1.0;
+        schedule.waits = true;
         self.first_bytes.fetch_max(2 * logical_bytes, Relaxed);
     }
 
@@ -408,10 +410,12 @@ impl Dictionaries {
                 bits < current.bits() && affordable(&same, Dictionary::memory_bytes_expected(current.bits()));
             return Some((Reason::Drift, if keeps { same } else { Candidate::Tokens(bits) }));
         }
-        let is_doubted = bits > BITS_CACHED && schedule.saved < SAVING_MIN_UNCACHED;
-        let growth = if is_doubted { GROWTH_DOUBTED } else { GROWTH };
-        let grown = has_grown(schedule, logical_bytes, growth) && bits > current.bits();
-        grown.then_some((Reason::Growth, Candidate::Tokens(bits)))
+        let is_due = if bits > BITS_CACHED {
+            has_grown(schedule, logical_bytes, GROWTH_UNCACHED)
+        } else {
+            !schedule.waits || has_grown(schedule, logical_bytes, GROWTH)
+        };
+        (bits > current.bits() && is_due).then_some((Reason::Growth, Candidate::Tokens(bits)))
     }
 
     /// Judges how fresh values were coded since the last look, once there are enough of them.
@@ -466,8 +470,11 @@ impl Core {
         if saving.is_some() {
             schedule.made_room_at = fresh_bytes;
         }
-        schedule.trained_at_bytes = logical_bytes;
-        self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
+        if reason != Reason::Drift {
+            schedule.trained_at_bytes = logical_bytes;
+            schedule.waits = true;
+            self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
+        }
         let _counted = Counted::new(&self.gauges, training_bytes);
         let sample = self.sample(sample_bytes);
         let part = |wanted: fn(usize) -> bool| -> Vec<&[u8]> {
@@ -478,12 +485,6 @@ impl Core {
         if trial_bytes == 0 {
             return false;
         }
-        let current = self.dictionaries.current();
-        self.stats.trainings.raise();
-        let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
-            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
-            return false;
-        };
         let share = |coding: Option<&Coding>| {
             let coded = match coding {
                 None => trial_bytes,
@@ -492,14 +493,22 @@ impl Core {
             };
             coded as f64 / trial_bytes as f64
         };
-        let [candidate_share, current_share] = [Some(&candidate), current.as_ref()].map(share);
+        let current = self.dictionaries.current();
+        let current_share = share(current.as_ref());
+        if reason == Reason::Drift && schedule.promised > current_share * (1.0 - SAVING_MIN) {
+            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
+            return false;
+        }
+        self.stats.trainings.raise();
+        let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
+            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
+            return false;
+        };
+        let candidate_share = share(Some(&candidate));
         let cost = |coding: Option<&Coding>, share: f64| {
             let own = coding.map_or(0, Coding::memory_bytes);
             share + own as f64 / logical_bytes as f64
         };
-        if reason != Reason::Drift {
-            schedule.saved = 1.0 - candidate_share / current_share;
-        }
         let outgrows =
             candidate.outgrows_cache() && current.as_ref().is_none_or(|current| !current.outgrows_cache());
         let saving = if outgrows { SAVING_MIN_UNCACHED } else { SAVING_MIN };
@@ -508,6 +517,7 @@ impl Core {
         if adopted {
             schedule.generation += 1;
             schedule.promised = candidate_share;
+            schedule.waits = false;
             schedule.drift_bytes = DRIFT_BYTES_MIN;
             self.dictionaries.adopt(candidate);
             self.stats.adoptions.raise();
@@ -531,23 +541,63 @@ impl Core {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::record::PutMeta;
 
-    /// Each size saves less than the one before, and the largest takes a second to train.
     #[test]
-    fn the_largest_tables_wait_where_the_size_before_saved_little() {
+    fn the_next_size_waits_for_growth_after_a_rejection_and_the_largest_always() {
         let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
-        let tokens = Dictionary::train(&[b"of the sheep in the parlour"], BITS_CACHED, 1);
-        dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
-        let wanted_bits = |saved, logical_bytes| {
-            let schedule = Schedule { trained_at_bytes: 16 << 20, saved, ..Schedule::default() };
+        let adopt = |bits, generation| {
+            let tokens = Dictionary::train(&[b"of the sheep in the parlour"], bits, generation);
+            dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
+        };
+        let wanted_bits = |waits, logical_bytes| {
+            let schedule = Schedule { trained_at_bytes: 16 << 20, waits, ..Schedule::default() };
             match dictionaries.due(&schedule, logical_bytes, u64::MAX, false) {
                 Some((Reason::Growth, Candidate::Tokens(bits))) => Some(bits),
                 _ => None,
             }
         };
-        let [little, much] = [0.09, 0.11];
-        assert_eq!([little, much].map(|saved| wanted_bits(saved, 60 << 20)), [None, None]);
-        assert_eq!([little, much].map(|saved| wanted_bits(saved, 64 << 20)), [None, Some(16)]);
-        assert_eq!([little, much].map(|saved| wanted_bits(saved, 512 << 20)), [Some(16), Some(16)]);
+        let [adopted, rejected] = [false, true];
+        adopt(12, 1);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 17 << 20)), [Some(14), None]);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 64 << 20)), [Some(14), Some(14)]);
+        adopt(BITS_CACHED, 2);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
+    }
+
+    /// Words of a language of 2,000 words, which 10 bits are too few for.
+    fn words(n: u64) -> Vec<u8> {
+        let mut value = Vec::new();
+        for index in 0..40_u64 {
+            let mixed = (n * 40 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+            let word = (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) % 2000;
+            value.extend(format!("{:x} ", word.wrapping_mul(2_654_435_761) % 0xfff_ffff).bytes());
+        }
+        value
+    }
+
+    #[test]
+    fn fresh_values_in_bodies_of_a_former_dictionary_are_no_reason_to_train() {
+        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        let put = |n: u64, version: u64| {
+            core.put(&n.to_be_bytes(), &words(version << 32 | n), PutMeta::default())
+                .expect("no limit is set");
+        };
+        let mut keys = 0;
+        while core.stats.adoptions.get() < 2 {
+            put(keys, 0);
+            keys += 1;
+            assert!(keys < 1 << 20, "{} trainings", core.stats.trainings.get());
+        }
+        // Nobody codes their leaves anew.
+        let first = keys / 8;
+        for version in 1..100 {
+            (0..first).for_each(|n| put(n, version));
+        }
+        let schedule = core.dictionaries.schedule.lock();
+        assert!(schedule.drift_bytes > DRIFT_BYTES_MIN, "no drift was suspected");
+        assert_eq!(core.stats.trainings.get(), 2);
     }
 }

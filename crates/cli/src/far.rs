@@ -12,7 +12,7 @@ pub(crate) struct FarArguments {
     far: Option<FarOptions>,
 
     /// Refuse to start if far memory is not a file on DAX
-    #[arg(long, env = "ZIPTIER_FAR_REQUIRE_DAX", requires = "far", help_heading = "Far memory")]
+    #[arg(long, env = "ZIPTIER_FAR_REQUIRE_DAX", requires_if("true", "far"), help_heading = "Far memory")]
     far_require_dax: bool,
 
     /// Ratio of the bytes of values above 2 KiB in DRAM to those in far memory, such as 1:3 [default: they go to far

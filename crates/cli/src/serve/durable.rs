@@ -30,7 +30,7 @@ pub(crate) struct DurableArguments {
     durability: Option<Durability>,
 
     /// Start with the whole parts of a damaged store in --dir, and list the damaged ones
-    #[arg(long, env = "ZIPTIER_SALVAGE", requires = "dir", help_heading = "Folder of the store")]
+    #[arg(long, env = "ZIPTIER_SALVAGE", requires_if("true", "dir"), help_heading = "Folder of the store")]
     salvage: bool,
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct TlsArguments {
     tls_auth_clients: Clients,
 
     /// Listen with TLS alone: --port counts for nothing
-    #[arg(long, env = "ZIPTIER_TLS_ONLY", requires = "tls_port", help_heading = "TLS")]
+    #[arg(long, env = "ZIPTIER_TLS_ONLY", requires_if("true", "tls_port"), help_heading = "TLS")]
     tls_only: bool,
 }
 

@@ -62,6 +62,17 @@ fn the_environment_sets_what_flags_do_not() {
     assert!(server.end().status.success());
 }
 
+/// A flag that the environment switches off asks for nothing.
+#[test]
+fn a_flag_that_is_off_needs_no_other_option() {
+    let flags = ["ZIPTIER_SALVAGE", "ZIPTIER_TLS_ONLY", "ZIPTIER_FAR_REQUIRE_DAX"];
+    Server::start(serve().envs(flags.map(|flag| (flag, "false")))).stop();
+    for (flag, needed) in flags.into_iter().zip(["--dir", "--tls-port", "--far"]) {
+        let said = refused(serve().env(flag, "true"));
+        assert!(said.contains(needed), "{flag}: {said}");
+    }
+}
+
 #[test]
 fn signals_stop_it_cleanly() {
     for name in ["-TERM", "-INT"] {

@@ -83,7 +83,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            output::say(&format!("error: {error}\n"));
             ExitCode::FAILURE
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("ziptier: {error}");
+            output::say(&format!("ziptier: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -75,13 +75,13 @@ fn train(dir: &Path, chunk_kib: Option<u32>, cassandra: u8) -> Result<String, Er
     let ratio = options
         .min_compress_ratio
         .map_or("no min_compress_ratio".to_owned(), |ratio| format!("min_compress_ratio {ratio}"));
-    eprintln!(
+    output::say(&format!(
         "trained a dictionary on rows of {}; the statement has {} bytes, and replaces all options of the table's \
-         compression by chunks of {} KiB, {ratio}; DESCRIBE TABLE prints the options that the table has",
+         compression by chunks of {} KiB, {ratio}; DESCRIBE TABLE prints the options that the table has\n",
         dir.display(),
         statement.len(),
         options.chunk_kib
-    );
+    ));
     Ok(statement + "\n")
 }
 

@@ -28,7 +28,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
     if !arguments.root.is_dir() {
-        eprintln!("error: {} is no folder; give the root of a recorded tree", arguments.root.display());
+        let root = arguments.root.display();
+        output::say(&format!("error: {root} is no folder; give the root of a recorded tree\n"));
         return ExitCode::from(2);
     }
     if let Some(target) = &arguments.record {
@@ -54,7 +55,8 @@ fn record(root: &Path, target: &Path) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: cannot record in {}: {error}; name a folder to be made", target.display());
+            let target = target.display();
+            output::say(&format!("error: cannot record in {target}: {error}; name a folder to be made\n"));
             ExitCode::FAILURE
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -132,14 +132,13 @@ pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
     };
     match write() {
         Ok(summary) => {
-            let _ = writeln!(
-                std::io::stderr(),
-                "dumped {} and {} of the log, up to number {}: {} bytes",
+            output::say(&format!(
+                "dumped {} and {} of the log, up to number {}: {} bytes\n",
                 leaves(summary.leaves),
                 records(summary.log_records),
                 summary.last_lsn,
                 summary.bytes
-            );
+            ));
             ExitCode::SUCCESS
         }
         Err(error) => failed("dump", &*error),
@@ -211,6 +210,6 @@ fn is_standard(path: &Path) -> bool {
 }
 
 fn failed(command: &str, error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("ziptier {command}: {error}");
+    output::say(&format!("ziptier {command}: {error}\n"));
     ExitCode::FAILURE
 }

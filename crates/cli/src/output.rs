@@ -11,7 +11,7 @@ pub(crate) fn print(text: &str) {
     let mut output = std::io::stdout();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            eprintln!("error: cannot print the results: {error}");
+            say(&format!("error: cannot print the results: {error}\n"));
             std::process::exit(1);
         }
         _ => {}
@@ -31,8 +31,13 @@ pub(crate) fn end(done: Result<String, Error>) -> ExitCode {
 
 /// Ends a command that failed.
 pub(crate) fn fail(error: &Error) -> ExitCode {
-    eprintln!("error: {error}");
+    say(&format!("error: {error}\n"));
     ExitCode::from(error.exit_status())
+}
+
+/// Writes `text` to standard error as it is. Work goes on if nobody reads it any more, where `eprint!` would panic.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Shows one line on a terminal, in place of the line before; nothing anywhere else. An empty line clears it.

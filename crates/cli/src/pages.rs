@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap_complete::Shell;
 
+use crate::output;
+
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Folder for the manual pages and completions; made if it is missing
@@ -25,7 +27,8 @@ pub(crate) fn pages(mut command: clap::Command, arguments: &Arguments) -> ExitCo
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: cannot write manual pages into {}: {error}", folder.display());
+            let folder = folder.display();
+            output::say(&format!("error: cannot write manual pages into {folder}: {error}\n"));
             ExitCode::FAILURE
         }
     }

@@ -94,7 +94,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("ziptier: {error}");
+            output::say(&format!("ziptier: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -141,7 +141,7 @@ fn rewrite(
 ) -> Result<String, Error> {
     let library = folder.library.load()?;
     let before = library.inspect(&folder.dir)?;
-    eprintln!("rewriting {}", folder.dir.display());
+    output::say(&format!("rewriting {}\n", folder.dir.display()));
     if let Some(unneeded) = rewrite(library)? {
         return Ok(unneeded + "\n");
     }

@@ -26,9 +26,9 @@ use ziptier_server::{
 };
 
 use crate::far::FarArguments;
-use crate::heap;
 use crate::rocksdb_backend::{self, RocksDbBackend};
 use crate::store_target::engine_name;
+use crate::{heap, output};
 use access::AccessArguments;
 use durable::{DurableArguments, Progress};
 use rocksdb::BackendArguments;
@@ -161,7 +161,7 @@ pub(crate) fn serve(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) 
     match run(arguments, allocated_bytes) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ziptier serve: {error}");
+            output::say(&format!("ziptier serve: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -329,7 +329,8 @@ impl Plan {
         progress.end();
         let store = store?;
         if let Some(recovered) = store.store().recovered() {
-            recovered.skipped.iter().for_each(|skipped| eprintln!("ziptier serve: {skipped}"));
+            let skipped = recovered.skipped.iter();
+            skipped.for_each(|skipped| output::say(&format!("ziptier serve: {skipped}\n")));
         }
         Ok(Served::Store(Arc::new(store)))
     }

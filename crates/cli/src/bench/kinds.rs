@@ -50,9 +50,9 @@ impl Bench {
 
     pub(super) fn codecs(&self, plan: Plan) -> Result<u8, Error> {
         let plan = ziptier_eval::codec_suite(plan, &self.registry);
-        eprintln!("{}", plan.announcement(&self.registry)?);
-        eprintln!("the smoke checks come first and take less than a minute");
-        self.smoke(&plan, |check| eprintln!("ok: {check}"))?;
+        output::say(&format!("{}\n", plan.announcement(&self.registry)?));
+        output::say("the smoke checks come first and take less than a minute\n");
+        self.smoke(&plan, |check| output::say(&format!("ok: {check}\n")))?;
         self.measure(&plan)
     }
 
@@ -67,7 +67,7 @@ impl Bench {
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render(plan, &outcome, self.format));
             if plan.compares_codecs && self.format != Format::Table {
-                eprint!("{}", Verdicts::of(&outcome).to_text());
+                output::say(&Verdicts::of(&outcome).to_text());
             }
         }
         Ok(self.status(&outcome))
@@ -76,10 +76,10 @@ impl Bench {
     /// Says what went wrong; tables say it of their own rows.
     fn status(&self, outcome: &Outcome) -> u8 {
         if self.format != Format::Table {
-            eprint!("{}", ziptier_eval::faults(outcome));
+            output::say(&ziptier_eval::faults(outcome));
         }
         if let Some(failure) = &outcome.failure {
-            eprintln!("error: {failure}");
+            output::say(&format!("error: {failure}\n"));
         }
         outcome.exit_status()
     }
@@ -92,7 +92,7 @@ impl Bench {
             plan.codecs = ROCKSDB_CODECS.map(str::to_owned).to_vec();
         }
         let plan = ziptier_eval::database_suite(plan)?;
-        eprintln!("{}", plan.announcement(&self.registry)?);
+        output::say(&format!("{}\n", plan.announcement(&self.registry)?));
         let outcome = self.outcome(&plan)?;
         if !outcome.configurations.is_empty() {
             output::print(&ziptier_eval::render_databases(&plan, &outcome, self.format));
@@ -110,8 +110,9 @@ impl Bench {
         for plan in &plans {
             plan.runs(&self.registry)?;
         }
-        eprintln!("rounds that are not measured come first, until the nodes have compiled their code");
-        eprintln!("{}", ziptier_eval::warm_up(&plans, &self.registry, &self.launcher, &program)?);
+        output::say("rounds that are not measured come first, until the nodes have compiled their code\n");
+        let warmed_up = ziptier_eval::warm_up(&plans, &self.registry, &self.launcher, &program)?;
+        output::say(&format!("{warmed_up}\n"));
         let mut status = 0;
         for plan in plans {
             let outcome = self.outcome(&plan)?;
@@ -131,7 +132,7 @@ impl Bench {
     }
 
     pub(super) fn bypass(&self, plan: BypassPlan) -> Result<u8, Error> {
-        eprintln!("{}", plan.announcement(&self.registry)?);
+        output::say(&format!("{}\n", plan.announcement(&self.registry)?));
         let program = program::program();
         interruption::watch()?;
         let outcome = ziptier_eval::bypass_suite(&plan, &self.registry, &self.launcher, &program)?;
@@ -139,7 +140,7 @@ impl Bench {
             output::print(&outcome.render(self.format));
         }
         if let Some(failure) = &outcome.failure {
-            eprintln!("error: {failure}");
+            output::say(&format!("error: {failure}\n"));
         }
         Ok(outcome.exit_status())
     }

@@ -124,6 +124,24 @@ fn saving_is_as_redis_has_it_and_a_clean_stop_leaves_nothing_to_replay() {
     server.stop();
 }
 
+/// As with `2>&1 | head`, or when the journal of the system has ended.
+#[test]
+fn a_salvage_goes_on_if_nobody_reads_what_it_leaves_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let server = start(&dir, &[]);
+    assert_eq!(server.ask(b"SET a 1\r\nSET b 2\r\n"), "+OK\r\n+OK\r\n");
+    server.stop();
+    let logs = fs::read_dir(dir.join("log")).unwrap().map(|entry| entry.unwrap().path());
+    let log = logs.filter(|path| path.to_string_lossy().contains("/log-")).min().unwrap();
+    fs::OpenOptions::new().write(true).open(log).unwrap().write_all_at(&[0xff], 4096 + 25).unwrap();
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(reader);
+    let salvaged = Server::start(serve(&dir, &["--salvage"]).stderr(unread));
+    assert!(salvaged.said.contains("recovered 1 keys"), "{}", salvaged.said);
+    salvaged.stop();
+}
+
 #[test]
 fn without_a_folder_there_is_nothing_to_save_to() {
     let server = Server::start(&mut support::serve());

@@ -106,7 +106,9 @@ fn watch(program: &Program, seconds: f64) -> Result<String, String> {
     let mut last = Snapshot::of(program.page());
     loop {
         let now = Snapshot::of(program.page());
-        output::print(&show::watch_line(&last, &now));
+        if !output::is_printed(&show::watch_line(&last, &now)) {
+            return Ok(String::new());
+        }
         last = now;
         std::thread::sleep(pause);
         if Program::of(program.pid).is_err() {

@@ -8,13 +8,19 @@ use ziptier_eval::Error;
 /// Prints `text` as it is. A reader that closes the pipe early, as `head` does, is no failure. Any other failure ends
 /// the command.
 pub(crate) fn print(text: &str) {
+    is_printed(text);
+}
+
+/// Prints likewise, and tells whether the reader is still there.
+pub(crate) fn is_printed(text: &str) -> bool {
     let mut output = std::io::stdout();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+        Ok(()) => true,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => false,
+        Err(error) => {
             say(&format!("error: cannot print the results: {error}\n"));
             std::process::exit(1);
         }
-        _ => {}
     }
 }
 

@@ -194,6 +194,24 @@ fn a_watch_ends_with_its_program() {
     assert!(watch.wait().unwrap().success());
 }
 
+/// As `head` closes the pipe: the shell would wait for as long as the program runs.
+#[test]
+fn a_watch_ends_with_its_reader() {
+    let Some(redis) = Redis::start(&["ratio=1:3", "far=simulated"]) else { return };
+    let mut watch = ziptier();
+    watch.args(["alloc", "stat", &redis.pid(), "--watch", "0.02"]).stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(watch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("in far memory"), "{line}");
+    let mut ended = None;
+    until("the watch ends", || {
+        ended = watch.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert!(ended.unwrap().success());
+}
+
 #[test]
 fn wrong_options_in_the_environment_leave_a_program_in_dram_that_says_why() {
     let Some(library) = library() else { return };

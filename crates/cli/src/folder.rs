@@ -1,9 +1,9 @@
 //! `ziptier check`, `ziptier dump` and `ziptier restore`: a store's folder without a store.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, BufWriter, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -154,18 +154,13 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
         return Err(failed("create", path, &"it is there already; name another file").into());
     }
     let partial = path.with_added_extension("partial");
-    // One that is left was a dump's that did not end.
-    match fs::remove_file(&partial) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(failed("remove", &partial, &error).into());
-        }
-        _ => {}
-    }
-    let file = OpenOptions::new().write(true).create_new(true).mode(DUMP_MODE).open(&partial);
-    let mut buffered = BufWriter::new(file.map_err(|error| failed("create", &partial, &error))?);
+    // Its lock ends with it, once the file has another name or is gone.
+    let file = begin(&partial).map_err(|error| failed("create", &partial, &error))?;
     let write = || -> Outcome<ziptier::DumpSummary> {
+        let mut buffered = BufWriter::new(&file);
         let summary = ziptier::dump(options, &mut buffered)?;
-        buffered.into_inner()?.sync_all()?;
+        buffered.flush()?;
+        file.sync_all()?;
         fs::rename(&partial, path).map_err(|error| failed("create", path, &error))?;
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
@@ -176,6 +171,32 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
         let _ = fs::remove_file(&partial);
     }
     written
+}
+
+/// Makes the file of a dump that is not whole yet, and locks it. A file without a lock was left by a dump that did not
+/// end, and goes.
+fn begin(partial: &Path) -> Outcome<File> {
+    let lock = |file: &File| -> Outcome<()> {
+        // File systems without locks tell nothing.
+        let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        let number = |found: &Metadata| (found.dev(), found.ino());
+        // Another dump may have ended, or begun, since the file was opened.
+        let is_there = partial
+            .symlink_metadata()
+            .is_ok_and(|found| file.metadata().is_ok_and(|opened| number(&opened) == number(&found)));
+        if is_locked || !is_there {
+            return Err("another dump writes it; wait until that has ended, or name another file".into());
+        }
+        Ok(())
+    };
+    if partial.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        let left = File::open(partial)?;
+        lock(&left)?;
+        fs::remove_file(partial)?;
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(DUMP_MODE).open(partial)?;
+    lock(&file)?;
+    Ok(file)
 }
 
 /// Makes a folder of a stream.
@@ -212,4 +233,20 @@ fn is_standard(path: &Path) -> bool {
 fn failed(command: &str, error: &dyn std::error::Error) -> ExitCode {
     output::say(&format!("ziptier {command}: {error}\n"));
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_dump_at_a_time_writes_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = folder.path().join("dump.partial");
+        let running = begin(&partial).unwrap();
+        assert!(begin(&partial).unwrap_err().to_string().contains("another dump writes it"));
+        assert!(partial.exists());
+        drop(running);
+        begin(&partial).unwrap();
+    }
 }

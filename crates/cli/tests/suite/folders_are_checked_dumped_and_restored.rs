@@ -108,6 +108,26 @@ fn a_failed_dump_leaves_nothing_and_can_be_repeated() {
     assert!(ziptier(&["restore", file_name, folder.path().join("copy").to_str().unwrap()]).status.success());
 }
 
+/// A timer that begins a dump before the last one has ended must not cost the last one.
+#[test]
+fn a_dump_leaves_the_file_of_another_one_that_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    start(&dir).stop();
+    let dump = || ziptier(&["dump", dir.to_str().unwrap(), folder.path().join("dump").to_str().unwrap()]);
+    let partial = folder.path().join("dump.partial");
+    fs::write(&partial, b"half").unwrap();
+    let running = fs::File::open(&partial).unwrap();
+    running.lock().unwrap();
+    let refused = dump();
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("another dump writes it"), "{said}");
+    assert_eq!(fs::read(&partial).unwrap(), b"half");
+    drop(running);
+    assert!(dump().status.success());
+    assert!(!partial.exists());
+}
+
 #[test]
 fn much_damage_is_counted_not_listed() {
     let folder = tempfile::tempdir().unwrap();

@@ -66,10 +66,17 @@ pub(crate) struct Table {
 /// `command` is written down as the way to make the page again.
 ///
 /// # Errors
-/// An input has no results, or a damaged file; or a file cannot be written.
+/// An input has no results, or a damaged file; or a file cannot be written, or is there and is not of a report.
 pub fn report(inputs: &[PathBuf], out: &Path, command: &str) -> Result<[PathBuf; 3], Error> {
     if out.extension().is_none_or(|extension| extension != "html") {
         let expected = "give a file whose name ends with .html; the JSON and the TSV get the other endings";
+        return Err(Error::invalid("--out", out.display().to_string(), expected));
+    }
+    // A report writes its page first, so without a page these files are another command's, such as summary.tsv.
+    let mut beside = ["json", "tsv"].map(|ending| out.with_extension(ending)).into_iter();
+    if let Some(file) = beside.find(|file| file.exists() && !out.exists()) {
+        let expected =
+            format!("{} is there already, and no report wrote it; give another name", file.display());
         return Err(Error::invalid("--out", out.display().to_string(), expected));
     }
     let sections = inputs.iter().map(|input| section(input)).collect::<Result<Vec<_>, _>>()?;

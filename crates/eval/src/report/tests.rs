@@ -286,6 +286,23 @@ fn a_measurement_without_a_size_is_missing_in_its_plot() {
     assert!(page.contains("Missing: hashmap."), "{page}");
 }
 
+/// As summary.tsv of a benchmark lies beside summary.html.
+#[test]
+fn a_file_that_no_report_wrote_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [input, rows, out] = ["costs.toml", "costs.tsv", "costs.html"].map(|name| folder.path().join(name));
+    fs::write(&input, EXAMPLES[0].1).unwrap();
+    fs::write(&rows, "rows").unwrap();
+    let write = || report(std::slice::from_ref(&input), &out, "x").map_err(|error| error.to_string());
+    let told = write().unwrap_err();
+    assert!(told.contains("costs.tsv is there already, and no report wrote it"), "{told}");
+    assert_eq!(fs::read_to_string(&rows).unwrap(), "rows");
+    assert!(!out.exists());
+    fs::remove_file(&rows).unwrap();
+    // A report writes over what a former one wrote.
+    write().and_then(|_| write()).unwrap();
+}
+
 #[test]
 fn an_input_without_results_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output, Stdio};
 
+use crate::support::{Server, serve};
+
 fn bench_server(arguments: &[&str]) -> Output {
     command(arguments).args(["--rounds", "1"]).output().unwrap()
 }
@@ -77,6 +79,24 @@ fn an_interrupted_run_keeps_the_rows_that_it_has() {
     let output = running.wait_with_output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
     assert!(rows() > 2);
+}
+
+/// The environment of a shell that read the options of a service.
+#[test]
+fn the_keys_of_a_folder_are_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = || Server::start(serve().arg("--dir").arg(folder.path().join("store")));
+    let server = store();
+    assert_eq!(server.ask(b"SET key:000000000042 mine\r\n"), "+OK\r\n");
+    server.stop();
+    let mut command = command(&["--rounds", "1"]);
+    let output = command.env("ZIPTIER_DIR", folder.path().join("store")).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("ziptier: it has 1 keys at its start") && said.contains("ZIPTIER_DIR"), "{said}");
+    let server = store();
+    assert_eq!(server.ask(b"DBSIZE\r\nGET key:000000000042\r\n"), ":1\r\n$4\r\nmine\r\n");
+    server.stop();
 }
 
 #[test]

@@ -93,6 +93,23 @@ impl Server {
         }
     }
 
+    /// Refuses a server that brings keys along: a benchmark would count them, and write over some.
+    pub(crate) fn check_empty(&self) -> Result<(), Error> {
+        let mut connection =
+            Connection::open(self.address).map_err(|error| self.failed(format!("it is gone: {error}")))?;
+        match connection.ask(&[b"DBSIZE"]).map_err(|sentence| self.failed(sentence))? {
+            Reply::Integer(0) => Ok(()),
+            Reply::Integer(keys) => {
+                let sentence = format!(
+                    "it has {keys} keys at its start, and a benchmark measures its own keys alone; take away \
+                     ZIPTIER_DIR, or the file dump.rdb of this folder"
+                );
+                Err(Error::Run { run: self.name.clone(), sentence, status: 2 })
+            }
+            other => Err(self.failed(other.unexpected("DBSIZE"))),
+        }
+    }
+
     /// CPU seconds of all its threads so far.
     pub(crate) fn cpu_sec(&self) -> f64 {
         cpu_sec_of(self.child.id()).unwrap_or(0.0)

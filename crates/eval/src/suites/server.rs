@@ -241,6 +241,7 @@ fn one_round(
     let plan = &outcome.plan.clone();
     let servers =
         plan.servers.iter().map(|program| Server::start(program, stop)).collect::<Result<Vec<_>, _>>()?;
+    servers.iter().try_for_each(Server::check_empty)?;
     let mut versions: Vec<Vec<u32>> = vec![vec![0; plan.keys as usize]; servers.len()];
     let mut order: Vec<usize> = (0..servers.len()).collect();
     if round % 2 == 1 {

@@ -5,6 +5,7 @@
 //! for that phase. Every reply is compared with what was written.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -76,6 +77,9 @@ struct Phase {
 const PIPELINE: usize = 16;
 /// How long the phase with a rate lasts.
 const RATE_SECONDS: u64 = 10;
+const RATE_MAX: u64 = 1_000_000_000;
+/// A generator makes so many bytes of values at least, and at most: as for `ziptier bench`.
+const GENERATED_BYTES: RangeInclusive<u64> = 16 << 20..=1 << 30;
 
 impl Phase {
     fn all(has_rate: bool) -> Vec<Phase> {
@@ -169,8 +173,14 @@ impl ServerPlan {
                 "give at least one per connection, at most 1000000000",
             );
         }
-        if self.requests == 0 || self.rounds == 0 || self.rounds > 1_000 {
-            return wrong("--requests", self.requests.to_string(), "give at least one, in 1 to 1000 rounds");
+        if self.requests == 0 {
+            return wrong("--requests", "0".into(), "give at least one");
+        }
+        if !(1..=1_000).contains(&self.rounds) {
+            return wrong("--rounds", self.rounds.to_string(), "give 1 to 1000");
+        }
+        if self.rate > RATE_MAX {
+            return wrong("--rate", self.rate.to_string(), "give SETs per second, up to 1000000000");
         }
         if let Some(shape) =
             self.key_shapes.iter().find(|shape| Keys::new(**shape, None).bytes() != Some(KEY_BYTES))
@@ -183,8 +193,13 @@ impl ServerPlan {
         }
     }
 
+    /// Bytes that a generator makes for values of this length.
+    fn generated_bytes(&self, bytes: u64) -> usize {
+        (self.keys * bytes).clamp(*GENERATED_BYTES.start(), *GENERATED_BYTES.end()) as usize
+    }
+
     fn values(&self, bytes: u64) -> Result<Values, Error> {
-        let corpus = Corpus::read(&self.corpus, (self.keys * bytes).max(16 << 20) as usize, bytes as usize)?;
+        let corpus = Corpus::read(&self.corpus, self.generated_bytes(bytes), bytes as usize)?;
         let length = corpus.bytes.len();
         let range = ValueBytes { min: bytes, max: bytes };
         let values = Values::ordered(corpus.bytes, 0..length, range, self.value_order, 1);
@@ -525,5 +540,22 @@ mod tests {
         assert_eq!(all, expected.map(|(name, requests)| (name.to_owned(), requests)));
         assert!(ServerPlan { keys: 49, ..plan() }.check().is_err());
         assert!(ServerPlan { value_bytes: vec![0], ..plan() }.check().is_err());
+    }
+
+    #[test]
+    fn a_plan_that_cannot_be_names_the_option_at_fault() {
+        let told = |plan: ServerPlan| plan.check().unwrap_err().to_string();
+        assert!(told(ServerPlan { rounds: 0, ..plan() }).starts_with("bad --rounds `0`"));
+        assert!(told(ServerPlan { requests: 0, ..plan() }).starts_with("bad --requests `0`"));
+        // Ten seconds of it are more than 64 bits count.
+        assert!(
+            told(ServerPlan { rate: u64::MAX, ..plan() }).starts_with("bad --rate `18446744073709551615`")
+        );
+    }
+
+    #[test]
+    fn a_generator_makes_no_more_than_a_gib() {
+        let all = [1_000, 1_000_000_000].map(|keys| ServerPlan { keys, ..plan() }.generated_bytes(600));
+        assert_eq!(all, [16 << 20, 1 << 30]);
     }
 }

@@ -144,9 +144,10 @@ pub(crate) struct Arguments {
         env = "ZIPTIER_MAX_CLIENTS",
         default_value_t = 10_000,
         value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
         help_heading = "Clients"
     )]
-    max_clients: usize,
+    max_clients: u32,
 
     #[command(flatten)]
     durable: DurableArguments,
@@ -268,7 +269,7 @@ impl Arguments {
         config.port = self.port;
         config.bind = self.bind;
         config.protected_mode = self.protected_mode;
-        config.clients_max = self.max_clients;
+        config.clients_max = self.max_clients as usize;
         config.threads = self.threads.unwrap_or(config.threads);
         config.allocated_bytes = allocated_bytes;
         // `CONFIG SET maxmemory` may bring a limit.

@@ -106,6 +106,8 @@ fn what_prevents_a_start_is_said_in_one_sentence() {
         (["--memory", "lots"], "whole number of bytes"),
         (["--protected-mode", "maybe"], "say yes or no"),
         (["--port", "70000"], "70000"),
+        // Nobody could ever connect, and CONFIG SET refuses it, too.
+        (["--max-clients", "0"], "0 is not in 1.."),
         (["--maxmemory", "64mb"], "a similar argument exists: '--memory'"),
         (["--maxmemory", "64mb"], "Redis's 64mb is --memory 64MiB"),
     ] {

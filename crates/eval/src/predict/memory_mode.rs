@@ -168,7 +168,9 @@ impl LineCache {
 }
 
 fn memory_mode(requests: &Requests, memory: &Memory, dram_bytes: u64) -> Counts {
-    let mut cache = LineCache::new(dram_bytes, memory.far.write_bytes);
+    // A place for each line of the data is all that a larger cache uses.
+    let cache_bytes = dram_bytes.min(requests.bytes().next_multiple_of(LINE));
+    let mut cache = LineCache::new(cache_bytes, memory.far.write_bytes);
     let mut counts = Counts::default();
     for (number, &(object, is_write)) in requests.asked.iter().enumerate() {
         if number == first_counted(requests) {
@@ -375,6 +377,21 @@ mod tests {
         // An object of many lines is rarely whole in the cache, and its lines come from far memory.
         assert!(ways[1].counts.hit_share() < 0.3, "{:?}", ways[1]);
         assert!(ways[1].counts.far_read_bytes > ways[2].counts.far_read_bytes);
+    }
+
+    /// DRAM beyond all addresses for a megabyte of data, and DRAM that just holds them.
+    #[test]
+    fn a_cache_beyond_the_data_takes_no_more_memory() {
+        let with = |gb: &str| {
+            let text = format!(
+                "data_gb = 0.001\ndistribution = 'uniform'\nobjects = 1000\nobject_bytes = '1..1000'\nrequests = 9000\n\
+                 dram = {{ gb = {gb}, latency_ns = 80, gb_per_second = 10 }}\n\
+                 far = {{ gb = 1, latency_ns = 300, gb_per_second_read = 5, gb_per_second_write = 1 }}"
+            );
+            let (memory, _) = Memory::parse(&text).unwrap();
+            simulate_memory(&memory, Path::new("")).unwrap()[1].counts
+        };
+        assert_eq!(with("1e12"), with("0.0011"));
     }
 
     #[test]

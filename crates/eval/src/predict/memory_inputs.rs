@@ -12,6 +12,10 @@ use crate::inputs::{Inputs, Number, above_0, within};
 use crate::workload::distribution::{Distribution, KeyLaw};
 use crate::workload::permutation::{Permutation, mix64};
 
+/// More than these would fill the memory of most machines.
+const REQUESTS_MAX: u64 = 1_000_000_000;
+const OBJECTS_MAX: u64 = 50_000_000;
+
 /// What is simulated.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,7 +106,7 @@ impl Inputs for Memory {
         }
         within("far.write_bytes", Number(far.write_bytes as f64), 64.0, 65_536.0)?;
         within("write_share", self.write_share, 0.0, 1.0)?;
-        within("requests", Number(self.requests.into()), 4.0, 1e9)?;
+        within("requests", Number(self.requests.into()), 4.0, REQUESTS_MAX as f64)?;
         within("replace_every", Number(self.replace_every as f64), 1.0, f64::MAX)?;
         ValueBytes::from_str(&self.object_bytes).map_err(|_| {
             format!(
@@ -113,7 +117,7 @@ impl Inputs for Memory {
         match (self.objects, &self.distribution, &self.trace) {
             (None, None, Some(_)) => Ok(()),
             (Some(objects), Some(distribution), None) => {
-                within("objects", Number(objects.into()), 1.0, 50e6)?;
+                within("objects", Number(objects.into()), 1.0, OBJECTS_MAX as f64)?;
                 Distribution::from_str(distribution).map(|_| ()).map_err(|error| error.to_string())
             }
             _ => Err("give objects and distribution, or trace, and not both".into()),
@@ -208,9 +212,20 @@ fn pages(path: &Path) -> Result<Vec<u32>, String> {
                 number + 1
             ));
         };
+        if count > REQUESTS_MAX - asked.len() as u64 {
+            return Err(format!(
+                "{}, line {}: with its {count} pages the trace has more than {REQUESTS_MAX} requests; ARC's traces \
+                 have the count in the second column",
+                path.display(),
+                number + 1
+            ));
+        }
         for page in start..start.saturating_add(count) {
             let next = numbers.len() as u32;
             asked.push(*numbers.entry(page).or_insert(next));
+            if numbers.len() as u64 > OBJECTS_MAX {
+                return Err(format!("the trace {} asks for more than {OBJECTS_MAX} pages", path.display()));
+            }
         }
     }
     match asked.len() {

@@ -412,5 +412,9 @@ mod tests {
                     far = { gb = 1, latency_ns = 300, gb_per_second_read = 5, gb_per_second_write = 1 }";
         let told = simulate_memory(&Memory::parse(text).unwrap().0, folder.path()).unwrap_err();
         assert!(told.contains("bad.lis, line 2: give a page and a count, as ARC's traces have"), "{told}");
+        // Time and page, which begin another kind of trace.
+        std::fs::write(folder.path().join("bad.lis"), "7 2 0 0\n8 1000000000000\n").unwrap();
+        let told = simulate_memory(&Memory::parse(text).unwrap().0, folder.path()).unwrap_err();
+        assert!(told.contains("bad.lis, line 2: with its 1000000000000 pages"), "{told}");
     }
 }

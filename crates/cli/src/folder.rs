@@ -153,6 +153,13 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
     if path.symlink_metadata().is_ok() {
         return Err(failed("create", path, &"it is there already; name another file").into());
     }
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let (Ok(folder), Ok(dir)) = (folder.canonicalize(), options.dir.canonicalize())
+        && folder == dir
+    {
+        let reason = "it would lie in the folder of the store, which no server starts with then; name a file elsewhere";
+        return Err(failed("create", path, &reason).into());
+    }
     let partial = path.with_added_extension("partial");
     // Its lock ends with it, once the file has another name or is gone.
     let file = begin(&partial).map_err(|error| failed("create", &partial, &error))?;
@@ -162,8 +169,7 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
         buffered.flush()?;
         file.sync_all()?;
         fs::rename(&partial, path).map_err(|error| failed("create", path, &error))?;
-        let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
+        File::open(folder)?.sync_all()?;
         Ok(summary)
     };
     let written = write();

@@ -108,6 +108,21 @@ fn a_failed_dump_leaves_nothing_and_can_be_repeated() {
     assert!(ziptier(&["restore", file_name, folder.path().join("copy").to_str().unwrap()]).status.success());
 }
 
+/// The only folder that the user of the service may write to.
+#[test]
+fn a_dump_into_the_folder_of_its_store_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    start(&dir).stop();
+    for file in [dir.join("dump"), folder.path().join("store/../store/dump")] {
+        let refused = ziptier(&["dump", dir.to_str().unwrap(), file.to_str().unwrap()]);
+        let said = text(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("name a file elsewhere"), "{said}");
+    }
+    // A server takes no file that is not its own.
+    start(&dir).stop();
+}
+
 /// A timer that begins a dump before the last one has ended must not cost the last one.
 #[test]
 fn a_dump_leaves_the_file_of_another_one_that_runs() {

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ziptier::{CodecChoice, Error, FarOptions, FarPlace, FarRatio, Options, Store};
+use ziptier::{CodecChoice, DurableOptions, Error, FarOptions, FarPlace, FarRatio, Options, Store};
 
 const LIMIT_BYTES: u64 = 4 << 20;
 
@@ -310,4 +310,20 @@ fn a_ratio_without_far_memory_is_refused() {
         refusal.contains("set Options::far") && matches!(options.check(), Err(Error::Far { .. })),
         "{refusal}"
     );
+}
+
+/// The file would be there at the next start, and is nobody's that a start knows.
+#[test]
+fn a_far_file_in_the_folder_of_the_store_is_refused_and_not_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    let durable = Some(DurableOptions::new(&dir));
+    Store::open(Options { durable: durable.clone(), ..Options::default() }).unwrap().close().unwrap();
+    for file in [dir.join("far"), folder.path().join("store/../store/far")] {
+        let far = FarOptions { place: FarPlace::File(file), capacity_bytes: 4 << 20, require_dax: false };
+        let refusal = Store::open(Options { far: Some(far), durable: durable.clone(), ..Options::default() });
+        let refusal = refusal.err().unwrap().to_string();
+        assert!(refusal.contains("name one in another folder"), "{refusal}");
+    }
+    Store::open(Options { durable, ..Options::default() }).unwrap();
 }

@@ -269,6 +269,12 @@ impl Options {
             );
             return Err(Error::Far { reason });
         }
+        let segments = self.ssd.as_ref().and_then(|ssd| ssd.path.as_ref());
+        if segments.is_some_and(|segments| is_same_folder(segments, &durable.dir)) {
+            let reason =
+                "its folder is that of the store; name another one, or none: then segments lie within it";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
         Ok(())
     }
 

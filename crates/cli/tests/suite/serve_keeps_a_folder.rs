@@ -281,3 +281,16 @@ fn a_folder_that_ssd_names_is_made_and_told() {
     let server = start();
     assert!(server.said.contains("SSD: 64 MiB") && !server.said.contains("made"), "{}", server.said);
 }
+
+/// "Is open already" would have an operator look for another process.
+#[test]
+fn the_folder_of_the_store_is_no_folder_for_the_ssd() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    let ssd = format!("64MiB:{}", dir.display());
+    let said = refused(&dir, &["--ssd", &ssd]);
+    assert!(said.contains("its folder is that of the store"), "{said}");
+    start(&dir, &[]).stop();
+    let said = refused(&dir, &["--ssd", &format!("{ssd}/")]);
+    assert!(said.contains("its folder is that of the store"), "{said}");
+}

@@ -102,7 +102,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// If protected mode forbids the address, or if there would be no thread to serve it.
+    /// If protected mode forbids the address, if there would be no thread to serve it, or if both ports are one.
     pub(crate) fn addresses(&self) -> Result<Vec<(SocketAddr, bool)>, ServeError> {
         let address = SocketAddr::new(self.bind, self.port);
         if self.is_exposed(self.password.is_some()) {
@@ -110,6 +110,10 @@ impl Config {
         }
         if self.threads == 0 {
             return Err(ServeError::NoThreads);
+        }
+        let is_twice = |tls: &Tls| self.plain && tls.port == self.port && self.port != 0;
+        if self.tls.as_ref().is_some_and(is_twice) {
+            return Err(ServeError::SamePort { port: self.port });
         }
         let plain = self.plain.then_some((address, false));
         let tls = self.tls.as_ref().map(|tls| (SocketAddr::new(self.bind, tls.port), true));
@@ -135,6 +139,11 @@ pub enum ServeError {
     NoThreads,
     /// Neither a plain port nor one for TLS was asked for.
     NoPort,
+    /// One port was asked for clients with TLS and for those without.
+    SamePort {
+        /// The port.
+        port: u16,
+    },
     /// Another process listens there.
     AddressInUse {
         /// The requested address.
@@ -166,9 +175,15 @@ impl fmt::Display for ServeError {
             ),
             Self::NoPort => f.write_str("cannot serve without a port; ask for a plain one or one for TLS"),
             Self::NoThreads => f.write_str("cannot serve with 0 threads; ask for at least 1"),
+            Self::SamePort { port } => write!(
+                f,
+                "cannot listen on port {port} for TLS and for clients without; name another --tls-port, or say \
+                 --tls-only"
+            ),
             Self::AddressInUse { address } => write!(
                 f,
-                "could not listen on {address}: another process already does; stop it or choose another --port"
+                "could not listen on {address}: another process already does; stop it, or choose another --port or \
+                 --tls-port"
             ),
             Self::Bind { address, source } => {
                 write!(f, "could not listen on {address}: {source}; check --bind and --port")

@@ -232,6 +232,10 @@ fn ports_for_tls_are_told_and_their_files_are_read_first() {
     assert!(said.contains("name --tls-ca-cert-file, or say --tls-auth-clients no"), "{said}");
     let said = refused(serve().args(["--tls-port", "0", "--tls-cert-file", "cert"]));
     assert!(said.contains("--tls-key-file"), "{said}");
+    let mut twice = serve();
+    twice.current_dir(&folder).args(["--port", "6380", "--tls-port", "6380", "--tls-auth-clients", "no"]);
+    let said = refused(twice.args(["--tls-cert-file", "cert", "--tls-key-file", "key"]));
+    assert!(said.contains("cannot listen on port 6380 for TLS and for clients without"), "{said}");
 
     let both = Server::start(&mut with(
         ["cert", "key"],

@@ -35,7 +35,7 @@ use databases::Named;
 use locks::{Held, Locks};
 use log::Log;
 use memtables::Listed;
-pub(crate) use opening::{Durability, Options};
+pub(crate) use opening::{Durability, Options, has_databases_alone};
 
 /// Values up to this size are read to be changed; longer ones are opened, so that there is room for them first.
 const WHOLE_BYTES_MAX: usize = 2 << 10;

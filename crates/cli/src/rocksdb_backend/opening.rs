@@ -170,6 +170,12 @@ fn make_folder(folder: &Path) -> Result<(), Error> {
     Ok(std::fs::File::open(above).and_then(|above| above.sync_all()).map_err(failed)?)
 }
 
+/// Whether a folder has databases of RocksDB, and no store of ziptier's.
+pub(crate) fn has_databases_alone(dir: &Path) -> bool {
+    // RocksDB's file with the name of the manifest, and the store's manifest.
+    dir.join(DEFAULT_NAME).join("CURRENT").exists() && !dir.join("MANIFEST").exists()
+}
+
 /// Refuses a folder that holds something else, such as a store of ziptier's.
 fn check(dir: &Path) -> Result<(), Error> {
     if dir.join(DEFAULT_NAME).exists() {

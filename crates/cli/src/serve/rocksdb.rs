@@ -50,6 +50,15 @@ impl BackendArguments {
         options: &ziptier::Options,
     ) -> Result<Option<rocksdb_backend::Options>, Box<dyn std::error::Error + Send + Sync>> {
         if self.backend == Backend::Store {
+            if let Some(durable) = &options.durable
+                && rocksdb_backend::has_databases_alone(&durable.dir)
+            {
+                let dir = durable.dir.display();
+                return Err(format!(
+                    "{dir} has databases of RocksDB; say --backend rocksdb, or name another --dir"
+                )
+                .into());
+            }
             return match &self.compression {
                 Some(_) => Err("--compression belongs to --backend rocksdb; the store has --codec".into()),
                 None => Ok(None),

@@ -294,3 +294,14 @@ fn the_folder_of_the_store_is_no_folder_for_the_ssd() {
     let said = refused(&dir, &["--ssd", &format!("{ssd}/")]);
     assert!(said.contains("its folder is that of the store"), "{said}");
 }
+
+/// An operator who leaves `--backend rocksdb` out would find no key.
+#[test]
+fn a_folder_of_rocksdb_is_no_folder_for_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("data");
+    fs::create_dir_all(dir.join("default")).unwrap();
+    fs::write(dir.join("default/CURRENT"), "MANIFEST-000005\n").unwrap();
+    let said = refused(&dir, &[]);
+    assert!(said.contains("say --backend rocksdb"), "{said}");
+}

@@ -120,10 +120,10 @@ pub fn bench(
     line.clear();
     configurations.retain(|configuration| !configuration.rounds.is_empty());
     let folder_path = folder.as_ref().map(|folder| folder.path().to_owned());
-    let outcome = Outcome { configurations, unavailable, failure, folder: folder_path };
-    if let Some(folder) = &folder {
-        folder.summary(&outcome, plan.compares_codecs)?;
-    }
+    let mut outcome = Outcome { configurations, unavailable, failure, folder: folder_path };
+    let written = folder.map_or(Ok(()), |folder| folder.summary(&outcome, plan.compares_codecs));
+    // A full disk does not cost the figures, which the command prints.
+    outcome.failure = outcome.failure.or(written.err());
     Ok(outcome)
 }
 

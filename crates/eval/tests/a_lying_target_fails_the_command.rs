@@ -182,6 +182,24 @@ fn every_second_round_goes_backwards() {
     assert!(logged(0, 0) < logged(1, 0) && logged(1, 0) < logged(1, 1) && logged(1, 1) < logged(0, 1));
 }
 
+/// As on a disk that is full by then.
+fn figures_that_cannot_be_written_are_not_lost() {
+    let results = tempfile::tempdir().unwrap();
+    let program = std::env::current_exe().unwrap();
+    // A run puts a folder in the place of the file.
+    let script = format!(
+        "for folder in {}/*; do mkdir -p $folder/summary.tsv; done; exec {} child",
+        results.path().display(),
+        program.display()
+    );
+    let launcher = Launcher { program: "sh".into(), arguments: vec!["-c".into(), script] };
+    let plan = Plan { out: Some(results.path().to_owned()), rounds: 1, ..plan("btreemap") };
+    let outcome = ziptier_eval::bench(&plan, &registry(), &launcher, &Program::default()).unwrap();
+    assert_eq!((outcome.configurations.len(), outcome.exit_status()), (2, 2));
+    let told = outcome.failure.unwrap().to_string();
+    assert!(told.starts_with("cannot write ") && told.contains("summary.tsv"), "{told}");
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
@@ -237,6 +255,7 @@ fn main() {
     assert_eq!(said, "error: ends: the target ends has ended: it closed the connection\n");
 
     every_second_round_goes_backwards();
+    figures_that_cannot_be_written_are_not_lost();
 
     let (status, _, said) = run("dies");
     assert_eq!(status, Some(1));

@@ -71,9 +71,9 @@ fn text(command: &Command) -> Result<String, Error> {
             let evaluation = Evaluation::open(&arguments.folder)?;
             measure(arguments, &evaluation, true, true)?;
             let compared = render(&[evaluation.comparison()?], Format::Table);
+            output::print(&format!("\n{compared}\n"));
             let folder = &arguments.folder;
-            let page = report::write(std::slice::from_ref(folder), &folder.join("report.html"))?;
-            Ok(format!("\n{compared}\n{page}"))
+            report::write(std::slice::from_ref(folder), &folder.join("report.html"))
         }
         Command::Construct(arguments) => {
             measure(arguments, &Evaluation::open(&arguments.folder)?, true, false)?;

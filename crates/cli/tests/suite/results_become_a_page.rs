@@ -92,4 +92,12 @@ fn an_evaluation_ends_with_a_page() {
     assert!(said.ends_with("written to evaluation/report.tsv\n"), "{said}");
     let page = fs::read_to_string(evaluation.join("report.html")).unwrap();
     assert!(page.contains("What limits each side") && page.contains("server (one): "), "{page}");
+    // The comparison is there although the page cannot be.
+    fs::remove_file(evaluation.join("report.html")).unwrap();
+    fs::create_dir(evaluation.join("report.html")).unwrap();
+    let again = run(folder.path(), &["mbwu", "run", "evaluation"]);
+    let (before, _) = said.split_once("written to ").unwrap();
+    let compared = before.trim_end().rsplit("\n\n").next().unwrap();
+    assert_eq!(again.status.code(), Some(2));
+    assert!(String::from_utf8(again.stdout).unwrap().contains(compared), "{compared}");
 }

@@ -109,10 +109,10 @@ pub(crate) struct Arguments {
     trace: Vec<PathBuf>,
     /// Requests of a trace arrive at its own times, N times as fast, whatever the answers. A latency counts from the
     /// arrival [default: a closed loop, in which a thread waits for its answer]
-    #[arg(long, value_name = "N", requires = "trace", help_heading = RUNS)]
+    #[arg(long, value_name = "N", help_heading = RUNS)]
     speed: Option<f64>,
     /// After a get of a trace that finds nothing, put the value, if the trace tells its length
-    #[arg(long, requires = "trace", help_heading = RUNS)]
+    #[arg(long, help_heading = RUNS)]
     fill: bool,
     /// Print the named workloads, and measure nothing
     #[arg(long, help_heading = RUNS)]
@@ -383,6 +383,12 @@ impl Arguments {
 
     /// The requested plan. An empty list was left open.
     pub(super) fn plan(&self) -> Result<Plan, Error> {
+        // clap requires no option that conflicts with a given one, as --trace does with --workload.
+        let of_traces = self.speed.map(|_| "--speed").or(self.fill.then_some("--fill"));
+        if let Some(what) = of_traces.filter(|_| self.trace.is_empty()) {
+            let expected = "it is for traces; name one by --trace, or leave it out".into();
+            return Err(Error::Invalid { what, given: "no --trace".into(), expected });
+        }
         // Runs get their options as JSON, and the manifest has the whole command.
         let words = std::env::args_os().map(|word| {
             word.into_string().map_err(|word| Error::Invalid {

@@ -120,6 +120,10 @@ fn what_is_no_trace_is_refused_in_one_sentence() {
     let told = refused(&["bench", "--trace", &none]);
     assert!(told.contains(&none) && told.contains("line 1, field 2 (key): it is missing"), "{told}");
     assert!(refused(&["bench", "--trace", "/nowhere/trace"]).contains("cannot take /nowhere/trace: "));
+    for option in [&["--speed", "2"][..], &["--fill"]] {
+        let told = refused(&[&["bench", "--workload", "read_only"][..], option].concat());
+        assert!(told.contains("name one by --trace"), "{told}");
+    }
     let trace = file(folder.path(), "trace", b"ziptier-trace 1\n0 set a 1\n");
     let medium = format!("file:{}", folder.path().join("medium").display());
     let refusals: [(&[&str], &str); 3] = [

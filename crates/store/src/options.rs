@@ -235,17 +235,6 @@ impl Default for Options {
     }
 }
 
-/// The folder of a file; a name alone lies in the current one.
-fn folder_of(file: &std::path::Path) -> &std::path::Path {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref())
-}
-
-/// Whether two paths are of one folder, whether it is there or not.
-fn is_same_folder(one: &std::path::Path, other: &std::path::Path) -> bool {
-    let canonical = |path: &std::path::Path| path.canonicalize().ok();
-    one == other || canonical(one).is_some_and(|one| canonical(other) == Some(one))
-}
-
 impl Options {
     /// Whether hot leaves are kept raw.
     pub(crate) fn heats(&self) -> bool {
@@ -254,28 +243,6 @@ impl Options {
             CodecChoice::None => false,
             _ => self.heating,
         }
-    }
-
-    /// Refuses places within the folder of the store, in which a start takes no file of another kind.
-    fn check_places(&self) -> Result<(), Error> {
-        let Some(durable) = &self.durable else { return Ok(()) };
-        if let Some(FarOptions { place: FarPlace::File(file), .. }) = &self.far
-            && is_same_folder(folder_of(file), &durable.dir)
-        {
-            let (file, dir) = (file.display(), durable.dir.display());
-            let reason = format!(
-                "far file {file} would lie in {dir}, where the next start takes no file but the store's; name one in \
-                 another folder"
-            );
-            return Err(Error::Far { reason });
-        }
-        let segments = self.ssd.as_ref().and_then(|ssd| ssd.path.as_ref());
-        if segments.is_some_and(|segments| is_same_folder(segments, &durable.dir)) {
-            let reason =
-                "its folder is that of the store; name another one, or none: then segments lie within it";
-            return Err(Error::Ssd { reason: reason.to_owned() });
-        }
-        Ok(())
     }
 
     /// Says what [`Store::open`](crate::Store::open) would refuse, without opening anything.
@@ -310,4 +277,37 @@ impl Options {
         BlockCoding::first(self)?;
         Ok(())
     }
+
+    /// Refuses places within the folder of the store, in which a start takes no file of another kind.
+    fn check_places(&self) -> Result<(), Error> {
+        let Some(durable) = &self.durable else { return Ok(()) };
+        if let Some(FarOptions { place: FarPlace::File(file), .. }) = &self.far
+            && is_same_folder(folder_of(file), &durable.dir)
+        {
+            let (file, dir) = (file.display(), durable.dir.display());
+            let reason = format!(
+                "far file {file} would lie in {dir}, where the next start takes no file but the store's; name one in \
+                 another folder"
+            );
+            return Err(Error::Far { reason });
+        }
+        let segments = self.ssd.as_ref().and_then(|ssd| ssd.path.as_ref());
+        if segments.is_some_and(|segments| is_same_folder(segments, &durable.dir)) {
+            let reason =
+                "its folder is that of the store; name another one, or none: then segments lie within it";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
+        Ok(())
+    }
+}
+
+/// The folder of a file; a name alone lies in the current one.
+fn folder_of(file: &std::path::Path) -> &std::path::Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(".".as_ref())
+}
+
+/// Whether two paths are of one folder, whether it is there or not.
+fn is_same_folder(one: &std::path::Path, other: &std::path::Path) -> bool {
+    let canonical = |path: &std::path::Path| path.canonicalize().ok();
+    one == other || canonical(one).is_some_and(|one| canonical(other) == Some(one))
 }

@@ -297,6 +297,12 @@ impl Launcher {
             let own = scratch.iter().map(|folder| folder.path().to_owned()).collect();
             request.spec_mut().confinement.folder = Some(Folders::Several(own));
         }
+        // So are those of a run without such folders. Most write none, and go on where no folder can be made.
+        let usual = scratch.is_empty().then(|| tempfile::Builder::new().prefix("ziptier-run-").tempdir());
+        let usual = usual.and_then(Result::ok);
+        if let Some(usual) = &usual {
+            command.env("TMPDIR", usual.path());
+        }
         let groups = Groups::of(&spec.confinement)?;
         let mut child = command
             .args(&self.arguments)
@@ -373,5 +379,16 @@ mod tests {
         let told = launcher.run(&RunSpec::new("null", "log"), &mut |phase| phases.push(phase.to_owned()));
         assert_eq!(told.unwrap_err().to_string(), "null: it is full");
         assert_eq!(phases, ["last"]);
+    }
+
+    /// A database that a killed run left would fill the disk, or memory where `TMPDIR` lies in it.
+    #[test]
+    fn the_files_of_a_run_that_was_killed_are_removed() {
+        let script =
+            "cat > /dev/null; echo > \"${TMPDIR:?}/left\"; ls \"$TMPDIR/left\" >&2; kill -9 $$".to_owned();
+        let launcher = Launcher { program: "sh".into(), arguments: vec!["-c".into(), script] };
+        let told = launcher.run(&RunSpec::new("null", "log"), &mut |_| {}).unwrap_err().to_string();
+        let left = told.rsplit(": ").next().unwrap();
+        assert!(left.ends_with("/left") && !std::path::Path::new(left).exists(), "{told}");
     }
 }

@@ -66,7 +66,7 @@ pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
 fn run(arguments: &Arguments) -> Result<String, Error> {
     let io = |action| move |source| Error::Io { action, path: "ziptier".into(), source };
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {
         // The servers are ended before this process ends.
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(io("watch the signals of"))?;
     }
@@ -105,6 +105,14 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         inherited,
     };
     ziptier_eval::server_suite(&plan, &stop, &output::show_progress).map(|outcome| outcome.to_text())
+}
+
+/// Whether this process was started to ignore a signal, as `nohup` starts it.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let signals = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let signals = signals.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+    signals.unwrap_or(0) >> (signal - 1) & 1 == 1
 }
 
 /// The variables of the environment that our server takes an option from, beside those that `given` names. A store has

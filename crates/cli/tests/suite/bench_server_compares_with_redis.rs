@@ -81,6 +81,27 @@ fn an_interrupted_run_keeps_the_rows_that_it_has() {
     assert!(rows() > 2);
 }
 
+/// Nobody stays logged in for the hour that it takes.
+#[test]
+fn a_run_under_nohup_outlives_its_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.tsv");
+    let rows = || std::fs::read_to_string(&path).unwrap_or_default().lines().count();
+    let bench = command(&["--rounds", "1000", "--out", path.to_str().unwrap()]);
+    let mut nohup = Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]).arg(bench.get_program()).args(bench.get_args());
+    let running = nohup.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &running.id().to_string()]).status().unwrap().success());
+    };
+    ziptier_testing::until("two servers are loaded", || rows() > 2);
+    signal("-HUP");
+    let before = rows();
+    ziptier_testing::until("it goes on", || rows() > before + 2);
+    signal("-TERM");
+    assert!(!running.wait_with_output().unwrap().status.success());
+}
+
 /// The environment of a shell that read the options of a service.
 #[test]
 fn the_keys_of_a_folder_are_left_alone() {

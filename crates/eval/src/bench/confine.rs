@@ -101,9 +101,10 @@ impl Groups {
     /// Makes the groups; none if nothing is limited.
     pub(crate) fn of(confinement: &Confinement) -> Result<Self, Error> {
         let mut groups = Groups { folders: Vec::new(), memory_bytes: confinement.memory_bytes };
-        let made = match Path::new(ROOT).join("cgroup.controllers").exists() {
-            true => groups.make_unified(confinement),
-            false => groups.make_by_controller(confinement),
+        let root = Path::new(ROOT);
+        let made = match root.join("cgroup.controllers").exists() {
+            true => groups.make_unified(root, confinement),
+            false => groups.make_by_controller(root, confinement),
         };
         match made {
             Ok(()) => Ok(groups),
@@ -138,13 +139,13 @@ impl Groups {
         ))
     }
 
-    fn make_by_controller(&mut self, confinement: &Confinement) -> io::Result<()> {
+    fn make_by_controller(&mut self, root: &Path, confinement: &Confinement) -> io::Result<()> {
         if let Some(bytes) = confinement.memory_bytes {
-            let folder = self.folder("memory")?;
+            let folder = self.folder(&root.join("memory"))?;
             limit_memory(&folder, ("memory.limit_in_bytes", bytes), ("memory.memsw.limit_in_bytes", bytes))?;
         }
         if !confinement.disk.is_none() {
-            let folder = self.folder("blkio")?;
+            let folder = self.folder(&root.join("blkio"))?;
             for disk in disk_numbers(confinement)? {
                 for (name, _, limit) in confinement.disk.named() {
                     fs::write(
@@ -157,11 +158,16 @@ impl Groups {
         Ok(())
     }
 
-    fn make_unified(&mut self, confinement: &Confinement) -> io::Result<()> {
+    fn make_unified(&mut self, root: &Path, confinement: &Confinement) -> io::Result<()> {
         if confinement.memory_bytes.is_none() && confinement.disk.is_none() {
             return Ok(());
         }
-        let folder = self.folder("")?;
+        let wanted = [("+memory", confinement.memory_bytes.is_some()), ("+io", !confinement.disk.is_none())];
+        let wanted: Vec<&str> =
+            wanted.iter().filter(|(_, is_wanted)| *is_wanted).map(|(name, _)| *name).collect();
+        // A group has the files of a controller once the group above hands that on. systemd hands few on.
+        fs::write(root.join("cgroup.subtree_control"), wanted.join(" "))?;
+        let folder = self.folder(root)?;
         if let Some(bytes) = confinement.memory_bytes {
             limit_memory(&folder, ("memory.max", bytes), ("memory.swap.max", 0))?;
         }
@@ -175,11 +181,11 @@ impl Groups {
         Ok(())
     }
 
-    fn folder(&mut self, controller: &str) -> io::Result<PathBuf> {
+    fn folder(&mut self, above: &Path) -> io::Result<PathBuf> {
         /// Groups that this process has made.
         static MADE: AtomicU64 = AtomicU64::new(0);
         let name = format!("ziptier-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
-        let folder = Path::new(ROOT).join(controller).join(name);
+        let folder = above.join(name);
         self.folders.push(folder.clone());
         // A process of the same number that was killed may have left one behind.
         let _ = fs::remove_dir(&folder);
@@ -262,6 +268,16 @@ mod tests {
         assert_eq!(group("alive", 0), None);
         let told = group("killed", 1).unwrap();
         assert_eq!(told, "was killed for its memory limit of 100,663,296 bytes; give more memory_bytes");
+    }
+
+    #[test]
+    fn controllers_are_handed_on_to_unified_groups() {
+        let root = tempfile::tempdir().unwrap();
+        let mut groups = Groups { folders: vec![], memory_bytes: None };
+        let confinement = Confinement { memory_bytes: Some(96 << 20), ..Confinement::default() };
+        groups.make_unified(root.path(), &confinement).unwrap();
+        assert_eq!(fs::read_to_string(root.path().join("cgroup.subtree_control")).unwrap(), "+memory");
+        assert_eq!(fs::read_to_string(groups.folders[0].join("memory.max")).unwrap(), "100663296");
     }
 
     #[test]

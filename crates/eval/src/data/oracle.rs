@@ -256,11 +256,12 @@ impl Oracle {
         })
     }
 
-    /// The keys that a scan of `limit` records from `index` on may meet, if keys are in the order of their numbers.
-    pub(crate) fn expected_in_scan(&self, index: u64, limit: u64) -> std::ops::Range<u64> {
+    /// The keys that a scan of `limit` records from `index` on may meet: the first alone, unless keys are in the order
+    /// of their numbers.
+    pub(crate) fn expected_in_scan(&self, index: u64, limit: u64) -> Range<u64> {
         match self.is_in_order() {
             true => index..(index + limit).min(self.len()),
-            false => index..index,
+            false => index..index + 1,
         }
     }
 
@@ -270,10 +271,11 @@ impl Oracle {
     }
 
     /// Checks a scan of `limit` records from key `index` on, before which the words `before` of
-    /// [`Oracle::expected_in_scan`] were observed. Keys must ascend, values must be right, and a key that existed
-    /// throughout must not be missing from the part that was scanned. For unobserved keys, a scan that was `alone` must
-    /// return the current version. Otherwise any version is accepted, because an unknown number of writes may have
-    /// followed. With a `filter`, the scan looked at `limit` records and left out those without its bytes.
+    /// [`Oracle::expected_in_scan`] were observed. Keys must ascend and be keys that were written, and values must be
+    /// right. An observed key that existed throughout must not be missing from the part that was scanned. Keys that are
+    /// not observed lie behind all that are. For these keys, a scan that was `alone` must return the current version.
+    /// Otherwise any version is accepted, because an unknown number of writes may have followed. With a `filter`, the
+    /// scan looked at `limit` records and left out those without its bytes.
     pub(crate) fn check_scan(
         &self,
         index: u64,
@@ -294,17 +296,24 @@ impl Oracle {
                 return Err(format!("a scan from key number {index} returned keys out of order"));
             }
             last = Some(key);
-            let Some(this) = self.index(key) else {
-                continue; // a key of the space that was loaded before this one
+            let number = self.keys.number(key).filter(|number| *number < self.first + self.len());
+            let Some(number) = number else {
+                return Err(format!("a scan from key number {index} returned a key that was never written"));
             };
-            let right = match before.get(this.wrapping_sub(index) as usize).copied() {
-                Some(word) => {
-                    if let Some(lost) = self.lost_between(index, met, this, before, filter) {
-                        return Err(format!("a scan from key number {index} missed key number {lost}"));
-                    }
-                    met = this - index + 1;
-                    self.accepts(this, word, Some(value))
-                }
+            // Without an index it is a key of the space that was loaded before this one.
+            let this = number.checked_sub(self.first);
+            let observed = this.and_then(|this| {
+                let place = this.checked_sub(index)?;
+                Some((place, *before.get(place as usize)?))
+            });
+            let passed = observed.map_or(before.len() as u64, |(place, _)| place);
+            if let Some(lost) = self.lost_between(index, met, index + passed, before, filter) {
+                return Err(format!("a scan from key number {index} missed key number {lost}"));
+            }
+            met = passed + u64::from(observed.is_some());
+            let Some(this) = this else { continue };
+            let right = match observed {
+                Some((_, word)) => self.accepts(this, word, Some(value)),
                 None => self.accepts_unobserved(this, value, alone),
             };
             if !passes(filter, value) {
@@ -428,10 +437,14 @@ mod tests {
     use std::sync::Arc;
 
     fn oracle() -> Oracle {
+        oracle_of(KeyShape::Decimal)
+    }
+
+    fn oracle_of(shape: KeyShape) -> Oracle {
         let corpus: Arc<Vec<u8>> = Arc::new((0..4_000u32).flat_map(|i| i.to_le_bytes()).collect());
         let region = 0..corpus.len();
         let values = Values::new(corpus, region, ValueBytes { min: 16, max: 16 }, 1).unwrap();
-        Oracle::new(Keys::new(KeyShape::Decimal, None), 0, 100, values)
+        Oracle::new(Keys::new(shape, None), 0, 100, values)
     }
 
     fn put(oracle: &Oracle, index: u64) -> Vec<u8> {
@@ -519,6 +532,39 @@ mod tests {
             told.contains(&format!("returned key number {other}, which its filter leaves out")),
             "{told}"
         );
+    }
+
+    /// Scans of ten records from the twenty-first key on.
+    #[test]
+    fn a_scan_begins_at_its_key_and_has_keys_that_were_written() {
+        for shape in [KeyShape::Decimal, KeyShape::Random] {
+            let oracle = oracle_of(shape);
+            let values: Vec<Vec<u8>> = (0..100).map(|index| put(&oracle, index)).collect();
+            let mut order: Vec<u64> = (0..100).collect();
+            order.sort_unstable_by_key(|index| oracle.key(*index));
+            let first = order[20];
+            let expected = oracle.expected_in_scan(first, 10);
+            let before: Vec<Word> = expected.map(|index| oracle.observe(index)).collect();
+            let judged = |scanned: &[u64], invented: u8| {
+                let mut records = Records::default();
+                for index in scanned {
+                    records.push(&oracle.key(*index), &values[*index as usize]);
+                }
+                for last in 0..invented {
+                    records.push(&[oracle.key(first).as_slice(), &[last]].concat(), &values[0]);
+                }
+                oracle.check_scan(first, &before, 10, true, None, &records)
+            };
+            assert_eq!(judged(&order[20..30], 0), Ok(()), "{shape}");
+            for scanned in [&order[21..31], &order[30..40], &order[..0]] {
+                let told = judged(scanned, 0).unwrap_err();
+                assert!(told.ends_with(&format!("missed key number {first}")), "{shape}: {told}");
+            }
+            for invented in [9, 10] {
+                let told = judged(&order[20..30 - usize::from(invented)], invented).unwrap_err();
+                assert!(told.ends_with("returned a key that was never written"), "{shape}: {told}");
+            }
+        }
     }
 
     #[test]

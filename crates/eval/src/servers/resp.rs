@@ -131,15 +131,27 @@ pub(crate) struct Connection {
     /// Received bytes are those in `unread`.
     replies: Vec<u8>,
     unread: Range<usize>,
+    hangs: bool,
 }
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
+        Self::patient(address, SILENCE_MAX)
+    }
+
+    /// A connection to a server that may be silent for so long.
+    pub(crate) fn patient(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, CONNECT_MAX)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(SILENCE_MAX))?;
-        stream.set_write_timeout(Some(SILENCE_MAX))?;
-        Ok(Connection { stream, requests: Vec::new(), replies: vec![0; BUFFER_BYTES], unread: 0..0 })
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        let (requests, replies) = (Vec::new(), vec![0; BUFFER_BYTES]);
+        Ok(Connection { stream, requests, replies, unread: 0..0, hangs: false })
+    }
+
+    /// Whether the server was silent for too long.
+    pub(crate) fn hangs(&self) -> bool {
+        self.hangs
     }
 
     /// Adds a request to those that go together.
@@ -151,7 +163,7 @@ impl Connection {
     pub(crate) fn send(&mut self) -> Result<(), String> {
         let sent = self.stream.write_all(&self.requests);
         self.requests.clear();
-        sent.map_err(|error| failed("take a request", &error))
+        sent.map_err(|error| self.failed("take a request", &error))
     }
 
     /// Waits for the next reply.
@@ -192,19 +204,22 @@ impl Connection {
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-            Err(error) => Err(failed("answer", &error)),
+            Err(error) => Err(self.failed("answer", &error)),
         }
     }
-}
 
-fn failed(what: &str, error: &io::Error) -> String {
-    match error.kind() {
-        // A server that ends with requests unread resets the connection.
-        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => CLOSED.into(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("it did not {what} for {} s", SILENCE_MAX.as_secs())
+    fn failed(&mut self, what: &str, error: &io::Error) -> String {
+        match error.kind() {
+            // A server that ends with requests unread resets the connection.
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                CLOSED.into()
+            }
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                self.hangs = true;
+                format!("it did not {what} for {} s", SILENCE_MAX.as_secs())
+            }
+            _ => format!("it did not {what}: {error}"),
         }
-        _ => format!("it did not {what}: {error}"),
     }
 }
 

@@ -83,14 +83,17 @@ impl Database {
         Ok(connection)
     }
 
-    /// Calls `with` with a connection of this thread's own. One that failed is not used again, and if no other can take
-    /// its place the server is gone.
+    /// Calls `with` with a connection of this thread's own. One that failed is not used again. The server is gone if no
+    /// other can take its place, or if it hangs: the system would go on taking connections for it.
     fn ask<R>(&self, with: impl FnOnce(&mut Connection) -> Result<R, String>) -> Result<R, TargetError> {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
         let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
         let answer = with(&mut connection);
         if let Err(error) = &answer {
+            if connection.hangs() {
+                return Err(Gone(error.clone()).into());
+            }
             connection = self.connect().map_err(|reason| Gone(format!("{error}, and {reason}")))?;
         }
         idle().push(connection);
@@ -362,6 +365,17 @@ mod tests {
         assert!(told.starts_with("no server answers at 127.0.0.1:1: "), "{told}");
         let told = RespTarget::check(&Config { instances: 2, ..config }).unwrap_err().to_string();
         assert!(told.contains("leave out --instances"), "{told}");
+    }
+
+    #[test]
+    fn a_server_that_is_silent_for_too_long_is_gone() {
+        // The system takes connections, and nobody answers.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = listener.local_addr().unwrap();
+        let impatient = Connection::patient(socket, Duration::from_millis(1)).unwrap();
+        let database = Database { socket, number: 0, idle: Mutex::new(vec![impatient]) };
+        let told = database.len().unwrap_err();
+        assert!(told.is::<Gone>(), "{told}");
     }
 
     #[test]

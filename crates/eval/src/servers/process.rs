@@ -125,9 +125,14 @@ impl Server {
         }
     }
 
-    /// Waits until it has done nothing for so many seconds; returns for how long that was.
-    pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> f64 {
-        wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop)
+    /// Waits until it has done nothing for so many seconds; returns for how long that was. A wait that was told to stop
+    /// leaves out work that was put off.
+    pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> Result<f64, Error> {
+        let waited_sec = wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop);
+        match stop.load(Ordering::Relaxed) {
+            true => Err(self.failed("it was told to stop".into())),
+            false => Ok(waited_sec),
+        }
     }
 }
 
@@ -246,6 +251,19 @@ mod tests {
 
     fn stat(pid: u32) -> String {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
+    }
+
+    fn server(program: &str, argument: &str) -> Server {
+        let child = Command::new(program).arg(argument).spawn().unwrap();
+        Server { name: "server".into(), address: SocketAddr::from(([127, 0, 0, 1], 1)), child }
+    }
+
+    #[test]
+    fn a_wait_that_is_stopped_is_no_rest() {
+        let idle = server("sleep", "600");
+        assert!(idle.wait_until_quiet(0, &AtomicBool::new(false)).is_ok());
+        let told = idle.wait_until_quiet(3, &AtomicBool::new(true)).unwrap_err().to_string();
+        assert!(told.contains("it was told to stop"), "{told}");
     }
 
     #[test]

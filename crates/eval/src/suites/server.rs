@@ -278,7 +278,7 @@ fn one_round(
             let operations = ask(plan, *phase, server, &records, &mut versions[number], round as u64, stop)
                 .map_err(|sentence| server.failed(format!("{name}: {sentence}")))?;
             let (wall_sec, answered) = (began.elapsed().as_secs_f64(), server.cpu_sec());
-            let quiet_sec = server.wait_until_quiet(plan.quiet_seconds, stop);
+            let quiet_sec = server.wait_until_quiet(plan.quiet_seconds, stop)?;
             let done = server.cpu_sec();
             outcome.rows.push(Measured {
                 setting,

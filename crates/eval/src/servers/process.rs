@@ -115,14 +115,16 @@ impl Server {
         cpu_sec_of(self.child.id()).unwrap_or(0.0)
     }
 
-    pub(crate) fn memory(&self) -> ServerMemory {
+    /// Its memory now, unless it has ended: a process that is no more takes none.
+    pub(crate) fn memory(&self) -> Result<ServerMemory, Error> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let rss_bytes = crate::meters::rss_of(&status);
+        if rss_bytes == 0 {
+            return Err(self.failed("it has ended".into()));
+        }
         let info = self.ask(&[b"INFO", b"memory"]).unwrap_or_default();
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        ServerMemory {
-            rss_bytes: crate::meters::rss_of(&status),
-            used_bytes: used.and_then(|used| used.trim().parse().ok()),
-        }
+        Ok(ServerMemory { rss_bytes, used_bytes: used.and_then(|used| used.trim().parse().ok()) })
     }
 
     /// Waits until it has done nothing for so many seconds; returns for how long that was. A wait that was told to stop
@@ -264,6 +266,15 @@ mod tests {
         assert!(idle.wait_until_quiet(0, &AtomicBool::new(false)).is_ok());
         let told = idle.wait_until_quiet(3, &AtomicBool::new(true)).unwrap_err().to_string();
         assert!(told.contains("it was told to stop"), "{told}");
+    }
+
+    #[test]
+    fn a_server_that_has_ended_has_no_figures() {
+        assert!(server("sleep", "600").memory().is_ok());
+        let mut ended = server("true", "");
+        ended.child.wait().unwrap();
+        let told = ended.memory().unwrap_err().to_string();
+        assert!(told.contains("it has ended"), "{told}");
     }
 
     #[test]

@@ -279,7 +279,7 @@ fn one_round(
                 .map_err(|sentence| server.failed(format!("{name}: {sentence}")))?;
             let (wall_sec, answered) = (began.elapsed().as_secs_f64(), server.cpu_sec());
             let quiet_sec = server.wait_until_quiet(plan.quiet_seconds, stop)?;
-            let done = server.cpu_sec();
+            let (done, memory) = (server.cpu_sec(), server.memory()?);
             outcome.rows.push(Measured {
                 setting,
                 phase: name,
@@ -290,7 +290,7 @@ fn one_round(
                 after_cpu_sec: done - answered,
                 wall_sec,
                 quiet_sec,
-                memory: server.memory(),
+                memory,
                 raw_bytes: plan.keys * (KEY_BYTES as u64 + setting.value_bytes),
                 coverage: (plan.keys * setting.value_bytes) as f64 / values.source_bytes() as f64,
             });

@@ -133,6 +133,7 @@ pub(crate) struct Loaded {
     modelled: ModelledWork,
     machine: MachineUse,
     held_bytes: Option<u64>,
+    live: Live,
 }
 
 impl Loaded {
@@ -230,7 +231,7 @@ impl<'a> Run<'a> {
     pub(crate) fn load(&mut self, spaces: &[Spaces]) -> Result<Loaded, Error> {
         (self.progress)("loading");
         let (loaded, machine) = during(Reading::now(), || self.load_unwatched(spaces));
-        Ok(Loaded { machine: machine.of(self.work()), ..loaded? })
+        Ok(Loaded { machine: machine.of(self.work()), live: live(spaces), ..loaded? })
     }
 
     fn load_unwatched(&mut self, spaces: &[Spaces]) -> Result<Loaded, Error> {
@@ -252,6 +253,7 @@ impl<'a> Run<'a> {
             servers: ServersCpu::between(before, done, done),
             machine: MachineUse::default(),
             held_bytes: self.files_grown(),
+            live: Live::default(),
         })
     }
 
@@ -317,6 +319,8 @@ impl<'a> Run<'a> {
             adoptions: counters.since(&self.counters_before).adoptions,
             is_held_out: self.spec.train_on == TrainOn::FirstHalf,
             loaded_held_bytes: loaded.held_bytes,
+            loaded_keys: loaded.live.keys,
+            loaded_raw_bytes: loaded.live.raw_bytes(),
             load_sec: loaded.sec,
             load_cpu_sec: loaded.cpu_sec(),
             counters: Counters {

@@ -195,6 +195,14 @@ fn a_batch_counts_its_keys_and_is_timed_as_one_call() {
 }
 
 #[test]
+fn what_was_loaded_is_known_after_inserts() {
+    let workload = Workload::mixed("insert=100").unwrap();
+    let measured = measure(&RunSpec { target: "inserts".into(), workload, ..spec() });
+    assert_eq!((measured.keys, measured.loaded_keys), (40, 20));
+    assert_eq!((measured.raw_bytes, measured.loaded_raw_bytes), (40 * 144, 20 * 144));
+}
+
+#[test]
 fn background_threads_are_on_the_cpu_bill() {
     let cpu_sec = measure(&RunSpec { target: "busy".into(), ..spec() }).usage.cpu_sec();
     assert!(cpu_sec >= 0.049, "{cpu_sec}");

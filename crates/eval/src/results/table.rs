@@ -306,7 +306,10 @@ fn memory(row: &Row, configuration: &Configuration) -> [String; MEMORY.len()] {
     };
     let settled =
         |name| if configuration.spec.settle_seconds > 0.0 { over(name, raw, 2) } else { String::new() };
-    let per_key = figure(row, "keys").filter(|keys| *keys > 0.0 && stores).map(|keys| keys / 1e6);
+    let per_key = |keys: Option<f64>| keys.filter(|keys| *keys > 0.0 && stores).map(|keys| keys / 1e6);
+    let live = per_key(figure(row, "keys"));
+    // The window may have inserted others and deleted some.
+    let loaded = per_key(configuration.rounds.first().map(|round| round.loaded_keys as f64));
     let settles = configuration.spec.settle_seconds > 0.0;
     [
         in_columns(&configuration.spec),
@@ -315,8 +318,8 @@ fn memory(row: &Row, configuration: &Configuration) -> [String; MEMORY.len()] {
         settled("settled_held_bytes"),
         settled("settled_rss_bytes"),
         number(row, "coverage", 2),
-        over("load_cpu_sec", per_key, 2),
-        if settles { over("settle_cpu_sec", per_key, 2) } else { String::new() },
+        over("load_cpu_sec", loaded, 2),
+        if settles { over("settle_cpu_sec", live, 2) } else { String::new() },
         number(row, "mismatches", 0),
     ]
 }
@@ -557,6 +560,16 @@ pub(crate) fn steps(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::suites::database::tests::configuration;
+
+    #[test]
+    fn the_cost_of_a_load_is_shared_by_the_keys_that_were_loaded() {
+        let mut one = configuration("builtin-zstd", 4096, &[[100, 1000, 80]]);
+        // Two seconds for ten keys; the window has inserted as many again.
+        one.rounds[0].keys = 20;
+        let place = MEMORY.iter().position(|(name, _)| *name == "load").unwrap();
+        assert_eq!(memory(&median_row(&one), &one)[place], "200,000.00");
+    }
 
     #[test]
     fn thousands_are_separated() {

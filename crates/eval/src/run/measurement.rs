@@ -240,6 +240,12 @@ pub struct Measurement {
     pub is_held_out: bool,
     /// Held bytes when loading was done and nothing else had begun, for a target that keeps its data in files.
     pub loaded_held_bytes: Option<u64>,
+    /// Live keys at that moment; 0 for a trace.
+    #[serde(default)]
+    pub loaded_keys: u64,
+    /// Bytes of their keys and values.
+    #[serde(default)]
+    pub loaded_raw_bytes: u64,
     /// Seconds that loading took.
     pub load_sec: f64,
     /// CPU seconds that loading took, without those of modelled devices; `None` for servers of another machine.

@@ -170,7 +170,8 @@ impl Compared<'_> {
     }
 
     pub(crate) fn held_per_raw(&self) -> Option<f64> {
-        self.figure(|round| Some(round.loaded_held_bytes? as f64 / round.raw_bytes as f64))
+        let raw = |round: &Measurement| Some(round.loaded_raw_bytes as f64).filter(|raw| *raw > 0.0);
+        self.figure(|round| Some(round.loaded_held_bytes? as f64 / raw(round)?))
     }
 
     /// Resident bytes of the process at the end of the window, decoders of its files included, over raw bytes.

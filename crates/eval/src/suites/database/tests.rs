@@ -13,7 +13,8 @@ fn round([operations, bytes, p99_us]: [u64; 3]) -> Measurement {
     let measurement = json!({
         "operations": operations, "wall_sec": 1.0, "usage": usage, "mismatches": 0, "keys": 10, "raw_bytes": 2000,
         "read": { "p50_us": 1.0, "p99_us": p99_us, "p999_us": 9.0 }, "memory": growth, "loaded_held_bytes": bytes,
-        "load_sec": 1.0, "load_cpu_sec": 2.0, "counters": { "files": 40 }, "steps": [], "descriptions": [], "notes": []
+        "loaded_keys": 10, "loaded_raw_bytes": 2000, "load_sec": 1.0, "load_cpu_sec": 2.0, "counters": { "files": 40 },
+        "steps": [], "descriptions": [], "notes": []
     });
     serde_json::from_value(measurement).unwrap()
 }
@@ -57,6 +58,14 @@ fn ratios_are_of_equal_rounds_in_the_same_setting() {
     assert_eq!(growing(&[3, 1, 0]), usual);
     assert!(compared[4].reference.throughput.is_none(), "nothing to compare with at 512 bytes");
     assert_eq!(compared[3].reference.throughput.unwrap().median, 1.0);
+}
+
+#[test]
+fn the_size_of_a_load_is_over_the_bytes_that_were_loaded() {
+    let mut one = configuration(REFERENCE, 16384, &[[100, 1000, 80]]);
+    // The window has inserted as many keys again.
+    (one.rounds[0].keys, one.rounds[0].raw_bytes) = (20, 4000);
+    assert_eq!(compared(&outcome(vec![one]))[0].held_per_raw(), Some(0.5));
 }
 
 #[test]

@@ -67,8 +67,8 @@ pub(crate) struct Memory {
 /// Memory now less memory then. Memory freed meanwhile gives a negative number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growth {
-    /// Allocator bytes.
-    pub held_bytes: i64,
+    /// Allocator bytes, or those of the target's files; nothing if the target does not tell these any more.
+    pub held_bytes: Option<i64>,
     /// Resident bytes.
     pub rss_bytes: i64,
 }
@@ -82,7 +82,7 @@ impl Meters {
 impl Memory {
     pub(crate) fn since(self, before: Memory) -> Growth {
         Growth {
-            held_bytes: self.held_bytes as i64 - before.held_bytes as i64,
+            held_bytes: Some(self.held_bytes as i64 - before.held_bytes as i64),
             rss_bytes: self.rss_bytes as i64 - before.rss_bytes as i64,
         }
     }

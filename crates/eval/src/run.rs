@@ -263,7 +263,11 @@ impl<'a> Run<'a> {
         let end = self.meters.memory();
         let growth = |now: Memory| {
             let Growth { held_bytes, rss_bytes } = now.since(self.before_measured);
-            let held_bytes = self.files_grown().map_or(held_bytes - own_bytes as i64, |bytes| bytes as i64);
+            // The allocator knows nothing of a target that told the bytes of its files and tells them no more.
+            let held_bytes = match self.files_before {
+                None => held_bytes.map(|bytes| bytes - own_bytes as i64),
+                Some(_) => self.files_grown().map(|bytes| bytes as i64),
+            };
             Growth { held_bytes, rss_bytes: rss_bytes - own_bytes as i64 }
         };
         let memory = growth(end);

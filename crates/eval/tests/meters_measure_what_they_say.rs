@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -95,10 +95,13 @@ fn measure(spec: &RunSpec) -> Measurement {
 }
 
 /// A client of servers that are "local" or "remote", by its name: loading takes them 2 s of CPU time, a get 10 ms, and
-/// the work that a window put off 3 s. The size of their files is known if their CPU time is.
+/// the work that a window put off 3 s. The size of their files is known if their CPU time is; those that are "mute" do
+/// not tell it after the window.
 struct Client {
     map: BTreeMapTarget,
     is_local: bool,
+    is_mute: bool,
+    has_rested: AtomicBool,
     cpu_ms: AtomicU64,
 }
 
@@ -106,8 +109,13 @@ impl Target for Client {
     type Batch = Answers;
 
     fn open(config: &Config) -> Result<Self, TargetError> {
-        let is_local = config.target == "local";
-        Ok(Client { map: BTreeMapTarget::open(config)?, is_local, cpu_ms: AtomicU64::new(700_000) })
+        Ok(Client {
+            map: BTreeMapTarget::open(config)?,
+            is_local: config.target != "remote",
+            is_mute: config.target == "mute",
+            has_rested: AtomicBool::new(false),
+            cpu_ms: AtomicU64::new(700_000),
+        })
     }
 
     fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, TargetError> {
@@ -143,21 +151,32 @@ impl Target for Client {
 
     fn rest(&self) -> Result<(), TargetError> {
         self.cpu_ms.fetch_add(3_000, Ordering::Relaxed);
+        self.has_rested.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     fn held_bytes(&self) -> Option<u64> {
-        self.is_local.then_some(4711)
+        let is_silent = self.is_mute && self.has_rested.load(Ordering::Relaxed);
+        (self.is_local && !is_silent).then_some(4711)
     }
+}
+
+fn measured(target: &str) -> Measurement {
+    let registration = Registration::of::<Client>("client", "", &["none"]);
+    let meters = Meters { held_bytes: || 1 << 30, modelled: Default::default };
+    let spec = RunSpec { target: target.into(), settle_seconds: 0.01, ..spec() };
+    registration.run(&spec, &meters, &|_| {}).unwrap()
+}
+
+#[test]
+fn the_memory_of_a_client_is_no_size_of_files_that_servers_do_not_tell_any_more() {
+    let mute = measured("mute");
+    assert_eq!((mute.loaded_held_bytes, mute.held_bytes(), mute.held_per_raw()), (Some(0), None, None));
+    assert_eq!((mute.settled_held_bytes(), measured("local").settled_held_bytes()), (None, Some(0)));
 }
 
 #[test]
 fn cpu_time_of_a_client_is_that_of_its_servers_until_they_are_quiet() {
-    let measured = |target: &str| {
-        let registration = Registration::of::<Client>("client", "", &["none"]);
-        let meters = Meters { held_bytes: || 1 << 30, modelled: Default::default };
-        registration.run(&RunSpec { target: target.into(), ..spec() }, &meters, &|_| {}).unwrap()
-    };
     let rounded = |seconds: Option<f64>| seconds.map(|seconds| (seconds * 1e3).round() / 1e3);
     let local = measured("local");
     // 20 gets, and the work that they put off.
@@ -253,14 +272,14 @@ fn memory_is_what_was_added_since_before_the_store_was_opened() {
     let spec = RunSpec { keys: 1_000, operations: Some(4_000), settle_seconds: 0.05, ..spec() };
     let spec = RunSpec { workload: Workload::named("read_write_5_5").unwrap(), ..spec };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();
-    assert_eq!(measured.memory.held_bytes, 5_000 + 100_000);
-    assert_eq!(measured.settled.unwrap().held_bytes, 5_000 + 100_000);
+    assert_eq!(measured.memory.held_bytes, Some(5_000 + 100_000));
+    assert_eq!(measured.settled.unwrap().held_bytes, Some(5_000 + 100_000));
     assert_eq!((measured.keys, measured.raw_bytes), (1_000, 144_000));
 
     // The first half of the corpus is loaded before, and is not on the account of the second.
     let halves = RunSpec { train_on: TrainOn::FirstHalf, ..spec };
     let measured = registration.run(&halves, &meters, &|_| {}).unwrap();
-    assert_eq!(measured.memory.held_bytes, 100_000);
+    assert_eq!(measured.memory.held_bytes, Some(100_000));
     assert_eq!((measured.keys, measured.raw_bytes), (1_000, 144_000));
 }
 

@@ -332,14 +332,14 @@ impl Measurement {
         self.cpu_sec().filter(|cpu_sec| *cpu_sec > 0.0).map(|cpu_sec| self.operations as f64 / cpu_sec)
     }
 
-    /// Held bytes at the end of the window; nothing if only the servers know.
+    /// Held bytes at the end of the window; nothing if only the servers know, and do not tell.
     pub fn held_bytes(&self) -> Option<i64> {
-        self.known(self.memory).map(|memory| memory.held_bytes)
+        self.known(self.memory)?.held_bytes
     }
 
     /// The same after the idle time.
     pub fn settled_held_bytes(&self) -> Option<i64> {
-        self.known(self.settled?).map(|settled| settled.held_bytes)
+        self.known(self.settled?)?.held_bytes
     }
 
     /// Memory that the target takes. The allocator of a client knows nothing of its servers.

@@ -146,7 +146,7 @@ pub(crate) fn run(
         buffers,
     };
     let (intervals, jump, buffers) = phases(spec, &target, worker, intervals, progress);
-    let held_bytes = meters.memory().since(empty).held_bytes;
+    let held_bytes = meters.memory().held_bytes as i64 - empty.held_bytes as i64;
     let raw_bytes = live(&all_spaces).raw_bytes();
 
     progress("checking every key");

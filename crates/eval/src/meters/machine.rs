@@ -48,8 +48,10 @@ struct DiskCounts {
     read_sectors: u64,
     writes: u64,
     written_sectors: u64,
-    busy_ms: u64,
-    waiting_ms: u64,
+    /// The kernel prints milliseconds in 32 bits, and begins anew after 50 days of them
+    /// (`Documentation/admin-guide/iostats.rst`).
+    busy_ms: u32,
+    waiting_ms: u32,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -220,7 +222,7 @@ fn at_sec() -> f64 {
 
 impl DiskCounts {
     fn since(&self, before: &DiskCounts, sec: f64) -> DiskUse {
-        let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e3 / sec.max(1e-9);
+        let share = |now: u32, then: u32| f64::from(now.wrapping_sub(then)) / 1e3 / sec.max(1e-9);
         DiskUse {
             reads: self.reads.saturating_sub(before.reads),
             read_bytes: self.read_sectors.saturating_sub(before.read_sectors) * SECTOR_BYTES,
@@ -401,8 +403,9 @@ fn disks(stats: &str, is_whole: impl Fn(&str) -> bool) -> BTreeMap<String, DiskC
             read_sectors: count(5)?,
             writes: count(7)?,
             written_sectors: count(9)?,
-            busy_ms: count(12)?,
-            waiting_ms: count(13)?,
+            // A kernel that counts in 64 bits is taken at its lowest 32, whose difference is the same.
+            busy_ms: count(12)? as u32,
+            waiting_ms: count(13)? as u32,
         };
         is_whole(name).then(|| (name.to_owned(), counts))
     };
@@ -516,6 +519,17 @@ mod tests {
         assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));
         assert_eq!(done.joules_of, ["hwmon0/acpi/power1"]);
         assert!(done.missing().is_empty());
+    }
+
+    #[test]
+    fn milliseconds_of_a_disk_that_begin_anew_are_no_zero() {
+        let counts = |busy_ms: u64, waiting_ms: u64| {
+            disks(&format!("8 0 sda 1 0 1 1 1 0 1 1 0 {busy_ms} {waiting_ms}"), |_| true)["sda"]
+        };
+        let done = counts(300, 1_800).since(&counts((1 << 32) - 200, (1 << 32) - 200), 1.0);
+        assert_eq!((done.busy, done.queue), (0.5, 2.0));
+        let wide = counts((1 << 32) + 500, (1 << 32) + 1).since(&counts(1 << 32, (1 << 32) - 1_999), 1.0);
+        assert_eq!((wide.busy, wide.queue), (0.5, 2.0));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! 1. One thread reads the trace and hands each request to the thread that owns its key.
 //! 2. The owners make the requests, in the order of the trace, and compare each answer with the newest value.
-//! 3. The trace is read once more after the window, up to where the first reading ended. Each key is looked up.
+//! 3. The trace is read once more after the window, up to where the first reading ended. Each key is looked up. A key
+//!    that the store may forget, and has forgotten, is no live key.
 //!
 //! The store begins empty. A trace that is cut or malformed ends the window, and all figures are those of the requests
 //! before.
@@ -64,7 +65,6 @@ pub(crate) fn run(
     let wall = Clock::system();
     let stage = Stage { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), trace, values: &values };
     let (window, fed) = stage.replay(&mut file, &mut feeder, inboxes, &mut parts, &mut buffers);
-    let live = parts.iter().map(|part| part.ledger.live()).fold(Live::default(), Live::plus);
     has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;
     if window.operations == 0 && fed.fault.is_none() && spec.warmup_seconds > 0.0 {
         let expected = "the trace ended before the window began; give fewer seconds";
@@ -80,6 +80,7 @@ pub(crate) fn run(
     check.all(&mut open()?, fed.requests);
     check.absent();
     has_not_ended(spec, [&run.mistakes])?;
+    let live = parts.iter().map(|part| part.ledger.live()).fold(Live::default(), Live::plus);
     let replayed = replayed(trace, &parts, &fed);
     let measured = run.measurement(window.into(), loaded, rested, live);
     let coverage = live.value_bytes as f64 / values.bytes_max() as f64;
@@ -213,10 +214,14 @@ impl Check<'_> {
         let Check { target, values, parts, mistakes } = self;
         let may_forget = target.may_forget();
         let done = target.multi_get(&list, &mut |position, answer| {
-            let hash = hashes[position];
-            let entry = ledger_of(parts, hash).entry(hash);
+            let (hash, key) = (hashes[position], list[position]);
+            let ledger = ledger_of(parts, hash);
+            let entry = ledger.entry(hash);
             let expected = entry.is_live.then(|| values.slice(hash, &entry));
-            judge("multi_get", list[position], answer, expected, may_forget, mistakes);
+            judge("multi_get", key, answer, expected, may_forget, mistakes);
+            if may_forget && answer.is_none() {
+                ledger.set(hash, key.len(), Entry { is_live: false, ..entry });
+            }
         });
         hashes.clear();
         if let Err(error) = done {

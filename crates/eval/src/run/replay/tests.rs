@@ -220,6 +220,13 @@ fn a_cache_may_forget_and_not_invent() {
     let (measured, replayed) = measured(&busy(), &Asked { habit: "evicts keys", ..USUAL });
     assert_eq!(measured.first_mismatch, None);
     assert!((20.0..70.0).contains(&replayed.hit_pct().unwrap()), "{replayed:?}");
+    // Of the keys that the trace has written, those with an odd last byte are not held.
+    let (all, _) = self::measured(&busy(), &USUAL);
+    let [held, written] = [&measured, &all].map(|one| (one.keys, one.raw_bytes));
+    assert!(0 < held.0 && held.0 < written.0 && held.1 < written.1, "{held:?} of {written:?}");
+    let requests = "0 set k1 5\n0 set k2 7\n";
+    let (few, _) = self::measured(requests, &Asked { habit: "evicts keys", ..USUAL });
+    assert_eq!((few.keys, few.raw_bytes), (1, 2 + 7));
     // The harness itself stores nothing.
     let null = replay::<NullTarget>(&busy(), &USUAL).unwrap();
     assert_eq!((null.first_mismatch, null.replayed.unwrap().hits), (None, 0));

@@ -9,13 +9,14 @@ use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::ExecutionError;
 use scylla::policies::timestamp_generator::MonotonicTimestampGenerator;
 use scylla::response::query_result::QueryResult;
 use scylla::serialize::row::SerializeRow;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::runtime::{Builder, Runtime};
 use uuid::Uuid;
-use ziptier_eval::TargetError;
+use ziptier_eval::{Gone, TargetError};
 
 use crate::address::{Address, Host};
 use crate::compressor::ZIPTIER;
@@ -90,7 +91,7 @@ impl Cluster {
         statement: &PreparedStatement,
         values: impl SerializeRow,
     ) -> Result<QueryResult, TargetError> {
-        Ok(self.runtime.block_on(self.session.execute_unpaged(statement, values))?)
+        self.runtime.block_on(self.session.execute_unpaged(statement, values)).map_err(unanswered)
     }
 
     /// Sends requests at once and waits for all answers.
@@ -100,7 +101,7 @@ impl Cluster {
         each: impl Iterator<Item = V>,
     ) -> Result<Vec<QueryResult>, TargetError> {
         let asked = each.map(|values| self.session.execute_unpaged(statement, values));
-        Ok(self.runtime.block_on(futures_util::future::try_join_all(asked))?)
+        self.runtime.block_on(futures_util::future::try_join_all(asked)).map_err(unanswered)
     }
 
     /// A setting of the node, if it tells them.
@@ -129,6 +130,14 @@ impl Cluster {
             .find(|folder| folder.is_dir());
         found
             .ok_or_else(|| "its SSTables, which the dictionary is trained on, are not on this machine".into())
+    }
+}
+
+/// The error of a request. A node that was silent for the longest time hangs, and each later request would wait, too.
+fn unanswered(error: ExecutionError) -> TargetError {
+    match error {
+        ExecutionError::RequestTimeout(_) => Gone(error.to_string()).into(),
+        error => error.into(),
     }
 }
 
@@ -169,6 +178,12 @@ fn reach(node: &SocketAddr) -> Result<(), TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_is_silent_for_too_long_is_gone() {
+        assert!(unanswered(ExecutionError::RequestTimeout(REQUEST_MAX)).is::<Gone>());
+        assert!(!unanswered(ExecutionError::EmptyPlan).is::<Gone>());
+    }
 
     #[test]
     fn a_missing_class_is_explained() {

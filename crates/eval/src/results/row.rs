@@ -177,10 +177,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
     vec![
         ("run", Cell::Text(run)),
         ("workload", Cell::Text(spec.workload.name.clone())),
-        (
-            "threads",
-            Cell::Count(measured.saturation.as_ref().map_or(spec.threads, |found| found.peak_load) as i64),
-        ),
+        ("threads", Cell::Count(measured.threads(spec) as i64)),
         ("codec", Cell::Text(codec)),
         ("engine", Cell::text(Some(counters.engine.as_deref().unwrap_or("none")))),
         ("qpl_mode", Cell::text(qpl_mode.as_deref())),

@@ -9,6 +9,7 @@ use crate::results::row::{Row, fixed, median, median_row, round_row, unavailable
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::suites::verdict::Verdicts;
+use crate::workload::pace::Pace;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +253,10 @@ fn group(plan: &Plan, configuration: &Configuration) -> String {
     if plan.value_orders.len() > 1 {
         words += &format!(", {}", spec.value_order);
     }
-    words += &format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" });
+    words += &match spec.pace {
+        Pace::Saturated(threads_max) => format!(", up to {threads_max} threads"),
+        _ => format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" }),
+    };
     wrapped(&words)
 }
 

@@ -275,10 +275,15 @@ impl Measurement {
         self.operations as f64 / self.wall_sec
     }
 
+    /// Threads on each store in the window: those of the largest throughput, if a search found them.
+    pub(crate) fn threads(&self, spec: &RunSpec) -> u64 {
+        self.saturation.as_ref().map_or(spec.threads, |found| found.peak_load)
+    }
+
     /// Operations per second if no job of a model had been late, for threads that wait for one job after the other.
     /// `None` if jobs were late all the time. Threads with several jobs under way would gain less.
     pub(crate) fn qps_without_lateness(&self, spec: &RunSpec) -> Option<f64> {
-        let late_sec = self.modelled.late_sec / (spec.threads * spec.instances).max(1) as f64;
+        let late_sec = self.modelled.late_sec / (self.threads(spec) * spec.instances).max(1) as f64;
         let wall_sec = self.wall_sec - late_sec;
         (wall_sec > 0.0).then(|| self.operations as f64 / wall_sec)
     }

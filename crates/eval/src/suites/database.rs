@@ -206,7 +206,10 @@ impl Compared<'_> {
             ("value_order", Cell::Text(spec.value_order.to_string())),
             ("block_bytes", Cell::count(spec.options.block_bytes.map(|bytes| bytes as u64))),
             ("instances", Cell::Count(spec.instances as i64)),
-            ("threads", Cell::Count(spec.threads as i64)),
+            (
+                "threads",
+                Cell::count(self.figure(|round| Some(round.threads(spec) as f64)).map(|all| all as u64)),
+            ),
             ("cpus", Cell::count((!spec.cpus.is_empty()).then_some(spec.cpus.len() as u64))),
             ("codec", Cell::Text(spec.codec.clone())),
             ("status", Cell::text(Some(if self.is_modelled() { "modelled" } else { "measured" }))),

@@ -1,4 +1,6 @@
 use super::*;
+use crate::run::saturation::Saturation;
+use crate::statistics::Mean;
 use crate::target::options::TargetOptions;
 use crate::target::registry::{Registration, Registry};
 use crate::targets::BTreeMapTarget;
@@ -92,6 +94,27 @@ fn models_come_beside_what_takes_them_and_are_named() {
     assert!(runs.iter().all(|run| run.cpus == [0]));
     let refused = plan(&["builtin-zstd"]).unwrap_err().to_string();
     assert!(refused.contains("--model"), "{refused}");
+}
+
+/// Jobs that are late for half a second hold up each of two threads for a quarter.
+#[test]
+fn the_row_of_a_saturated_run_is_that_of_the_threads_that_it_found() {
+    let mut one = configuration("ziptier-deflate", 16384, &[[100, 1000, 80]]);
+    let round = &mut one.rounds[0];
+    round.modelled = ModelledWork { jobs: 10, late_jobs: 5, late_sec: 0.5, ..ModelledWork::default() };
+    assert_eq!(round.qps_without_lateness(&one.spec), Some(200.0));
+    round.saturation = Some(Saturation {
+        points: Vec::new(),
+        peak_load: 2,
+        peak: Mean::of(&[100.0]).unwrap(),
+        knee: 2.0,
+        knee_error: None,
+        enough_load: 2,
+    });
+    assert_eq!(round.qps_without_lateness(&one.spec), Some(100.0 / 0.75));
+    let all = outcome(vec![one]);
+    let threads = compared(&all)[0].row().into_iter().find(|(name, _)| *name == "threads").unwrap().1;
+    assert_eq!(threads.to_tsv(), "2");
 }
 
 #[test]

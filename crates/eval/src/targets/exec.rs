@@ -28,6 +28,10 @@ pub struct ExecTarget {
     hello: Hello,
     /// Whether keys are loaded, by LOAD if the function has that.
     is_loading: AtomicBool,
+    /// Resident bytes of its processes when it was opened.
+    opened_rss_bytes: u64,
+    /// Whether it has told the bytes that hold its data.
+    tells_held: AtomicBool,
     /// Bytes that had been read from the medium, and received, when all keys were loaded.
     loaded_read_bytes: AtomicU64,
     loaded_received_bytes: AtomicU64,
@@ -114,9 +118,11 @@ impl Target for ExecTarget {
         }
         Ok(ExecTarget {
             command,
+            opened_rss_bytes: work_of_tree(function.pid()).map_or(0, |(_, rss_bytes)| rss_bytes),
             function,
             hello,
             is_loading: AtomicBool::new(true),
+            tells_held: AtomicBool::new(false),
             loaded_read_bytes: AtomicU64::new(0),
             loaded_received_bytes: AtomicU64::new(0),
         })
@@ -251,9 +257,16 @@ impl Target for ExecTarget {
         Ok(())
     }
 
+    /// Resident memory counts from the opening on. A function that makes its files late tells their bytes late, and
+    /// these less the memory that it had until then would be no size of anything.
     fn held_bytes(&self) -> Option<u64> {
         let told = self.stat().and_then(|(_, held)| held);
-        told.or_else(|| work_of_tree(self.function.pid()).map(|(_, rss_bytes)| rss_bytes))
+        if told.is_some() || self.tells_held.load(Ordering::Relaxed) {
+            self.tells_held.store(true, Ordering::Relaxed);
+            return told;
+        }
+        let (_, rss_bytes) = work_of_tree(self.function.pid())?;
+        Some(rss_bytes.saturating_sub(self.opened_rss_bytes))
     }
 
     fn work(&self) -> Work {
@@ -314,6 +327,17 @@ mod tests {
             refused(Operation::Write).as_deref(),
             Some("it has LOAD GET and no PUT; leave write out of --mix")
         );
+    }
+
+    #[test]
+    fn bytes_that_are_told_late_are_not_put_beside_resident_memory() {
+        let script = "echo ziptier 1 GET PUT STAT; read line; echo STAT read=0; read line; echo STAT held=4711; \
+                      read line; echo STAT read=9; cat";
+        let late = opened(script).unwrap();
+        let rss_bytes = late.opened_rss_bytes;
+        let held = [(); 3].map(|()| late.held_bytes());
+        assert!(held[0].is_some_and(|grown| grown < rss_bytes), "{held:?} {rss_bytes}");
+        assert_eq!(held[1..], [Some(4711), None]);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use scylla::value::CqlTimestamp;
 use uuid::Uuid;
 use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Table, dictionary_option};
 use ziptier_eval::{
-    Answers, Config, Counters, KEY_BYTES, KeyShape, Keys, LocalServers, Records, Registration, Target,
-    TargetError, Work, own_processors,
+    Answers, Config, Counters, KEY_BYTES, KeyShape, Keys, LocalServers, RESTLESS, Records, Registration,
+    Target, TargetError, Work, own_processors,
 };
 
 use crate::address::{Address, Host, RowKind};
@@ -180,6 +180,8 @@ struct CqlTarget {
     has_written: AtomicBool,
     ss_tables: AtomicU64,
     is_modelled: AtomicBool,
+    /// Whether the nodes were not quiet in time.
+    is_restless: AtomicBool,
 }
 
 impl CqlTarget {
@@ -238,9 +240,8 @@ impl CqlTarget {
     }
 
     fn wait_until_quiet(&self) {
-        if let Some(servers) = &self.servers {
-            servers.wait_until_quiet();
-        }
+        let is_quiet = self.servers.as_ref().is_none_or(LocalServers::wait_until_quiet);
+        self.is_restless.fetch_or(!is_quiet, Ordering::Relaxed);
     }
 }
 
@@ -280,6 +281,7 @@ impl Target for CqlTarget {
             has_written: AtomicBool::new(false),
             ss_tables: AtomicU64::new(0),
             is_modelled: AtomicBool::new(false),
+            is_restless: AtomicBool::new(false),
         })
     }
 
@@ -386,12 +388,13 @@ impl Target for CqlTarget {
         let processors = self.servers.as_ref().and_then(LocalServers::processors);
         format!(
             "Cassandra {} on processors {}, client on processors {}, flush_compression {}, file_cache_enabled {}, row \
-             cache off, one copy of each row",
+             cache off, one copy of each row{}",
             self.cluster.version().unwrap_or_else(|| "unknown".into()),
             processors.as_deref().unwrap_or("unknown"),
             own_processors(),
             told("flush_compression"),
             told("file_cache_enabled"),
+            if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" },
         )
     }
 

@@ -86,7 +86,7 @@ pub use run::saturation::{Point, Saturation};
 pub use run::spec::{RunSpec, TraceSpec, TrainOn};
 pub use run::steady::{Steadiness, WarmedUp};
 pub use run::warm_up::{WarmUp, warm_up};
-pub use servers::listening::{LocalServers, address_of, host_and_port, own_processors};
+pub use servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
 pub use servers::process::ServerProgram;
 #[doc(hidden)]
 pub use servers::replies;

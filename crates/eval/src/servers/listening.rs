@@ -18,6 +18,8 @@ pub(crate) const QUIET_SHARE: f64 = 0.05;
 /// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
 pub(crate) const WATCHED: Duration = Duration::from_millis(300);
 pub(crate) const QUIET_PERIODS: usize = 2;
+/// The words of a target about itself, if its servers were not quiet in time.
+pub const RESTLESS: &str = "; IT WAS NOT QUIET AFTER A MINUTE, and CPU time of later work is left out";
 /// Programs of Docker and Podman that listen at the ports of containers.
 const FORWARDERS: [&str; 2] = ["docker-proxy", "rootlessport"];
 /// The state of a socket that listens, in `/proc/net/tcp`.
@@ -91,11 +93,11 @@ impl LocalServers {
         self.pids.as_ref()?.iter().map(|pid| processors_of(&pid.to_string())).collect()
     }
 
-    /// Waits until they do nothing for most of a second, or for a minute at most.
-    pub fn wait_until_quiet(&self) {
+    /// Waits until they do nothing for most of a second, or for a minute at most. Whether they do nothing then.
+    pub fn wait_until_quiet(&self) -> bool {
         let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
         let share = QUIET_SHARE * self.pids.as_ref().map_or(1, Vec::len) as f64;
-        wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+        wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false)).1
     }
 }
 

@@ -130,7 +130,7 @@ impl Server {
     /// Waits until it has done nothing for so many seconds; returns for how long that was. A wait that was told to stop
     /// leaves out work that was put off.
     pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> Result<f64, Error> {
-        let waited_sec = wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop);
+        let (waited_sec, _) = wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop);
         match stop.load(Ordering::Relaxed) {
             true => Err(self.failed("it was told to stop".into())),
             false => Ok(waited_sec),
@@ -139,14 +139,14 @@ impl Server {
 }
 
 /// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor in so many `periods` of
-/// length `watched`, one after the other; returns for how long that was.
+/// length `watched`, one after the other. Returns for how long that was, and whether they were quiet in the end.
 pub(crate) fn wait_until_quiet(
     cpu_sec: impl Fn() -> f64,
     share: f64,
     watched: Duration,
     periods: usize,
     stop: &AtomicBool,
-) -> f64 {
+) -> (f64, bool) {
     let (began, mut quiet) = (Instant::now(), 0);
     while quiet < periods && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
         let before = cpu_sec();
@@ -154,7 +154,7 @@ pub(crate) fn wait_until_quiet(
         let taken = (cpu_sec() - before) / watched.as_secs_f64();
         quiet = if taken < share { quiet + 1 } else { 0 };
     }
-    began.elapsed().as_secs_f64()
+    (began.elapsed().as_secs_f64(), quiet >= periods)
 }
 
 /// CPU seconds of all threads of a process so far; nothing if there is no such process.
@@ -253,6 +253,15 @@ mod tests {
 
     fn stat(pid: u32) -> String {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_wait_tells_whether_there_was_quiet() {
+        let waited = |periods, stop| {
+            let watched = Duration::from_millis(1);
+            wait_until_quiet(|| 7.0, QUIET_SHARE, watched, periods, &AtomicBool::new(stop)).1
+        };
+        assert_eq!([waited(3, false), waited(0, true), waited(3, true)], [true, true, false]);
     }
 
     fn server(program: &str, argument: &str) -> Server {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::servers::function::{Fault, Function, PIPELINE_MAX, unexpected};
-use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, WATCHED};
+use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, RESTLESS, WATCHED};
 use crate::servers::process::{wait_until_quiet, work_of_tree};
 use crate::servers::replies::{Hello, Reply};
 use crate::servers::resp::SILENCE_MAX;
@@ -32,6 +32,8 @@ pub struct ExecTarget {
     opened_rss_bytes: u64,
     /// Whether it has told the bytes that hold its data.
     tells_held: AtomicBool,
+    /// Whether it was not quiet in time.
+    is_restless: AtomicBool,
     /// Bytes that had been read from the medium, and received, when all keys were loaded.
     loaded_read_bytes: AtomicU64,
     loaded_received_bytes: AtomicU64,
@@ -123,6 +125,7 @@ impl Target for ExecTarget {
             hello,
             is_loading: AtomicBool::new(true),
             tells_held: AtomicBool::new(false),
+            is_restless: AtomicBool::new(false),
             loaded_read_bytes: AtomicU64::new(0),
             loaded_received_bytes: AtomicU64::new(0),
         })
@@ -275,7 +278,9 @@ impl Target for ExecTarget {
 
     fn rest(&self) -> Result<(), TargetError> {
         let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
-        wait_until_quiet(cpu_sec, QUIET_SHARE, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+        let (_, is_quiet) =
+            wait_until_quiet(cpu_sec, QUIET_SHARE, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+        self.is_restless.fetch_or(!is_quiet, Ordering::Relaxed);
         Ok(())
     }
 
@@ -294,10 +299,11 @@ impl Target for ExecTarget {
             },
         );
         format!(
-            "`{}` has {}{}; since all keys were loaded it sent {received} bytes, and {medium}",
+            "`{}` has {}{}; since all keys were loaded it sent {received} bytes, and {medium}{}",
             self.command,
             self.hello.requests(),
-            filter.unwrap_or_default()
+            filter.unwrap_or_default(),
+            if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" }
         )
     }
 }

@@ -7,11 +7,12 @@
 
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::data::oracle::Oracle;
-use crate::servers::listening::{LocalServers, address_of, host_and_port, own_processors};
+use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
 use crate::servers::resp::{Connection, Reply};
 use crate::target::{Answers, Config, Gone, Records, Target, TargetError, Work};
 use crate::workload::mix::Operation;
@@ -164,13 +165,14 @@ pub struct RespTarget {
     server: Option<LocalServers>,
     /// Whether it evicts keys when its memory is full.
     evicts: bool,
+    /// Whether it was not quiet in time.
+    is_restless: AtomicBool,
 }
 
 impl RespTarget {
     fn wait_until_quiet(&self) {
-        if let Some(server) = &self.server {
-            server.wait_until_quiet();
-        }
+        let is_quiet = self.server.as_ref().is_none_or(LocalServers::wait_until_quiet);
+        self.is_restless.fetch_or(!is_quiet, Ordering::Relaxed);
     }
 }
 
@@ -224,6 +226,7 @@ impl Target for RespTarget {
                 database,
                 oracles: config.oracles.clone(),
                 server: LocalServers::at(&[socket]),
+                is_restless: AtomicBool::new(false),
             }),
             keys => Err(format!(
                 "its database is not empty (DBSIZE {keys}), and a benchmark measures its own keys alone; give an \
@@ -318,9 +321,10 @@ impl Target for RespTarget {
             self.database.info("server", "redis_version").unwrap_or_else(|| "of unknown version".into());
         let processors = self.server.as_ref().and_then(LocalServers::processors);
         format!(
-            "a server like Redis {version} on processors {}, client on processors {}",
+            "a server like Redis {version} on processors {}, client on processors {}{}",
             processors.unwrap_or_else(|| "unknown".into()),
-            own_processors()
+            own_processors(),
+            if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" }
         )
     }
 }
@@ -365,6 +369,23 @@ mod tests {
         assert!(told.starts_with("no server answers at 127.0.0.1:1: "), "{told}");
         let told = RespTarget::check(&Config { instances: 2, ..config }).unwrap_err().to_string();
         assert!(told.contains("leave out --instances"), "{told}");
+    }
+
+    #[test]
+    fn a_server_that_does_not_come_to_rest_is_told() {
+        let database = Database { socket: ([127, 0, 0, 1], 1).into(), number: 0, idle: Mutex::default() };
+        let target = RespTarget {
+            database,
+            oracles: Vec::new(),
+            server: None,
+            evicts: false,
+            is_restless: AtomicBool::new(false),
+        };
+        target.wait_until_quiet();
+        assert!(!target.describe().ends_with(RESTLESS));
+        target.is_restless.store(true, Ordering::Relaxed);
+        target.wait_until_quiet();
+        assert!(target.describe().ends_with(RESTLESS));
     }
 
     #[test]

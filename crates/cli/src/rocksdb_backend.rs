@@ -419,7 +419,7 @@ impl Backend for RocksDbBackend {
         to: Bound<&[u8]>,
         patience: Patience,
         each: &mut EachRecord<'_>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         let start = match from {
             Bound::Included(key) => key.to_vec(),
             Bound::Excluded(key) => behind(key),
@@ -431,7 +431,8 @@ impl Backend for RocksDbBackend {
             Bound::Unbounded => None,
         };
         let options = ScanOptions { to: end.as_deref(), ..ScanOptions::default() };
-        self.walk(&start, options, patience, |key, value| each(key, &mut Borrowed(value)))
+        let walked = self.walk(&start, options, patience, |key, value| each(key, &mut Borrowed(value)));
+        walked.map(|()| None)
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -292,6 +292,7 @@ pub trait Backend: Send + Sync {
 
     /// Calls `each` with the records between the two ends in ascending order of their keys, until it returns `false` or
     /// there are no more. Every record that exists throughout the call is met. Writes that come meanwhile may be seen.
+    /// A call that would take long to come to the next record may end before that, and returns the place to go on from.
     ///
     /// # Errors
     ///
@@ -303,7 +304,7 @@ pub trait Backend: Send + Sync {
         to: Bound<&[u8]>,
         patience: Patience,
         each: &mut EachRecord<'_>,
-    ) -> Result<(), BackendError>;
+    ) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// A random key, each about equally likely; `None` if there is none.
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;

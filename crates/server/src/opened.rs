@@ -133,7 +133,7 @@ impl Backend for NotYet {
         _: Bound<&[u8]>,
         _: Patience,
         _: &mut EachRecord<'_>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         refused()
     }
 

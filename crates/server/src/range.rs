@@ -86,14 +86,18 @@ impl Range {
             (*found, *wanted) = (*found + 1, *wanted - 1);
             Ok(*wanted > 0)
         });
-        match walked {
-            Err(BackendError::TakesLong) if seen > 0 => is_over = false,
+        let place = match walked {
+            Err(BackendError::TakesLong) if seen > 0 => {
+                is_over = false;
+                None
+            }
             walked => walked?,
-        }
+        };
+        is_over &= place.is_none();
         if is_large {
             self.open(&last, backend, shared, client, out)?;
         }
-        self.from = Bound::Excluded(last);
+        self.from = place.map_or(Bound::Excluded(last), Bound::Included);
         Ok(!is_over)
     }
 

@@ -96,9 +96,22 @@ impl<'s> Range<'s> {
         Some(Ok((key, opened)))
     }
 
-    /// Copies the records of the next leaf that has any, if none are left.
-    fn fill_front(&mut self) -> Result<(), Error> {
+    /// Goes to the next record, and passes at most `leaves_max` leaves on the way: all records of a leaf may have
+    /// expired. If the next record lies behind these, returns a key for another range to go on from. `None` at a record
+    /// and at the end.
+    ///
+    /// # Errors
+    /// As [`Iterator::next`].
+    pub fn look_ahead(&mut self, leaves_max: usize) -> Result<Option<Vec<u8>>, Error> {
+        let mut leaves = 0;
         while self.front.is_empty() && !self.is_exhausted() {
+            if leaves == leaves_max {
+                return Ok(Some(match &self.from {
+                    Bound::Included(key) | Bound::Excluded(key) => key.clone(),
+                    Bound::Unbounded => Vec::new(),
+                }));
+            }
+            leaves += 1;
             let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
             if let Err(error) = self.core.wait_for_seen() {
                 self.end();
@@ -112,7 +125,12 @@ impl<'s> Range<'s> {
                 self.from = Bound::Unbounded;
             }
         }
-        Ok(())
+        Ok(None)
+    }
+
+    /// Copies the records of the next leaf that has any, if none are left.
+    fn fill_front(&mut self) -> Result<(), Error> {
+        self.look_ahead(usize::MAX).map(drop)
     }
 
     fn is_exhausted(&self) -> bool {

@@ -324,11 +324,11 @@ mod tests {
             (keys, met)
         };
         assert_eq!(records(Patience::Brief), (vec![a.clone()], Err(BackendError::TakesLong)));
-        assert_eq!(records(Patience::Endless), (vec![a, z], Ok(())));
+        assert_eq!(records(Patience::Endless), (vec![a, z], Ok(None)));
         // Those behind the end are not passed.
         let (from, to) = (Bound::Excluded(&b"a"[..]), Bound::Included(&b"gone:00100"[..]));
-        assert_eq!(backend.records(from, to, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
-        assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(()));
+        assert_eq!(backend.records(from, to, Patience::Brief, &mut |_, _| Ok(true)), Ok(None));
+        assert_eq!(backend.records(to, from, Patience::Brief, &mut |_, _| Ok(true)), Ok(None));
     }
 
     /// With RocksDB's own first level, a load of 130,000 values wrote three times as many bytes.

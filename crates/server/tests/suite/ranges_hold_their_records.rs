@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastrand::Rng;
-use ziptier_server::StoreBackend;
+use ziptier::{Clock, CodecChoice, Options};
+use ziptier_server::{Backend, Patience, StoreBackend};
 use ziptier_testing::{count, seed};
 
 use crate::support::{Connection, TestServer, request};
@@ -175,4 +177,38 @@ fn held_by_clients(connection: &mut Connection) -> u64 {
     let info = connection.text("INFO memory");
     let held = info.lines().find_map(|line| line.strip_prefix("mem_clients_normal:")).unwrap();
     held.parse().unwrap()
+}
+
+/// All keys of many leaves may have expired. A worker passed these leaves in one step.
+#[test]
+fn ranges_over_expired_keys_take_several_steps() {
+    let clock = Clock::manual(1_700_000_000_000);
+    let options = Options {
+        codec: CodecChoice::None,
+        background_threads: 0,
+        clock: clock.clone(),
+        ..Options::default()
+    };
+    let store = Arc::new(StoreBackend::open(options).unwrap());
+    let expires_at_ms = Some(clock.now_ms() + 1_000);
+    (0..60_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[7; 100], expires_at_ms).unwrap());
+    let lasting = [0u32, 30_000, u32::MAX].map(|n| [&n.to_be_bytes()[..], b"lasts"].concat());
+    lasting.iter().for_each(|key| store.put(key, b"value", None).unwrap());
+    clock.advance(Duration::from_secs(2));
+    let (mut steps, mut found, mut from) = (0, Vec::new(), Bound::<Vec<u8>>::Unbounded);
+    loop {
+        let start = from.as_ref().map(Vec::as_slice);
+        let place = store.records(start, Bound::Unbounded, Patience::Brief, &mut |key, _| {
+            found.push(key.to_vec());
+            Ok(true)
+        });
+        steps += 1;
+        let Some(place) = place.unwrap() else { break };
+        from = Bound::Included(place);
+    }
+    assert!(steps >= 3, "{steps} steps");
+    assert_eq!(found, lasting);
+    let server = TestServer::start_with(store, |_| ());
+    let words: Vec<&[u8]> = lasting.iter().flat_map(|key| [&key[..], b"value"]).collect();
+    assert!(server.connect().ask(&[b"ZT.RANGE", b"-", b"+"]) == request(&words));
 }

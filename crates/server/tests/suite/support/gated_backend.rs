@@ -319,7 +319,7 @@ impl Backend for GatedBackend {
         to: Bound<&[u8]>,
         patience: Patience,
         each: &mut EachRecord<'_>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         self.gate.walk(patience, "records")?;
         self.map.records(from, to, patience, each)
     }

@@ -206,7 +206,7 @@ impl Backend for MapBackend {
         to: Bound<&[u8]>,
         _patience: Patience,
         each: &mut EachRecord<'_>,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Option<Vec<u8>>, BackendError> {
         let map = self.read();
         let past_end = |key: &[u8]| match to {
             Bound::Included(to) => key > to,
@@ -220,7 +220,7 @@ impl Backend for MapBackend {
                 break;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {

@@ -18,6 +18,16 @@ const VAIN_CALL_WORK: usize = WORK_MAX / 8;
 /// Work that takes as long as a byte of a request or reply. A turn of a connection has about [`WORK_MAX`] then.
 const WORK_PER_BYTE: usize = 32;
 
+/// Work that a call of the store counts as, beside that for its keys.
+fn call_work(keys: usize) -> usize {
+    if keys > 0 { CALL_WORK } else { VAIN_CALL_WORK }
+}
+
+/// The same as bytes of requests and replies that take as long.
+pub(crate) fn call_bytes(keys: usize) -> u64 {
+    (call_work(keys) / WORK_PER_BYTE) as u64
+}
+
 /// The state of a walk over the keys that match a pattern.
 #[derive(Debug)]
 pub(crate) struct Walk {
@@ -105,7 +115,7 @@ impl Walk {
                     out.extend_from_slice(b"\r\n");
                 }
             });
-            work += if keys > 0 { CALL_WORK } else { VAIN_CALL_WORK };
+            work += call_work(keys);
             self.work = work;
             let next = match walked {
                 Err(BackendError::TakesLong) => {

@@ -9,6 +9,7 @@ use crate::range::Range;
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::{PIECE_BYTES, Streaming};
+use crate::walk::call_bytes;
 
 /// Redis's words for the ends of ranges of sorted sets.
 const NOT_AN_END: Refusal = Refusal::fixed("ERR min or max not valid string range item");
@@ -35,6 +36,7 @@ pub(super) fn range(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
     session.value.clear();
     let Session { shared, backend, client, patience, value, .. } = session;
     let walked = range.advance(*backend, shared, &client.info, *patience, PIECE_BYTES, value);
+    session.client.worked_bytes += call_bytes(range.found);
     let Some(more) = session.in_time(walked)? else { return Ok(()) };
     if more {
         session.client.streaming = Some(Box::new(Streaming::records(range, mem::take(session.value))));

@@ -408,6 +408,8 @@ fn all_sockets_are_looked_at_between_short_requests_of_much_work() {
     assert_eq!(client.ask(&[b"SET", b"digits", &[b'1'; 5000]]), b"+OK\r\n");
     for (server, command, count) in [
         (&gated, "SCAN 0 MATCH *x COUNT 10000", 100),
+        // No key is behind that.
+        (&gated, "ZT.RANGE [x +", 200),
         (&gated, "APPEND long x", 100),
         (&gated, "SETRANGE long 0 x", 100),
         (&gated, "COPY key:00000 copy REPLACE", 100),

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier::{
     Batch, CodecChoice, Condition, Durability, Error, ErrorKind, Keys, OldValue, OpenValue, Options, PutMeta,
@@ -33,6 +34,8 @@ pub struct StoreBackend {
     codec: CodecChoice,
     limit_bytes: Option<u64>,
     far_anonymous_bytes: u64,
+    /// The server stops, and would wait for a count of all keys.
+    is_stopping: AtomicBool,
 }
 
 impl StoreBackend {
@@ -61,7 +64,7 @@ impl StoreBackend {
         }
         let store = Store::open_with(options, progress)?;
         let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
-        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes })
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, is_stopping: AtomicBool::new(false) })
     }
 
     /// Ends the store, and tells whether everything is durable.
@@ -298,7 +301,8 @@ impl Backend for StoreBackend {
     }
 
     fn count(&self) -> Result<u64, BackendError> {
-        Ok(self.store.len())
+        let counted = self.store.len_while(|| !self.is_stopping.load(Relaxed));
+        counted.ok_or_else(|| BackendError::Refused("the server stops, and counts no more keys".into()))
     }
 
     fn len_if_quick(&self) -> Result<u64, u64> {
@@ -357,6 +361,7 @@ impl Backend for StoreBackend {
     }
 
     fn stop(&self) {
+        self.is_stopping.store(true, Relaxed);
         self.store.stop_checkpoints();
     }
 

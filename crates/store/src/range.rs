@@ -260,25 +260,30 @@ impl Core {
 
     /// Keys that exist, landings included.
     pub(crate) fn count_keys(&self) -> u64 {
+        self.count_keys_while(&|| true).unwrap_or(0)
+    }
+
+    /// The same, as long as `goes_on` says so at each leaf; `None` after that.
+    pub(crate) fn count_keys_while(&self, goes_on: &dyn Fn() -> bool) -> Option<u64> {
         if self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
-            return self.gauges.records.get();
+            return Some(self.gauges.records.get());
         }
         // Leaves that are joined behind the cursor would be counted twice.
-        let strict = || self.count_each(true, usize::MAX);
-        (0..COUNTS_MAX).find_map(|_| strict()).or_else(|| self.count_each(false, usize::MAX)).unwrap_or(0)
+        let strict = || self.count_each(true, usize::MAX, goes_on);
+        (0..COUNTS_MAX).find_map(|_| strict()).or_else(|| self.count_each(false, usize::MAX, goes_on))
     }
 
     /// As [`Core::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
     pub(crate) fn count_keys_of(&self, leaves_max: usize) -> Option<u64> {
         match self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
             true => Some(self.gauges.records.get()),
-            false => self.count_each(true, leaves_max),
+            false => self.count_each(true, leaves_max, &|| true),
         }
     }
 
-    /// Counts the keys of every leaf. `None` if leaves were joined meanwhile and `is_strict`, or if there are more than
-    /// `leaves_max` and that is a bound.
-    fn count_each(&self, is_strict: bool, leaves_max: usize) -> Option<u64> {
+    /// Counts the keys of every leaf. `None` if leaves were joined meanwhile and `is_strict`, if there are more than
+    /// `leaves_max` and that is a bound, or once `goes_on` says no.
+    fn count_each(&self, is_strict: bool, leaves_max: usize, goes_on: &dyn Fn() -> bool) -> Option<u64> {
         let mut count = 0;
         let mut cursor: Vec<u8> = Vec::new();
         let mut leaves = 0;
@@ -286,7 +291,7 @@ impl Core {
             let guard = self.pin();
             let (leaf, state) = self.locate(&cursor, &guard);
             leaves += 1;
-            if is_strict && *leaf.low() != *cursor || leaves > leaves_max {
+            if is_strict && *leaf.low() != *cursor || leaves > leaves_max || !goes_on() {
                 return None;
             }
             let high = state.high.clone();

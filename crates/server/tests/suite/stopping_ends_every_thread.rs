@@ -151,3 +151,13 @@ fn a_stopped_backend_saves_no_more() {
     assert!(backend.save(Save::Make).is_err());
     backend.close().unwrap();
 }
+
+/// A count may read all of an SSD.
+#[test]
+fn a_stopped_backend_counts_no_more_leaves() {
+    let backend = StoreBackend::open(Options { background_threads: 0, ..Options::default() }).unwrap();
+    backend.put(b"key", b"value", None).unwrap();
+    assert_eq!(backend.count(), Ok(1));
+    backend.stop();
+    assert!(backend.count().unwrap_err().to_string().starts_with("the server stops"));
+}

@@ -217,6 +217,14 @@ impl Store {
         count
     }
 
+    /// As [`Store::len`], but asks `goes_on` at each leaf that it visits, since leaves on SSD take long. `None` once
+    /// the answer is no.
+    pub fn len_while(&self, goes_on: impl Fn() -> bool) -> Option<u64> {
+        let count = self.core.count_keys_while(&goes_on);
+        let _no_key_is_told = self.core.wait_for_seen();
+        count
+    }
+
     /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -435,7 +435,7 @@ impl Backend for RocksDbBackend {
         walked.map(|()| None)
     }
 
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+    fn random_key(&self, _patience: Patience) -> Result<Option<Vec<u8>>, BackendError> {
         Err(BackendError::Refused("the backend rocksdb draws no keys at random; use SCAN".into()))
     }
 

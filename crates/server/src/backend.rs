@@ -307,7 +307,11 @@ pub trait Backend: Send + Sync {
     ) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// A random key, each about equally likely; `None` if there is none.
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError>;
+    ///
+    /// # Errors
+    ///
+    /// The store's, and [`BackendError::TakesLong`] if brief patience ends before there is a key.
+    fn random_key(&self, patience: Patience) -> Result<Option<Vec<u8>>, BackendError>;
 
     /// Counts the keys.
     ///

@@ -137,7 +137,7 @@ impl Backend for NotYet {
         refused()
     }
 
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+    fn random_key(&self, _: Patience) -> Result<Option<Vec<u8>>, BackendError> {
         refused()
     }
 

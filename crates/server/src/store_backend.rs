@@ -34,7 +34,7 @@ pub struct StoreBackend {
     codec: CodecChoice,
     limit_bytes: Option<u64>,
     far_anonymous_bytes: u64,
-    /// The server stops, and would wait for a count of all keys.
+    /// The server stops, and would wait for a count of all keys, or for a look at all leaves.
     is_stopping: AtomicBool,
 }
 
@@ -290,14 +290,25 @@ impl Backend for StoreBackend {
         }
     }
 
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+    fn random_key(&self, patience: Patience) -> Result<Option<Vec<u8>>, BackendError> {
         // Every hasher of the standard library starts from other random numbers.
-        let random = RandomState::new();
-        let mut drawn = 0u64;
-        Ok(self.store.random_key(|| {
+        let numbers = RandomState::new();
+        let (mut drawn, mut leaves) = (0u64, 0);
+        let random = || {
             drawn += 1;
-            random.hash_one(drawn)
-        }))
+            numbers.hash_one(drawn)
+        };
+        let goes_on = || {
+            leaves += 1;
+            match patience {
+                Patience::Brief => leaves <= PASSED_LEAVES_MAX,
+                Patience::Endless => !self.is_stopping.load(Relaxed),
+            }
+        };
+        self.store.random_key_while(random, goes_on).ok_or_else(|| match patience {
+            Patience::Brief => BackendError::TakesLong,
+            Patience::Endless => BackendError::Refused("the server stops, and draws no key".into()),
+        })
     }
 
     fn count(&self) -> Result<u64, BackendError> {

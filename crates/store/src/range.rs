@@ -206,12 +206,17 @@ impl Core {
         Ok(Keys { keys, next })
     }
 
-    /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none.
-    pub(crate) fn random_key(&self, mut random: impl FnMut() -> u64) -> Option<Vec<u8>> {
+    /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none. `None` once
+    /// `goes_on` says no, which is asked at each leaf.
+    pub(crate) fn random_key(
+        &self,
+        mut random: impl FnMut() -> u64,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Option<Option<Vec<u8>>> {
         let mut guard = self.pin();
         let mut cursor: Option<Vec<u8>> = None;
         let mut wrapped = false;
-        loop {
+        while goes_on() {
             let state = match &cursor {
                 None => self.index.random_leaf(&mut random, &guard).state(&guard),
                 Some(cursor) => self.locate(cursor, &guard).1,
@@ -221,7 +226,7 @@ impl Core {
                 let known = known(state, self);
                 drop(guard);
                 if let Some(key) = self.random_cold_key(&below, known, &mut random) {
-                    return Some(key);
+                    return Some(Some(key));
                 }
                 guard = self.pin();
                 if !wrapped || high.is_some() {
@@ -229,7 +234,7 @@ impl Core {
                     cursor = Some(high.unwrap_or_default());
                     continue;
                 }
-                return None;
+                return Some(None);
             }
             let newest = newest(state.landings(), &self.commits);
             let now = self.clock.now_ms();
@@ -247,15 +252,16 @@ impl Core {
                     }
                     left = left.saturating_sub(1);
                 });
-                return chosen;
+                return Some(chosen);
             }
             // Neighbours that hold nothing are joined when they are quiet, so this walk is seldom long.
             if wrapped && high.is_none() {
-                return None;
+                return Some(None);
             }
             wrapped |= high.is_none();
             cursor = Some(high.unwrap_or_default());
         }
+        None
     }
 
     /// Keys that exist, landings included.

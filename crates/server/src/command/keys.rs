@@ -58,10 +58,13 @@ pub(super) fn keys(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
     Ok(())
 }
 
+/// If all keys of many leaves have expired, another thread goes on.
 pub(super) fn randomkey(session: &mut Session<'_>, _args: &Args<'_>) -> Result<(), Refusal> {
-    match session.backend.random_key()? {
-        Some(key) => session.reply.bulk(&key),
-        None => session.reply.null(),
+    let drawn = session.backend.random_key(session.patience);
+    match session.in_time(drawn)? {
+        Some(Some(key)) => session.reply.bulk(&key),
+        Some(None) => session.reply.null(),
+        None => {}
     }
     Ok(())
 }

@@ -448,6 +448,12 @@ fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
         assert_eq!(walker.reply(), expected.as_bytes(), "{command}");
         assert_eq!(walker.reply(), b"+PONG\r\n", "{command}");
     }
+    gate.close("random_key");
+    walker.send(b"RANDOMKEY\r\n");
+    gate.wait();
+    assert_eq!(other.text("GET a"), "$1\r\n1\r\n");
+    gate.open();
+    assert!(matches!(&walker.reply()[..], b"$1\r\na\r\n" | b"$1\r\nb\r\n"));
     // A client that goes meanwhile leaves nothing behind.
     gate.close("keys_from");
     let mut gone = server.connect();

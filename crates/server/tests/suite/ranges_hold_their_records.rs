@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use ziptier::{Clock, CodecChoice, Options};
-use ziptier_server::{Backend, Patience, StoreBackend};
+use ziptier_server::{Backend, BackendError, Patience, StoreBackend};
 use ziptier_testing::{count, seed};
 
 use crate::support::{Connection, TestServer, request};
@@ -179,9 +179,8 @@ fn held_by_clients(connection: &mut Connection) -> u64 {
     held.parse().unwrap()
 }
 
-/// All keys of many leaves may have expired. A worker passed these leaves in one step.
-#[test]
-fn ranges_over_expired_keys_take_several_steps() {
+/// A store whose keys have all expired, in many leaves, but for a few.
+fn expired(lasting: &[Vec<u8>]) -> Arc<StoreBackend> {
     let clock = Clock::manual(1_700_000_000_000);
     let options = Options {
         codec: CodecChoice::None,
@@ -189,12 +188,19 @@ fn ranges_over_expired_keys_take_several_steps() {
         clock: clock.clone(),
         ..Options::default()
     };
-    let store = Arc::new(StoreBackend::open(options).unwrap());
+    let store = StoreBackend::open(options).unwrap();
     let expires_at_ms = Some(clock.now_ms() + 1_000);
     (0..60_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[7; 100], expires_at_ms).unwrap());
-    let lasting = [0u32, 30_000, u32::MAX].map(|n| [&n.to_be_bytes()[..], b"lasts"].concat());
     lasting.iter().for_each(|key| store.put(key, b"value", None).unwrap());
     clock.advance(Duration::from_secs(2));
+    Arc::new(store)
+}
+
+/// A worker passed all leaves up to the next record in one step.
+#[test]
+fn ranges_over_expired_keys_take_several_steps() {
+    let lasting = [0u32, 30_000, u32::MAX].map(|n| [&n.to_be_bytes()[..], b"lasts"].concat());
+    let store = expired(&lasting);
     let (mut steps, mut found, mut from) = (0, Vec::new(), Bound::<Vec<u8>>::Unbounded);
     loop {
         let start = from.as_ref().map(Vec::as_slice);
@@ -211,4 +217,16 @@ fn ranges_over_expired_keys_take_several_steps() {
     let server = TestServer::start_with(store, |_| ());
     let words: Vec<&[u8]> = lasting.iter().flat_map(|key| [&key[..], b"value"]).collect();
     assert!(server.connect().ask(&[b"ZT.RANGE", b"-", b"+"]) == request(&words));
+}
+
+/// A worker looked at all leaves for a key, and a stop waited for that.
+#[test]
+fn a_key_is_drawn_apart_where_many_have_expired() {
+    let store = expired(&[]);
+    assert_eq!(store.random_key(Patience::Brief), Err(BackendError::TakesLong));
+    assert_eq!(store.random_key(Patience::Endless), Ok(None));
+    let server = TestServer::start_with(store.clone(), |_| ());
+    assert_eq!(server.connect().text("RANDOMKEY"), "$-1\r\n");
+    store.stop();
+    assert!(store.random_key(Patience::Endless).is_err());
 }

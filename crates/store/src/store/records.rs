@@ -204,9 +204,20 @@ impl Store {
     }
 
     /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,
-    /// and so do the keys of a leaf. The call takes the time of a few reads. `random` gives any numbers.
+    /// and so do the keys of a leaf. The call takes the time of a few reads, unless the keys of many leaves have
+    /// expired. `random` gives any numbers.
     pub fn random_key(&self, random: impl FnMut() -> u64) -> Option<Vec<u8>> {
-        self.core.random_key(random).filter(|_| self.core.wait_for_seen().is_ok())
+        self.random_key_while(random, || true).flatten()
+    }
+
+    /// As [`Store::random_key`], but asks `goes_on` at each leaf that it visits. `None` once the answer is no.
+    pub fn random_key_while(
+        &self,
+        random: impl FnMut() -> u64,
+        goes_on: impl FnMut() -> bool,
+    ) -> Option<Option<Vec<u8>>> {
+        let drawn = self.core.random_key(random, goes_on)?;
+        Some(drawn.filter(|_| self.core.wait_for_seen().is_ok()))
     }
 
     /// Keys in the store; expired ones count until they are swept. While writes are unsettled, the call visits every

@@ -324,8 +324,9 @@ impl Backend for GatedBackend {
         self.map.records(from, to, patience, each)
     }
 
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
-        self.map.random_key()
+    fn random_key(&self, patience: Patience) -> Result<Option<Vec<u8>>, BackendError> {
+        self.gate.walk(patience, "random_key")?;
+        self.map.random_key(patience)
     }
 
     fn count(&self) -> Result<u64, BackendError> {

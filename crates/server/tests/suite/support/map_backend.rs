@@ -223,7 +223,7 @@ impl Backend for MapBackend {
         Ok(None)
     }
 
-    fn random_key(&self) -> Result<Option<Vec<u8>>, BackendError> {
+    fn random_key(&self, _patience: Patience) -> Result<Option<Vec<u8>>, BackendError> {
         let map = self.read();
         let alive = map.iter().filter(|(_, entry)| is_alive(entry));
         let count = alive.clone().count();

@@ -9,7 +9,6 @@ use crate::results::row::{Row, fixed, median, median_row, round_row, unavailable
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::suites::verdict::Verdicts;
-use crate::workload::pace::Pace;
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -253,10 +252,8 @@ fn group(plan: &Plan, configuration: &Configuration) -> String {
     if plan.value_orders.len() > 1 {
         words += &format!(", {}", spec.value_order);
     }
-    words += &match spec.pace {
-        Pace::Saturated(threads_max) => format!(", up to {threads_max} threads"),
-        _ => format!(", {} thread{}", spec.threads, if spec.threads == 1 { "" } else { "s" }),
-    };
+    let threads = spec.threads_max();
+    words += &format!(", {}{threads} thread{}", spec.up_to(), if threads == 1 { "" } else { "s" });
     wrapped(&words)
 }
 

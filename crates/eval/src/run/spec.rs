@@ -471,6 +471,11 @@ impl RunSpec {
         }
     }
 
+    /// The words before that number: a search may find fewer.
+    pub(crate) fn up_to(&self) -> &'static str {
+        if matches!(self.pace, Pace::Saturated(_)) { "up to " } else { "" }
+    }
+
     /// How a target is to be opened, without the right answers.
     pub(crate) fn config(&self) -> Config {
         Config {

@@ -154,12 +154,13 @@ fn in_words(spec: &RunSpec) -> String {
         }
     };
     format!(
-        "{}, {rows} of {} B ({}), chunks of {} B, {} requests in flight{tables}{pace}",
+        "{}, {rows} of {} B ({}), chunks of {} B, {}{} requests in flight{tables}{pace}",
         spec.workload.name,
         spec.value_bytes,
         spec.value_order,
         spec.options.block_bytes.map_or("the usual".into(), |bytes| grouped(bytes as f64, 0)),
-        spec.threads * spec.multi_get as u64
+        spec.up_to(),
+        spec.threads_max() * spec.multi_get as u64
     )
 }
 
@@ -327,6 +328,15 @@ mod tests {
         assert!(words.contains("1 requests in flight on each of 2 tables"), "{text}");
         assert!(words.contains("the last rate with a 99th percentile of at most 20000 us"), "{text}");
         assert!(words.contains("offered 625 per s, done 1, p99 30,000.0 us (too slow)"), "{text}");
+    }
+
+    #[test]
+    fn a_search_for_saturation_names_the_most_requests_that_it_tries() {
+        let mut one = of_servers("builtin-zstd", &[[1000, 600]], Some(2.0));
+        one.spec.pace = Pace::Saturated(64);
+        let text = render_compressors(&asked("cql://a"), &outcome(vec![one]), Format::Table);
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("chunks of 16,384 B, up to 64 requests in flight; as many as gave"), "{text}");
     }
 
     #[test]

@@ -318,12 +318,13 @@ pub(crate) fn in_words(spec: &RunSpec) -> String {
     let databases =
         if spec.instances > 1 { format!(" on each of {} databases", spec.instances) } else { String::new() };
     format!(
-        "{}, values of {} B ({}), blocks of {} B, {} thread(s){databases}",
+        "{}, values of {} B ({}), blocks of {} B, {}{} thread(s){databases}",
         spec.workload.name,
         spec.value_bytes,
         spec.value_order,
         spec.options.block_bytes.map_or("the usual".into(), |bytes| grouped(bytes as f64, 0)),
-        spec.threads
+        spec.up_to(),
+        spec.threads_max()
     )
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod warm_up;
 pub(crate) mod window;
 pub(crate) mod worker;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::path::PathBuf;
 use std::thread;
@@ -75,7 +76,8 @@ pub(crate) fn run(
 
     progress("measuring");
     let wall = Clock::system();
-    let arena = Arena { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), law: &law, spaces: &spaces };
+    let timed = run.timed(clock.as_ref(), &wall, perf.as_ref());
+    let arena = Arena { timed, law: &law, spaces: &spaces, ended: Cell::new(0) };
     let windows = match spec.workload.is_fill() {
         true => {
             let counters = arena.timed.counters().since(&run.counters_before);

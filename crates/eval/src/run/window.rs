@@ -1,6 +1,8 @@
 //! The windows of a run: one, those of several rates that a user lists, or those of a search for the rate that a
 //! latency limit allows, or for saturation.
 
+use std::cell::Cell;
+
 use crate::error::Error;
 use crate::run::control::Control;
 use crate::run::measurement::Step;
@@ -21,6 +23,8 @@ pub(crate) struct Arena<'a> {
     pub(crate) timed: Timed<'a>,
     pub(crate) law: &'a KeyLaw,
     pub(crate) spaces: &'a [Spaces],
+    /// Windows so far. Each draws keys of its own: those of the window before would be found in the target's caches.
+    pub(crate) ended: Cell<u64>,
 }
 
 /// What a window offers to the target, and when it ends.
@@ -114,7 +118,7 @@ impl Arena<'_> {
         };
         let interval_ns = offer.rate.map(|rate| 1e9 * workers as f64 / rate);
         let work = self.timed.work();
-        self.timed.window(buffers, workers, offer.span, |number, buffers| {
+        let window = self.timed.window(buffers, workers, offer.span, |number, buffers| {
             let target = &self.timed.targets[(number / offer.threads) as usize];
             let worker = self.worker(number, offer.threads, buffers);
             let mut worker = Worker { work, quota: quota(number), interval_ns, ..worker };
@@ -122,16 +126,19 @@ impl Arena<'_> {
                 target.operate(&mut worker, control);
                 worker.buffers
             }
-        })
+        });
+        self.ended.set(self.ended.get() + 1);
+        window
     }
 
     fn worker(&self, number: u64, threads: u64, buffers: Buffers) -> Worker<'_> {
         let spec = self.timed.spec;
         let (instance, thread) = ((number / threads) as usize, number % threads);
+        let seed = spec.seed ^ (number + 1) << 32 ^ self.ended.get() << 52;
         Worker {
             work: Work::Here,
             oracle: &self.spaces[instance].measured,
-            chooser: self.law.chooser(spec.seed ^ ((number + 1) << 32), thread, threads),
+            chooser: self.law.chooser(seed, thread, threads),
             mix: spec.workload.mix,
             scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
@@ -312,6 +319,7 @@ pub(crate) mod tests {
                 },
                 law: &law,
                 spaces: &spaces,
+                ended: Cell::new(0),
             },
             &mut buffers,
         );
@@ -326,6 +334,20 @@ pub(crate) mod tests {
             assert_eq!(window.operations, 4_000);
             let ns_each = window.wall_sec * 1e9 / 4_000.0;
             assert!((GET_NS as f64..GET_NS as f64 * 1.1).contains(&ns_each), "{ns_each}");
+        });
+    }
+
+    #[test]
+    fn each_window_draws_keys_of_its_own() {
+        simulated(RunSpec::new("ticking", ""), |_, arena, buffers| {
+            let drawn = || {
+                let mut chooser = arena.worker(0, 1, Buffers::new(1, 16, 128, 100)).chooser;
+                (0..100).map(|_| chooser.read()).collect::<Vec<_>>()
+            };
+            let first = drawn();
+            assert_eq!(drawn(), first);
+            arena.window(buffers, Offer::of(arena.timed.spec));
+            assert_ne!(drawn(), first);
         });
     }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use ziptier_cassandra::{DICTIONARY_BYTES_MAX, DICTIONARY_BYTES_MAX_6, Table, dictionary_option};
 use ziptier_eval::{
     Answers, Config, Counters, KEY_BYTES, KeyShape, Keys, LocalServers, RESTLESS, Records, Registration,
-    Target, TargetError, Work, own_processors,
+    Target, TargetError, Usage, Work, own_processors,
 };
 
 use crate::address::{Address, Host, RowKind};
@@ -35,6 +35,8 @@ const READING_BYTES: u64 = 1_000 + KEY_BYTES as u64;
 const READINGS: &str = "10";
 
 static NODE_TOOL: OnceLock<Option<String>> = OnceLock::new();
+/// CPU time in which this process has trained dictionaries for the tables of its run, in microseconds.
+static TRAINED_US: AtomicU64 = AtomicU64::new(0);
 
 /// The target, for the list of targets. `node_tool` is the command for what CQL does not have; the first call counts.
 pub fn registration(node_tool: Option<String>) -> Registration {
@@ -158,6 +160,14 @@ type Place<'a> = (Uuid, &'a str, CqlTimestamp);
 /// A row of the other table.
 type Row<'a> = (Uuid, &'a str, CqlTimestamp, f64, Uuid, &'a str);
 
+/// The work of the nodes, with so many microseconds of work that this process did in their place.
+fn with_training(work: Work, trained_us: u64) -> Work {
+    match work {
+        Work::Servers(Some(cpu_sec)) => Work::Servers(Some(cpu_sec + trained_us as f64 / 1e6)),
+        work => work,
+    }
+}
+
 fn place(reading: &Reading) -> Place<'_> {
     (Uuid::from_u128(reading.machine_id), &reading.sensor_name, CqlTimestamp(reading.time_ms))
 }
@@ -233,7 +243,10 @@ impl CqlTarget {
     fn train(&self) -> Result<(), TargetError> {
         let is_6 = self.cluster.version().is_some_and(|version| version.starts_with("6."));
         let bytes_max = if is_6 { DICTIONARY_BYTES_MAX_6 } else { DICTIONARY_BYTES_MAX };
-        let trained = ziptier_cassandra::train(&Table::open(&self.cluster.folder_of(TABLE)?)?, bytes_max)?;
+        let (folder, before) = (self.cluster.folder_of(TABLE)?, Usage::now());
+        let trained = ziptier_cassandra::train(&Table::open(&folder)?, bytes_max)?;
+        let cpu_sec = Usage::now().cpu_sec() - before.cpu_sec();
+        TRAINED_US.fetch_add((cpu_sec * 1e6) as u64, Ordering::Relaxed);
         let dictionary = dictionary_option(&trained);
         let option = option_with_dictionary(self.chunk_kib, &dictionary);
         self.cluster.change(&format!("ALTER TABLE {} WITH compression = {option}", self.table))
@@ -363,7 +376,7 @@ impl Target for CqlTarget {
     }
 
     fn work(&self) -> Work {
-        LocalServers::work(self.servers.as_ref())
+        with_training(LocalServers::work(self.servers.as_ref()), TRAINED_US.load(Ordering::Relaxed))
     }
 
     fn processors(&self) -> Option<Vec<usize>> {
@@ -436,6 +449,13 @@ mod tests {
         assert!(refused(config("ziptier-token")).contains("give --nodetool"));
         let separate = Config { target: "cql://127.0.0.1+127.0.0.2".into(), ..config("builtin-lz4") };
         assert!(refused(separate).contains("--instances 2"));
+    }
+
+    #[test]
+    fn training_by_the_client_is_work_of_the_nodes() {
+        let nodes = [Work::Servers(Some(2.0)), Work::Servers(None), Work::Elsewhere];
+        let expected = [Work::Servers(Some(2.5)), Work::Servers(None), Work::Elsewhere];
+        assert_eq!(nodes.map(|work| with_training(work, 500_000)), expected);
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub struct Usage {
 
 impl Usage {
     /// Totals up to now.
-    pub(crate) fn now() -> Self {
+    pub fn now() -> Self {
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
             return Usage::default();
         };

@@ -132,7 +132,7 @@ fn table(plan: &Plan, outcome: &Outcome, all: &[Compared<'_>]) -> String {
         operations per CPU-second over those of builtin-zstd, round by round, and the spread of that. cores: the share \
         of builtin-zstd's processors for as many operations, extrapolated from CPU time, not measured. table: bytes of \
         the SSTables, with indexes and filters, as loaded and compacted; raw: bytes of keys and values. load: CPU time \
-        of loading, flush and compaction.";
+        of loading, flush, training and compaction.";
     format!("{text}\n{}", wrapped(meanings))
 }
 

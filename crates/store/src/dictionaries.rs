@@ -2,8 +2,8 @@
 //!
 //! * None is trained before the raw data is 20 times what it will cost: 1 MB of keys and values for tokens of 10 bits.
 //! * A training takes a few MB (`Candidate::training_bytes`). A store whose memory is too small for that stays raw.
-//! * The next size is trained as soon as the data is large enough for it. After a rejection it waits until the store has
-//!   grown fourfold. A table that outgrows the cache takes the longest training and seldom pays, so it waits for
+//! * The next size is trained as soon as the data is large enough for it. After a rejection it waits until the store
+//!   has grown fourfold. A table that outgrows the cache takes the longest training and seldom pays, so it waits for
 //!   32-fold growth.
 //! * When fresh values are coded worse than the dictionary promised, a sample tells whether the data has changed. They
 //!   may only have come to bodies of a former dictionary. A candidate is trained if the sample is coded worse, too.

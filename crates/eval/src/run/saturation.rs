@@ -179,8 +179,8 @@ impl Search<'_> {
     /// the error of the knee is small. Returns the load of the peak, and the throughputs of the least load and of the
     /// peak.
     ///
-    /// Noise may have ended the ramp below the peak. So twice the largest throughput's load is measured even if the ramp
-    /// did not come to it, and the same is done around the peak while throughput grows there.
+    /// Noise may have ended the ramp below the peak. So twice the largest throughput's load is measured even if the
+    /// ramp did not come to it, and the same is done around the peak while throughput grows there.
     fn asymptotes(&mut self, first: u64, effort: Effort) -> Result<(u64, Mean, Mean), Error> {
         let by_mean = |one: &&Point, other: &&Point| one.mean().total_cmp(&other.mean());
         let best = self.points.iter().max_by(by_mean).map_or(first, |point| point.load);

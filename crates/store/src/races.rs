@@ -347,3 +347,46 @@ fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
     });
     assert!(written(true));
 }
+
+#[test]
+fn a_batch_in_a_new_leaf_with_keys_of_a_leaf_that_is_gone_is_read_at_once() {
+    let core = Core::new(&options());
+    // Too much for one body: two leaves, which are small after that.
+    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
+    core.settle();
+    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
+    let (near, last) = ([b'k', 0, 19], [b'k', 5]);
+    let leaf = leaf_of(&core, &near);
+    assert!(!Arc::ptr_eq(&leaf, &leaf_of(&core, &last)));
+    {
+        // The landing waits to be packed: the left leaf alone has more than a body.
+        let _ownership = leaf.try_own().expect("nobody maintains it");
+        let long = (0..20u8).fold(Batch::new(), |batch, n| batch.put(&[b'k', 0, n], &[n; 1_000]));
+        assert_eq!(core.write(&long), Ok(true));
+    }
+    let batch = Batch::new().put(&near, b"new").put(&last, b"new");
+    let written = |waits| {
+        let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
+        assert!(!written || get(&core, &last).as_deref() == Some(&b"new"[..]), "the value before was read");
+        written
+    };
+    std::thread::scope(|scope| {
+        let index = core.index.hold();
+        let joining = scope.spawn(|| {
+            let guard = core.pin();
+            let _ownership = leaf.try_own().expect("nobody maintains it");
+            Core::with_scratch(|scratch| core.join_right(&leaf, &guard, scratch))
+        });
+        while leaf.state(&core.pin()).covers(&near) && !joining.is_finished() {
+            std::thread::yield_now();
+        }
+        let guard = core.pin();
+        assert!(core.locate(&near, &guard).1.covers(&last), "no new leaf has keys of both");
+        drop(guard);
+        // The index does not know the new leaf yet.
+        written(false);
+        drop(index);
+        assert_eq!(joining.join().ok(), Some(true));
+    });
+    assert!(written(true));
+}

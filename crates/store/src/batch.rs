@@ -545,7 +545,7 @@ impl Core {
     }
 
     /// Gives a leaf, whose writer lock the caller holds, a landing with room for so many bytes more.
-    fn grow_landing(&self, leaf: &Leaf, bytes: usize, guard: &Guard) {
+    pub(crate) fn grow_landing(&self, leaf: &Leaf, bytes: usize, guard: &Guard) {
         loop {
             let state = leaf.state(guard);
             let larger = match &state.open {

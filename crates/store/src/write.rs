@@ -232,7 +232,13 @@ impl Core {
                             }
                             Unowned::Crowded => {
                                 drop(guard);
-                                self.raise_crowded(key)?;
+                                match self.raise_crowded(key) {
+                                    // What the log says lies in memory, and needs no image.
+                                    Err(Error::Unread { .. }) if self.recovering() => {
+                                        self.grow_for(key, record);
+                                    }
+                                    raised => raised?,
+                                }
                                 back_off(round);
                                 round += 1;
                                 continue;
@@ -385,6 +391,14 @@ impl Core {
                 return;
             }
         }
+    }
+
+    /// Gives the leaf of `key` a landing with room for `record`. Its room doubles.
+    fn grow_for(&self, key: &[u8], record: &RecordBytes) {
+        let guard = self.pin();
+        let locked = self.lock_leaf(key, &guard);
+        let capacity = locked.leaf.state(&guard).open.as_ref().map_or(0, |open| open.capacity());
+        self.grow_landing(locked.leaf, capacity.max(record.landing_bytes()), &guard);
     }
 
     /// A landing of `leaf` was sealed: packs it, or hands it to the packers where that was asked for and they keep

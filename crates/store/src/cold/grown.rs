@@ -45,6 +45,8 @@ impl Core {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use ziptier_media::disk::RealDisk;
     use ziptier_media::testing::RecordingDisk;
 
@@ -55,6 +57,9 @@ mod tests {
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
+
+    /// More records than a body can count.
+    const CROWD: u32 = u16::MAX as u32 + 10;
 
     #[test]
     fn a_grown_leaf_that_is_joined_with_its_neighbour_is_forgotten() {
@@ -87,9 +92,13 @@ mod tests {
         assert_eq!(value, [20; 1000]);
     }
 
-    /// An image that cannot be read keeps its leaf on SSD, and the landing has no room in the overlay.
-    #[test]
-    fn a_leaf_without_room_that_cannot_be_promoted_is_not_tried_for_ever() {
+    fn key(n: u32) -> Vec<u8> {
+        [[0].as_slice(), &n.to_be_bytes()].concat()
+    }
+
+    /// A store whose first leaf has an image that cannot be read as its own, and more records in its landing than its
+    /// overlay has room for.
+    fn with_crowded_leaf() -> Core {
         let core = core_over(RecordingDisk::new());
         for n in 0..20u8 {
             core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
@@ -106,14 +115,35 @@ mod tests {
         let state = leaf.state(&guard);
         assert!(leaf.publish(state, LeafState { below: Some(forged), ..state.clone() }, &guard));
         drop(guard);
-        let key = |n: u32| [[0].as_slice(), &n.to_be_bytes()].concat();
         let put = |batch: Batch, n: u32| batch.put(&key(n), b"above");
-        let count = u32::from(u16::MAX) + 10;
-        assert_eq!(core.write(&(0..count).fold(Batch::new(), put)), Ok(true));
+        assert_eq!(core.write(&(0..CROWD).fold(Batch::new(), put)), Ok(true));
         assert!(leaf.state(&core.pin()).sealed.is_some(), "the overlay had room");
+        core
+    }
+
+    /// An image that cannot be read keeps its leaf on SSD, and the landing has no room in the overlay.
+    #[test]
+    fn a_leaf_without_room_that_cannot_be_promoted_is_not_tried_for_ever() {
+        let core = with_crowded_leaf();
         assert!((0..100).any(|_| !core.merge_grown()), "it goes on for ever");
         let mut value = Vec::new();
-        core.read(&key(count - 1), &mut value).expect("it is in memory").expect("it is there");
+        core.read(&key(CROWD - 1), &mut value).expect("it is in memory").expect("it is there");
         assert_eq!(value, b"above");
+    }
+
+    /// A start was refused at the first one without room.
+    #[test]
+    fn large_values_above_a_crowded_leaf_that_cannot_be_promoted_are_redone() {
+        let core = with_crowded_leaf();
+        core.recovering.store(true, Relaxed);
+        for n in 0..100 {
+            core.put(&key(n), &[7; 3000], PutMeta::default()).expect("it needs no image");
+        }
+        core.recovering.store(false, Relaxed);
+        for n in 0..100 {
+            let mut value = Vec::new();
+            core.read(&key(n), &mut value).expect("it is in memory").expect("it is there");
+            assert_eq!(value, [7; 3000]);
+        }
     }
 }

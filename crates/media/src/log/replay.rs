@@ -296,7 +296,8 @@ impl Replay {
         let rest = reader.file_bytes.saturating_sub(self.offset);
         let is_seal =
             rest == ENTRY_HEADER_BYTES as u64 && matches!(reader.entry(self.offset, next_lsn)?, Entry::Seal);
-        let was_interrupted = reader.is_uncut() && self.is_followed_by_an_empty_segment()?;
+        let was_interrupted =
+            reader.is_uncut() && self.is_followed_by_an_empty_segment()? && self.has_only_remains_behind()?;
         let segment = &mut self.segments[self.at];
         if was_interrupted {
             segment.cut_at = Some(self.offset);
@@ -317,6 +318,18 @@ impl Replay {
             reader => reader?,
         };
         Ok(next.is_uncut() && matches!(reader.entry(HEADER_BYTES, next.header.first_lsn)?, Entry::Invalid(_)))
+    }
+
+    /// Whether no record that was ever durable can stand behind the records that were read. A salvage begins a segment
+    /// behind bytes that it cannot read, and these may become readable.
+    fn has_only_remains_behind(&mut self) -> Result<bool, LogError> {
+        let (offset, next_lsn) = (self.offset, self.next_lsn);
+        let Some(reader) = &mut self.reader else { return Ok(false) };
+        if matches!(reader.entry(offset, next_lsn)?, Entry::Record(_)) {
+            return Ok(false);
+        }
+        let found = reader.search(offset, next_lsn, Lsn::MAX)?;
+        Ok(found.durable_lsn < next_lsn && reader.unreadable(offset, reader.file_bytes).is_none())
     }
 
     /// A seal stands behind the last record of the last segment.

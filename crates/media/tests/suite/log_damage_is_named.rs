@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions, Lsn, Replay};
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
@@ -326,6 +327,32 @@ fn nothing_is_cut_off_where_the_end_of_a_log_cannot_be_read() {
     let (replay, lsns) = salvage(bad);
     assert!(lsns.is_empty() && replay.torn_tail().is_none());
     drop(replay.into_log().unwrap());
+    assert!(disk.contents(&path).unwrap() == whole);
+}
+
+/// The process of a salvage ended before it appended a record.
+#[test]
+fn no_start_after_a_salvage_cuts_off_an_end_that_could_not_be_read() {
+    let disk = RecordingDisk::new();
+    let log = Log::open(Arc::new(disk.clone()), Path::new(DIR), OPTIONS).unwrap().into_log().unwrap();
+    (1..=6).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
+    log.sync(6).unwrap();
+    let disk = disk.copy();
+    let path = log_files(&disk).remove(0);
+    let whole = disk.contents(&path).unwrap();
+    let bad = with_bad_bytes(&disk, &path, 4096..u64::MAX);
+    drop(salvage(bad.clone()).0.into_log().unwrap());
+    assert_eq!(log_files(&disk).len(), 2);
+    // The bytes are still bad, or can be read again.
+    let disks: [Arc<dyn Disk>; 2] = [bad.clone(), Arc::new(disk.clone())];
+    for disk in disks {
+        let refused = check(disk, OPTIONS).map(|_| ());
+        assert!(
+            matches!(&refused, Err(LogError::Damaged { path: named, .. }) if *named == path),
+            "{refused:?}"
+        );
+    }
+    drop(salvage(bad).0.into_log().unwrap());
     assert!(disk.contents(&path).unwrap() == whole);
 }
 

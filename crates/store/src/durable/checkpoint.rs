@@ -386,8 +386,13 @@ impl Checkpointer {
         let head = self.prepare(state, &mut attempt, journal, start_lsn)?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
         if let Err(error) = head.commit(&*self.disk, &self.dir) {
-            state.failure = Some(error.to_string());
             walk.end(attempt.succeed().named, false);
+            if error.is_refusal() {
+                // No sync has failed, so a later one makes names durable. The next manifest gets a number of its own.
+                state.head.number = head.number;
+            } else {
+                state.failure = Some(error.to_string());
+            }
             return Err(error);
         }
         let Written { named, generations, images, images_kept } = attempt.succeed();

@@ -66,7 +66,7 @@ pub(crate) struct Listed {
 /// The fields of a checkpoint besides its entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// Its number, one more than that of the checkpoint before.
+    /// Its number, larger than that of each checkpoint before.
     pub(crate) number: u64,
     /// The store's, drawn when its folder was made; its folder of segments has it, too.
     pub(crate) store: u64,

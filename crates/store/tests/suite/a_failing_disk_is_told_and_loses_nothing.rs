@@ -97,6 +97,28 @@ fn too_many_open_files_at_any_operation() {
 }
 
 #[test]
+fn too_many_open_files_refuse_one_checkpoint_and_none_after_it() {
+    let mut refused = 0;
+    for nth in 0..10_000 {
+        let recording = RecordingDisk::new();
+        let disk = FailingDisk::new(Arc::new(recording.clone()), Fault::TooManyFiles, nth);
+        let Ok(store) = Store::open(options(Arc::new(disk.clone()), Durability::Always)) else { continue };
+        // That may be refused, too.
+        let _ = store.put(b"key", b"value");
+        refused += u32::from(store.checkpoint().is_err());
+        if !disk.has_failed() {
+            break;
+        }
+        store.put(b"key", b"newer").unwrap();
+        store.checkpoint().unwrap_or_else(|error| panic!("after operation {nth}: {error}"));
+        drop(store);
+        let again = Store::open(options(Arc::new(recording.copy()), Durability::Always)).unwrap();
+        assert_eq!(again.get(b"key"), Ok(Some(b"newer".to_vec())), "after operation {nth}");
+    }
+    assert!(refused > 3, "{refused}");
+}
+
+#[test]
 fn a_write_cut_short_at_any_operation() {
     live_through(Fault::ShortWrite, Durability::Always);
 }

@@ -51,6 +51,8 @@ pub(crate) struct FarMemory {
     placement: Option<Placement>,
     /// Whether a block takes a slot of any size where none of its own is free.
     takes_any: AtomicBool,
+    /// A body was made from bytes here that were no longer what was put.
+    damaged: AtomicBool,
 }
 
 /// The seam: what is mapped cannot run under Miri.
@@ -91,7 +93,8 @@ impl FarMemory {
     fn over(medium: Medium, ratio: Option<FarRatio>, fit: Fit) -> Arc<Self> {
         let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
         let takes_any = AtomicBool::new(fit == Fit::Any);
-        Arc::new(Self { medium, full: AtomicBool::new(false), placement, takes_any })
+        let (full, damaged) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { medium, full, placement, takes_any, damaged })
     }
 
     fn fit(&self) -> Fit {
@@ -145,6 +148,16 @@ impl FarMemory {
     /// Whether it had no room, and nothing was freed since.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
+    }
+
+    /// Notes that a body was made from bytes that are no longer what was put. Its own checksum does not tell.
+    pub(crate) fn note_damage(&self) {
+        self.damaged.store(true, Relaxed);
+    }
+
+    /// Whether such a body was made since the store was opened.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.damaged.load(Relaxed)
     }
 
     pub(crate) fn usage(&self) -> FarUsage {

@@ -122,7 +122,9 @@ mod tests {
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
     #[cfg(not(miri))]
-    use crate::{FarOptions, FarPlace};
+    use crate::{DiskHandle, DurableOptions, FarOptions, FarPlace, Store};
+    #[cfg(not(miri))]
+    use ziptier_media::testing::RecordingDisk;
 
     fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
@@ -240,6 +242,45 @@ mod tests {
         assert!(memory.total_bytes() <= limit_bytes + limit_bytes * 3 / 100, "{limit_bytes}: {memory:?}");
         drop(fillers);
         assert!(eventually(&core, || put(1, &[9; 200]).is_ok()));
+    }
+
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn no_checkpoint_has_what_was_made_from_damaged_far_memory() {
+        let (disk, folder) = (RecordingDisk::new(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("far");
+        let open = || {
+            let mut durable = DurableOptions::new("/data");
+            durable.disk = DiskHandle(Arc::new(disk.clone()));
+            durable.log.segment_bytes = 1 << 20;
+            let place = FarPlace::File(path.clone());
+            let far = Some(FarOptions { place, capacity_bytes: 8 << 20, require_dax: false });
+            let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+            Store::open(Options { far, durable: Some(durable), ..options }).unwrap()
+        };
+        let value = |n: u32| format!("mark of {n:06}, ").into_bytes().repeat(6);
+        let records = 2000u32;
+        let store = open();
+        (0..records).for_each(|n| store.put(&n.to_be_bytes(), &value(n)).unwrap());
+        store.core.settle();
+        move_all(&store.core, true);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let marks: Vec<usize> =
+            bytes.windows(8).enumerate().filter(|(_, mark)| mark == b"mark of ").map(|(at, _)| at).collect();
+        assert!(marks.len() >= records as usize, "{}", marks.len());
+        marks.iter().for_each(|at| bytes[*at] ^= 1);
+        // The file stays the one that is mapped.
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+        // Each leaf is packed, and half of its values stay as they are.
+        (0..records).step_by(2).for_each(|n| store.put(&n.to_be_bytes(), &value(n)).unwrap());
+        store.core.settle();
+        let refusal = store.checkpoint().unwrap_err().to_string();
+        assert!(refusal.contains("far memory") && refusal.contains("open it anew"), "{refusal}");
+        drop(store);
+        let store = open();
+        (0..records).for_each(|n| assert!(store.get(&n.to_be_bytes()).unwrap() == Some(value(n)), "{n}"));
     }
 
     #[test]

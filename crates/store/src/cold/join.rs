@@ -55,6 +55,7 @@ impl Core {
             left_below.logical_bytes() + right_below.logical_bytes(),
         );
         let body = joined(&left_state.body, &right_state.body);
+        self.note_damage(&[left_state, right_state]);
         let coding = left_state.coding.clone().or_else(|| right_state.coding.clone());
         let coding = coding.filter(|_| !body.is_empty());
         let state = LeafState {
@@ -143,6 +144,7 @@ impl Core {
         let new = Leaf::new(low.clone(), right_state, self.gauges.clone());
         let left_state =
             LeafState { high: Some(low), right: RightSibling::to(&new), ..half(left, left_bytes, 0, cut) };
+        self.note_damage(&[closed]);
         let published = leaf.publish(closed, left_state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         below.hand_on();

@@ -86,6 +86,7 @@ impl Core {
         // The figures of the list are exact only in the sum over all lists.
         let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
+        self.note_damage(&[closed]);
         self.account(&pieces);
         self.replace(leaf, closed, None, &pieces, guard, |_, _| {});
         self.settle_large(pieces.recoded, pieces.released, guard);

@@ -408,6 +408,7 @@ impl Core {
     /// in DRAM.
     pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
+        self.note_damage(leaves);
         if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
             return;
         }
@@ -419,6 +420,17 @@ impl Core {
             if let Some(moved) = body.to_far(far) {
                 *body = moved;
             }
+        }
+    }
+
+    /// Notes damage of bodies in far memory that others were made from, before these are published. A checkpoint would
+    /// take them for sound, and the log that has their records would go.
+    pub(crate) fn note_damage(&self, leaves: &[&LeafState]) {
+        if let Some(far) = &self.far
+            && !leaves.iter().all(|state| state.body.is_whole())
+        {
+            far.note_damage();
+            self.stats.damaged.raise();
         }
     }
 

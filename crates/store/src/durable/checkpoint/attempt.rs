@@ -102,6 +102,7 @@ impl<'a> Attempt<'a> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             may_go_on()?;
+            self.check_far()?;
             self.core.clean_leaf(&cursor, &self.victims)?;
             let Visit { found, below, high } = match self.visit(&cursor) {
                 Ok(visit) => visit,
@@ -136,8 +137,16 @@ impl<'a> Attempt<'a> {
             }
             match high {
                 Some(high) => cursor = high.to_vec(),
-                None => return Ok(()),
+                None => return self.check_far(),
             }
+        }
+    }
+
+    /// An error once any leaf may hold what was made from damaged bytes in far memory.
+    fn check_far(&self) -> Result<(), Error> {
+        match &self.core.far {
+            Some(far) if far.is_damaged() => Err(damaged_in_far()),
+            _ => Ok(()),
         }
     }
 

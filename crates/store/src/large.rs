@@ -316,9 +316,10 @@ impl Large {
         true
     }
 
-    /// Copies its chunks to far memory; the bytes of DRAM that this frees, `None` when there is no room.
+    /// Copies its chunks to far memory, unless some there are no longer what was put. Returns the bytes of DRAM that
+    /// this frees, `None` when there is no room.
     pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<usize> {
-        let Some(chunks) = self.in_memory() else { return Some(0) };
+        let Some(chunks) = self.in_memory().filter(|chunks| chunks.is_whole()) else { return Some(0) };
         let copy = chunks.to_far(far)?;
         Some(if self.replace(&chunks, copy) { chunks.bytes_on(Side::Dram) } else { 0 })
     }

@@ -121,6 +121,11 @@ impl Core {
             if !large.places().is_some_and(|pieces| pieces.lies_in(|number| number == segment)) {
                 continue;
             }
+            if !large.is_whole() {
+                // The pieces of what is damaged in far memory are sound.
+                self.stats.damaged.raise();
+                continue;
+            }
             let mut places = Vec::with_capacity(large.pieces());
             let written = large.write_pieces(|piece| {
                 places.push(tier.files.segments.append(piece, Purpose::Cleaning)?);

@@ -381,11 +381,18 @@ pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use ziptier_media::testing::PausingDisk;
+    use std::os::unix::fs::FileExt;
+
+    use ziptier_media::far::Fit;
+    use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
     use super::*;
-    use crate::cold::core_over;
+    use crate::cold::{SsdOptions, core_over};
+    use crate::far::FarMemory;
+    use crate::memory::Gauges;
+    use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
+    use crate::{FarOptions, FarPlace};
 
     /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.
     #[test]
@@ -409,6 +416,47 @@ mod tests {
         assert_eq!(moved(), 0);
         core.reopen(&leaf, closed, &guard);
         assert_eq!(moved(), 1);
+    }
+
+    #[test]
+    fn damage_in_far_memory_replaces_no_sound_copy_on_ssd() {
+        let folder = tempfile::tempdir().expect("there is room for a folder");
+        let path = folder.path().join("far");
+        let place = FarPlace::File(path.clone());
+        let far = FarOptions { place, capacity_bytes: 4 << 20, require_dax: false };
+        let far = FarMemory::open(&far, None, Fit::Any).expect("there is room for the file");
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let gauges = Arc::new(Gauges::new(None));
+        let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the folder is empty");
+        let core = Core::with_places(&options, gauges, Some(far.clone()), Some(cold));
+        core.put(b"large", &[7; 10_000], PutMeta::default()).expect("no limit is set");
+        let (leaf, _) = core.share_at(b"");
+        core.settle_owned(&leaf).expect("nobody writes");
+        let larges =
+            leaf.open_state(&core.pin()).map_or_else(Vec::new, |state| Pick::All.of(state, Side::Dram));
+        let large = larges.first().expect("it is there");
+        let cold = core.cold.as_ref().expect("it has an SSD");
+        core.write_large(cold, large).expect("there is room");
+        assert!(large.to_far(&far) >= Some(10_000));
+
+        let mut bytes = std::fs::read(&path).expect("it can be read");
+        let at = bytes.windows(8).position(|bytes| bytes == [7; 8]).expect("the value lies there");
+        bytes[at] ^= 1;
+        // The file stays the one that is mapped.
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("it is there");
+        file.write_all_at(&bytes, 0).expect("there is room");
+
+        assert_eq!(large.to_far(&far), Some(0));
+        assert!(!large.is_whole(), "a copy of damage is no sound one");
+        let pieces = large.places().expect("it was written");
+        let segment =
+            (0..100).find(|number| pieces.lies_in(|found| found == *number)).expect("the first ones");
+        assert_eq!(core.move_larges(&cold.tier, &leaf, segment), Ok(0));
+        large.leave_memory(Side::Far);
+        let mut value = Vec::new();
+        assert_eq!(large.read_at(0, usize::MAX, &mut value), Ok(()));
+        assert!(value == [7; 10_000]);
     }
 
     #[test]

@@ -264,7 +264,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     }
     // A copy of a value on SSD keeps its coding, so that its pieces need not be written again. A raw value that several
     // names share stays raw, so that they need no second one.
-    if old.is_copied() || old.generation().is_none() && old.is_shared() {
+    // What is damaged stays, since a coding of it would be taken for sound.
+    if old.is_copied() || old.generation().is_none() && old.is_shared() || !old.is_whole() {
         return None;
     }
     let mut raw = Vec::new();

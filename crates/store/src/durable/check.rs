@@ -70,12 +70,13 @@ pub struct CheckReport {
 /// The folder is in use, is not a store's, or cannot be read. Damage is no error: it is in the report.
 pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
-    let Some(loaded) =
-        Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok))
-    else {
-        return Err(Error::NoStore { path: dir.clone() });
-    };
+    let load = || Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok));
+    let no_store = || Error::NoStore { path: dir.clone() };
+    // A folder that is no store's gets no lock file.
+    drop(load().ok_or_else(no_store)?);
     let _lock = disk.lock_dir(dir)?;
+    // A store that was open until now may have made another checkpoint.
+    let loaded = load().ok_or_else(no_store)?;
     let mut check = Check { disk, dir, report: CheckReport::default() };
     let manifest = match loaded {
         Ok(manifest) => {

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use ziptier::{CodecChoice, Error, Options, SsdOptions, Store, check};
-use ziptier_media::testing::RecordingDisk;
+use ziptier::{CodecChoice, DiskHandle, Error, Options, SsdOptions, Store, check};
+use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use crate::durable::{Contents, DIR, contents, from_environment, options, value};
 
@@ -231,4 +231,32 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
         }
         assert!(refusals > 1, "{refusals}");
     }
+}
+
+/// Its last checkpoint removes files that the one before names.
+#[test]
+fn a_store_that_stops_beside_a_check_is_not_damaged() {
+    let disk = RecordingDisk::new();
+    let options = options_of(&disk, CodecChoice::None);
+    let store = Store::open(options.clone()).unwrap();
+    let fill = |store: &Store, seed: u64| {
+        (0..2000).for_each(|n| store.put(format!("key:{n:06}").as_bytes(), &value(n + seed, 100)).unwrap());
+        store.checkpoint().unwrap();
+    };
+    fill(&store, 0);
+    let after_first = store.durable_stats().unwrap().last_lsn;
+    let running = Mutex::new(Some(store));
+    let stops = move |path: &Path| {
+        if path.ends_with("MANIFEST")
+            && let Some(store) = running.lock().unwrap().take()
+        {
+            fill(&store, 1);
+            assert!(store.durable_stats().unwrap().first_lsn > after_first);
+            store.close().unwrap();
+        }
+        false
+    };
+    let mut durable = options.durable.unwrap();
+    durable.disk = DiskHandle(Arc::new(FailingDisk::with_bad_bytes(Arc::new(disk), stops, 0..u64::MAX)));
+    assert_eq!(check(&durable).map(|report| report.damages), Ok(Vec::new()));
 }

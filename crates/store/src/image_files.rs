@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
 use crate::few::Few;
@@ -114,6 +114,16 @@ impl ImageFiles {
             self.segments.remove(*segment)?;
         }
         Ok(dead.len())
+    }
+
+    /// Takes the lock of the folder `readers`, if there is one, and waits for a thread that removes segments, which
+    /// holds that lock, too.
+    ///
+    /// # Errors
+    /// [`DiskError::Locked`] while another process reads, or the disk's.
+    pub(crate) fn lock_out_readers(&self) -> Result<Option<Box<dyn DirLock>>, DiskError> {
+        let _nobody_removes = self.needed.lock();
+        self.readers.as_ref().map(|(disk, folder)| disk.lock_dir(folder)).transpose()
     }
 
     /// Begins a checkpoint. No segment is removed until the returned walk ends.
@@ -269,5 +279,37 @@ impl OwnedPieces {
 impl Drop for OwnedPieces {
     fn drop(&mut self) {
         self.places.iter().for_each(|place| self.files.segments.release(*place));
+    }
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use std::path::Path;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use ziptier_media::segments::SegmentOptions;
+    use ziptier_media::testing::RecordingDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_removes_segments_is_not_taken_for_a_dump() {
+        let disk: Arc<dyn Disk> = Arc::new(RecordingDisk::new());
+        let (dir, readers) = (Path::new("/d"), Path::new("/d/backup"));
+        let segments = Segments::open(disk.clone(), dir, SegmentOptions::default()).unwrap();
+        let files = ImageFiles::of_checkpoint(segments, BTreeSet::new(), disk.clone(), readers.into());
+        std::thread::scope(|scope| {
+            let removes = files.needed.lock();
+            let lock = disk.lock_dir(readers).unwrap();
+            let (sender, receiver) = channel();
+            let files = &files;
+            scope.spawn(move || sender.send(files.lock_out_readers().map(drop)));
+            assert!(receiver.recv_timeout(Duration::from_millis(100)).is_err(), "it did not wait");
+            drop(lock);
+            drop(removes);
+            assert_eq!(receiver.recv(), Ok(Ok(())));
+        });
     }
 }

@@ -437,7 +437,7 @@ impl Checkpointer {
         generations: &BTreeSet<u32>,
         journal: &Journal,
     ) -> Result<bool, Error> {
-        let nobody_reads = match self.disk.lock_dir(&self.dir.join(BACKUP_DIR)) {
+        let nobody_reads = match self.files.lock_out_readers() {
             Err(DiskError::Locked { .. }) => {
                 self.counts.kept_for_dump.fetch_add(1, Ordering::Relaxed);
                 return Ok(false);

@@ -80,6 +80,8 @@ pub(crate) struct Checkpointer {
     dead_bytes_before: AtomicU64,
     /// So many attempts in a row were made for room and gave none.
     vain: AtomicU32,
+    /// When the last one that was made ended, by a clock that nobody sets.
+    ended: Mutex<Instant>,
     /// Attempts that have ended.
     attempts: AtomicU64,
     /// The thread that makes checkpoints.
@@ -188,6 +190,7 @@ impl Checkpointer {
             had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             vain: AtomicU32::new(0),
+            ended: Mutex::new(Instant::now()),
             attempts: AtomicU64::new(0),
             thread: OnceLock::new(),
             is_wanted: AtomicBool::new(false),
@@ -218,7 +221,7 @@ impl Checkpointer {
         if have_died {
             self.vain.store(0, Ordering::Relaxed);
         }
-        let since_ms = now_ms().saturating_sub(self.counts.last_ended_ms.load(Ordering::Relaxed));
+        let since_ms = self.ended.lock().elapsed().as_millis() as u64;
         let is_long_ago =
             since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
         let may_free = have_died || (is_long_ago && dead_bytes >= gain_bytes);
@@ -335,6 +338,7 @@ impl Checkpointer {
             Ok(_) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
                 self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+                *self.ended.lock() = Instant::now();
                 self.counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
                 self.counts.last_took_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
                 *self.counts.last_error.lock() = None;
@@ -508,5 +512,36 @@ impl Checkpointer {
             segment_allocated_bytes: segments.allocated_bytes,
             segment_live_bytes: segments.live_bytes,
         }
+    }
+}
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{CodecChoice, DiskHandle, DurableOptions, Options, SsdOptions, Store};
+    use ziptier_media::testing::{FailingDisk, RecordingDisk};
+    use ziptier_testing::until;
+
+    /// Room may come without any sign: somebody removes files from the disk, or a dump ends.
+    #[test]
+    fn a_clock_that_is_set_back_puts_off_no_checkpoint_for_room() {
+        let disk = FailingDisk::that_fills(Arc::new(RecordingDisk::new()));
+        let mut durable = DurableOptions::new("/data");
+        durable.disk = DiskHandle(Arc::new(disk.clone()));
+        durable.log.segment_bytes = 1 << 20;
+        let ssd = Some(SsdOptions { path: None, limit_bytes: 4 << 20 });
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let store = Store::open(Options { ssd, durable: Some(durable), ..options }).unwrap();
+        (0..200_u32).for_each(|n| store.put(&n.to_be_bytes(), &[7; 200]).unwrap());
+        store.send_to_ssd(|| true).unwrap();
+        disk.set_full(true);
+        let checkpointer = store.core.checkpointer.get().unwrap();
+        assert!(checkpointer.want_room(), "nothing of the segment is dead");
+        assert!(store.checkpoint().is_err());
+        until("no checkpoint is made", || !checkpointer.is_awaited() && !checkpointer.is_running());
+        // The last one ended in an hour, by the clock as it is now.
+        checkpointer.counts.last_ended_ms.store(now_ms() + 3_600_000, Ordering::Relaxed);
+        until("another one is wanted", || checkpointer.want_room());
     }
 }

@@ -74,7 +74,8 @@ impl Segment {
 impl From<&Segment> for Live {
     fn from(segment: &Segment) -> Live {
         let SegmentHeader { number, first_lsn, segment_bytes, .. } = segment.header;
-        Live { number, first_lsn, segment_bytes, is_unread: segment.is_unread }
+        let file_bytes = segment.cut_at.unwrap_or(segment.file_bytes);
+        Live { number, first_lsn, segment_bytes, file_bytes, is_unread: segment.is_unread }
     }
 }
 
@@ -564,7 +565,8 @@ impl Replay {
         for &number in &self.unreadable {
             let at = live.partition_point(|segment| segment.number < number);
             let first_lsn = live.get(at).map_or(self.next_lsn, |next| next.first_lsn);
-            live.insert(at, Live { number, first_lsn, segment_bytes: 0, is_unread: true });
+            let unread = Live { number, first_lsn, segment_bytes: 0, file_bytes: 0, is_unread: true };
+            live.insert(at, unread);
         }
         live.into()
     }

@@ -46,7 +46,10 @@ fn segment_bytes_for(segment_bytes: u64, payload_bytes: usize) -> u64 {
 pub(super) struct Live {
     pub(super) number: u64,
     pub(super) first_lsn: Lsn,
+    /// Bytes of the file while it is in use.
     pub(super) segment_bytes: u64,
+    /// Bytes of the file. It is cut when the log goes on to the next one.
+    pub(super) file_bytes: u64,
     /// Whether a salvage could not read all of it. Such a segment may become readable later, so it is set aside and not
     /// dropped.
     pub(super) is_unread: bool,
@@ -159,13 +162,19 @@ impl Segments {
         self.disk.rename(&spare.path, &path)?;
         self.names.sync_names()?;
         let SegmentHeader { number, first_lsn, .. } = *header;
-        let live = Live { number, first_lsn, segment_bytes: spare.bytes, is_unread: false };
+        let (segment_bytes, file_bytes) = (spare.bytes, spare.bytes);
+        let live = Live { number, first_lsn, segment_bytes, file_bytes, is_unread: false };
         Ok(Begun { file: SegmentFile::new(spare.file.clone(), path), live })
     }
 
-    /// Makes a segment the newest one. The one before it may be dropped from here on.
-    pub(super) fn enter(&self, begun: Begun) -> SegmentFile {
-        self.pool.lock().live.push_back(begun.live);
+    /// Makes a segment the newest one. The one before it, which was cut at `end` if it was still in use, may be dropped
+    /// from here on.
+    pub(super) fn enter(&self, begun: Begun, end: Option<u64>) -> SegmentFile {
+        let mut pool = self.pool.lock();
+        if let (Some(before), Some(end)) = (pool.live.back_mut().filter(|live| !live.is_unread), end) {
+            before.file_bytes = end;
+        }
+        pool.live.push_back(begun.live);
         begun.file
     }
 
@@ -224,7 +233,7 @@ impl Segments {
 
     pub(super) fn allocated_bytes(&self) -> u64 {
         let pool = self.pool.lock();
-        let live: u64 = pool.live.iter().map(|segment| segment.segment_bytes).sum();
+        let live: u64 = pool.live.iter().map(|segment| segment.file_bytes).sum();
         live + pool.spares.iter().map(|spare| spare.bytes).sum::<u64>()
     }
 
@@ -254,7 +263,28 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<(), DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::{Log, LogOptions};
     use crate::testing::RecordingDisk;
+
+    #[test]
+    fn segments_count_with_the_bytes_of_their_files() {
+        let (disk, dir) = (RecordingDisk::new(), Path::new("/log"));
+        let options = LogOptions { segment_bytes: 1 << 16, ..LogOptions::default() };
+        for start in 0..4 {
+            let mut replay = Log::open(Arc::new(disk.clone()), dir, options).unwrap();
+            while replay.next_record().unwrap().is_some() {}
+            let log = replay.into_log().unwrap();
+            for _ in 0..3 {
+                log.append(&[&[7; 30_000]]).unwrap();
+            }
+            log.sync(log.last_lsn()).unwrap();
+            let bytes: usize = disk.paths().iter().map(|path| disk.contents(path).unwrap().len()).sum();
+            assert_eq!(log.stats().allocated_bytes, bytes as u64, "start {start}");
+            if start % 2 == 0 {
+                log.seal().unwrap();
+            }
+        }
+    }
 
     #[test]
     fn spare_files_that_nobody_keeps_are_removed() {

@@ -76,7 +76,8 @@ impl Writer {
                 }
                 // A full disk may refuse the cut. A later write goes on here.
                 self.cut()?;
-                let next = self.next.take().map(|begun| Arc::new(segments.enter(begun)));
+                let end = self.file.is_some().then_some(self.offset);
+                let next = self.next.take().map(|begun| Arc::new(segments.enter(begun, end)));
                 (self.file, self.offset) = (next, HEADER_BYTES);
                 self.written_bytes += HEADER_BYTES;
                 durable_lsn = header.first_lsn - 1;

@@ -80,12 +80,19 @@ public final class MigrateOff {
         }
         if (ofZiptier.isEmpty() && left.isEmpty() && others == 0)
             throw new IOException("no SSTable lies below " + folders + ": name the data folders of a node");
-        // Read again, one at a time: all of a large node would not fit into the heap.
-        for (Path file : ofZiptier)
-            CompressionInfo.read(file).renamed().replace();
+        int renamed = 0;
+        // Read again, one at a time: all of a large node would not fit into the heap. A file that two folders or links
+        // lead to stands twice in the list, and has its new name at the second time.
+        for (Path file : ofZiptier) {
+            CompressionInfo info = CompressionInfo.read(file);
+            if (info.isOfZiptier()) {
+                info.renamed().replace();
+                renamed++;
+            }
+        }
         StringBuilder told = new StringBuilder(
             String.format("%d SSTables have the names of Cassandra's own compressors now; %d needed no change",
-                          ofZiptier.size(), others));
+                          renamed, others));
         for (Path file : left)
             told.append("\nleft ").append(file).append(": a copy with tokens, which a node with the jar can restore");
         return told.toString();

@@ -71,6 +71,15 @@ class MigrateOffTest {
         assertArrayEquals(info("DeflateCompressor"), Files.readAllBytes(real));
     }
 
+    /** A file that two folders led to was renamed twice. The second time it had no options left, and became DEFLATE. */
+    @Test
+    void aFileThatTwoFoldersLeadToIsRenamedOnce() throws Exception {
+        Path lz4 = file("data/t1/nb-1-big-CompressionInfo.db", info("ZiptierCompressor", "format", "lz4"));
+        Path link = Files.createSymbolicLink(dir.resolve("link"), lz4.getParent());
+        assertTrue(MigrateOff.run(List.of(dir, lz4.getParent(), link)).startsWith("1 SSTables "));
+        assertArrayEquals(info("LZ4Compressor"), Files.readAllBytes(lz4));
+    }
+
     @Test
     void aFolderWithoutSSTablesIsNoSuccess() throws Exception {
         file("other.txt", new byte[1]);

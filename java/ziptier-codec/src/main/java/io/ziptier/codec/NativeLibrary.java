@@ -2,10 +2,11 @@ package io.ziptier.codec;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.nio.file.StandardCopyOption;
+import java.nio.file.StandardOpenOption;
 import java.util.Locale;
 import java.util.Properties;
 
@@ -78,7 +79,7 @@ final class NativeLibrary {
         Path copy = null;
         try {
             copy = Files.createTempFile(folder, "libziptier_jni-" + version + "-", ".so");
-            Files.copy(library, copy, StandardCopyOption.REPLACE_EXISTING);
+            write(library, copy);
             System.load(copy.toAbsolutePath().toString());
             return null;
         } catch (IOException error) {
@@ -89,6 +90,13 @@ final class NativeLibrary {
                 + "; if the folder is mounted noexec, name another one by -Dziptier.tmpdir";
         } finally {
             delete(copy);
+        }
+    }
+
+    /** Keeps the file, which is the user's alone. A new one has the rights of the umask, so others may change it. */
+    static void write(InputStream library, Path copy) throws IOException {
+        try (OutputStream out = Files.newOutputStream(copy, StandardOpenOption.WRITE)) {
+            library.transferTo(out);
         }
     }
 

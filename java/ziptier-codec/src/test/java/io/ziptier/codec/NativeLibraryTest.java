@@ -1,14 +1,17 @@
 package io.ziptier.codec;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -56,6 +59,16 @@ class NativeLibraryTest {
         try (Stream<Path> left = Files.list(folder)) {
             assertEquals(0, left.count());
         }
+    }
+
+    /** The copy replaced a file of the user's alone by one with the rights of the umask, which a group may write. */
+    @Test
+    void theCopyIsTheUsersAlone() throws Exception {
+        Path copy = Files.createTempFile(folder, "copy-", ".so");
+        byte[] library = {1, 2, 3};
+        NativeLibrary.write(new ByteArrayInputStream(library), copy);
+        assertArrayEquals(library, Files.readAllBytes(copy));
+        assertEquals("rw-------", PosixFilePermissions.toString(Files.getPosixFilePermissions(copy)));
     }
 
     @Test

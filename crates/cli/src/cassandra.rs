@@ -85,15 +85,25 @@ fn train(dir: &Path, chunk_kib: Option<u32>, cassandra: u8) -> Result<String, Er
     Ok(statement + "\n")
 }
 
-/// The name of a table by its folder, `KEYSPACE/TABLE-ID`.
+/// The name of a table by its folder, `KEYSPACE/TABLE-ID`. A folder of a node may be a link to another disk, so a path
+/// with both names is taken as it is. Any other path leads to the folder with the names.
 fn name_of(dir: &Path) -> String {
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let names_both = |dir: &PathBuf| has_id(dir) && dir.parent().and_then(Path::file_name).is_some();
+    let given = std::path::absolute(dir).ok().filter(names_both);
+    let dir = given.or_else(|| dir.canonicalize().ok()).unwrap_or_else(|| dir.to_owned());
     let name = |dir: Option<&Path>| {
         dir.and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
     };
     let table = name(Some(&dir));
     let table = table.rsplit_once('-').map_or(&*table, |(table, _)| table);
     format!("\"{}\".\"{table}\"", name(dir.parent()))
+}
+
+/// Whether the name of a folder ends as Cassandra's names of tables do, in 32 hexadecimal digits.
+fn has_id(dir: &Path) -> bool {
+    let name = dir.file_name().and_then(|name| name.to_str());
+    let id = name.and_then(|name| name.rsplit_once('-')).map(|(_, id)| id);
+    id.is_some_and(|id| id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
 fn estimate(dir: &Path, sample_bytes: u64) -> Result<String, Error> {
@@ -128,4 +138,29 @@ fn estimated(table: &Table, estimate: &Estimate) -> String {
         output::table(&titles, rows, 1),
         mib(estimate.sample_bytes)
     )
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use std::fs::create_dir_all;
+    use std::os::unix::fs::symlink;
+
+    /// The statement named the folder on the other disk as the keyspace.
+    #[test]
+    fn a_table_on_another_disk_has_the_keyspace_of_its_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let id = "orders-1b255f4def2540a60000000000000000";
+        let [disk, shop] = ["disk", "shop"].map(|name| folder.path().join(name));
+        create_dir_all(disk.join(id)).unwrap();
+        create_dir_all(&shop).unwrap();
+        symlink(disk.join(id), shop.join(id)).unwrap();
+        assert_eq!(name_of(&shop.join(id)), r#""shop"."orders""#);
+
+        let shortcut = folder.path().join("shortcut");
+        symlink(disk.join(id), &shortcut).unwrap();
+        assert_eq!(name_of(&shortcut), r#""disk"."orders""#);
+        assert_eq!(name_of(&disk.join(id).join("..").join(id)), r#""disk"."orders""#);
+    }
 }

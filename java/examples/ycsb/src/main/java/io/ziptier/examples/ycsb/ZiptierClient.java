@@ -37,7 +37,8 @@ public final class ZiptierClient extends DB {
                 connection.ask(USE, bytes(database));
             }
         } catch (IOException failure) {
-            throw new DBException("no server at " + host + ":" + port, failure);
+            throw new DBException(
+                "cannot use the server at " + host + ":" + port + ": " + failure.getMessage(), failure);
         }
     }
 

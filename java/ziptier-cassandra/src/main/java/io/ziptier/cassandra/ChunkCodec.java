@@ -13,9 +13,9 @@ import io.ziptier.codec.OutputTooSmallException;
  * Compresses chunks by ziptier's native library, and by Cassandra's own code where that library fails.
  *
  * <p>Cassandra takes an {@link IOException} of a compressor for a damaged SSTable. A chunk is therefore called damaged
- * only if neither decoder can read it. A failure of the library or of a device does not reach Cassandra, but for chunks
- * of tokens: Cassandra's own code cannot read them, so that the read fails by an unchecked exception. All threads share
- * a codec.
+ * only if neither decoder can read it, or if LZ4 gives another length than the chunk states. A failure of the library
+ * or of a device does not reach Cassandra, but for chunks of tokens: Cassandra's own code cannot read them, so that the
+ * read fails by an unchecked exception. All threads share a codec.
  */
 public final class ChunkCodec {
     private final ChunkOptions options;
@@ -91,7 +91,7 @@ public final class ChunkCodec {
      * @throws RuntimeException if the library or a device fails, and nothing else can read the chunk
      */
     public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
-        int start = input.position(), rawStart = output.position();
+        int start = input.position(), rawStart = output.position(), chunkBytes = input.remaining();
         boolean isDone = false;
         RuntimeException ofLibrary = null;
         try {
@@ -100,6 +100,8 @@ public final class ChunkCodec {
             ofLibrary = failure;
             if (!isOfChunk(failure))
                 counters.failed(failure);
+        } catch (IOException damaged) {
+            throw damage(chunkBytes, damaged);
         }
         if (!isDone) {
             input.position(start);
@@ -140,14 +142,18 @@ public final class ChunkCodec {
         } catch (IOException | RuntimeException damaged) {
             if (ofLibrary != null && options.format == ChunkFormat.TOKEN && !isOfChunk(ofLibrary))
                 throw ofLibrary;
-            counters.damaged.increment();
-            IOException told = new IOException(
-                String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
-                              chunkBytes, options.format, damaged.getMessage()), damaged);
+            IOException told = damage(chunkBytes, damaged);
             if (ofLibrary != null)
                 told.addSuppressed(ofLibrary);
             throw told;
         }
+    }
+
+    /** Counts a damaged chunk, and tells of it. */
+    private IOException damage(int chunkBytes, Exception found) {
+        counters.damaged.increment();
+        return new IOException(String.format("ZiptierCompressor cannot uncompress a chunk of %d bytes as %s: %s",
+                                             chunkBytes, options.format, found.getMessage()), found);
     }
 
     private static ByteBuffer direct(int bytes) {

@@ -1,5 +1,6 @@
 package io.ziptier.cassandra;
 
+import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
@@ -18,7 +19,7 @@ final class Lz4Wrapping implements Wrapping {
     }
 
     @Override
-    public boolean uncompress(BlockCodec codec, ByteBuffer chunk, ByteBuffer raw) {
+    public boolean uncompress(BlockCodec codec, ByteBuffer chunk, ByteBuffer raw) throws IOException {
         if (chunk.remaining() < Integer.BYTES)
             return false;
         int length = chunk.duplicate().order(ByteOrder.LITTLE_ENDIAN).getInt();
@@ -27,6 +28,10 @@ final class Lz4Wrapping implements Wrapping {
         chunk.position(chunk.position() + Integer.BYTES);
         int start = raw.position();
         codec.decompress(chunk, raw);
-        return raw.position() - start == length;
+        int found = raw.position() - start;
+        // Cassandra's LZ4Compressor does not compare both: it would give what lies in the buffer for the missing bytes.
+        if (found != length)
+            throw new IOException(String.format("it has %d bytes and states %d", found, length));
+        return true;
     }
 }

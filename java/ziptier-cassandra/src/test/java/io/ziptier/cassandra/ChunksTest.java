@@ -150,6 +150,24 @@ class ChunksTest {
         assertTrue(reported > 1000, reported + " of 25,000 are reported");
     }
 
+    /** Cassandra's LZ4Compressor, which was asked next, gave former bytes of the buffer for those that were missing. */
+    @Test
+    void lz4ThatStatesAnotherLengthIsDamaged() throws Exception {
+        ChunkOptions options = ChunkOptions.parse(Map.of("format", "lz4"));
+        ChunkCodec lz4 = new ChunkCodec(options, NativeBlocks.open(options));
+        int damaged = 0;
+        for (BufferType[] types : pairs()) {
+            ByteBuffer raw = copy(Corpus.read().piece(9, 4096), types[0]);
+            ByteBuffer chunk = types[1].allocate(lz4.compressedBytesMax(4096));
+            lz4.compress(raw, chunk);
+            chunk.flip().order(ByteOrder.LITTLE_ENDIAN).putInt(0, 4097);
+            IOException told = assertThrows(IOException.class, () -> lz4.uncompress(chunk, types[0].allocate(4200)));
+            assertTrue(told.getMessage().endsWith(" bytes as lz4: it has 4096 bytes and states 4097"),
+                       told.getMessage());
+            assertEquals(++damaged, lz4.counters().getDamagedChunks());
+        }
+    }
+
     @Test
     void tokensComeBackByTheirDictionaryAlone() throws Exception {
         ICompressor tokens = ZiptierCompressor.create(options("token"));

@@ -259,15 +259,16 @@ pub(crate) fn saving_in_words(name: &str, base: &str, what: &str, saving: Saving
     if high - low < 1e-9 {
         return format!("{begin}. With 95 % the errors of the file do not change that.");
     }
+    // A sentence about a loss tells how much more is taken, and so does its interval.
+    let ends = if saving.share >= 0.0 { [low, high] } else { [-high, -low] };
+    let [least, most] = ends.map(percent);
     if low <= 0.0 && high >= 0.0 {
         return format!(
-            "{begin}, but with 95 % it is something from {} to {} %: the errors of the file leave it undecided.",
-            percent(low),
-            percent(high)
+            "{begin}, but with 95 % it is something from {least} to {most} %: the errors of the file leave it \
+             undecided."
         );
     }
-    let [least, most] = if saving.share >= 0.0 { [low, high] } else { [-high, -low] };
-    format!("{begin}, with 95 % something from {} to {} %.", percent(least), percent(most))
+    format!("{begin}, with 95 % something from {least} to {most} %.")
 }
 
 /// The error of a number, if the file gives one.

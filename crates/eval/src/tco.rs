@@ -436,6 +436,14 @@ mod tests {
         );
         let unsure = told("{ value = 6_000, error = 9_000 }");
         assert!(unsure.contains("the errors of the file leave it undecided"), "{unsure}");
+        // 18,000 beside 12,056.64; 1.96 errors of two boxes are 19,600.
+        let dearer = told("{ value = 9_000, error = 5_000 }");
+        assert!(
+            dearer.contains(
+                "takes 49.3 % more than the cost that one takes, but with 95 % it is something from"
+            ) && dearer.contains("from -113.3 to 211.9 %: the errors of the file leave it undecided"),
+            "{dearer}"
+        );
         assert!(told("1_700").contains("No number behind that has an error"));
     }
 

@@ -1,8 +1,8 @@
 //! Cores that one configuration needs for the throughput of another, from curves of throughput over cores.
 //!
 //! Between two measured numbers of cores the curve is a straight line, and so it is from 0 to the first. A curve is
-//! never continued beyond its last point: what no point reaches is not predicted. Each round of a benchmark gives a
-//! saving of its own. Their mean has an interval by Student's t for so few rounds.
+//! never continued beyond its last point: what no point reaches is not predicted. Each round that all points have gives
+//! a saving of its own. Their mean has an interval by Student's t for so few rounds.
 
 use super::measured::Series;
 use crate::error::Error;
@@ -207,6 +207,16 @@ mod tests {
             text.contains("more than measured") && text.contains("core_saving = { value = 0.5167, error ="),
             "{text}"
         );
+    }
+
+    /// Without its point of one core, the curve of tokens would be a line from zero that needs one core.
+    #[test]
+    fn rounds_that_a_point_lacks_give_no_saving() {
+        let base = series("zstd", &[(1, 1, &[100.0; 3]), (2, 2, &[150.0; 5])]);
+        let other = series("tokens", &[(1, 1, &[200.0; 3]), (2, 2, &[300.0; 5])]);
+        let all = savings(&[base, other], None).unwrap();
+        let [_, two] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!((two.base_cores, two.cores, two.rounds), (2, Some(0.75), 3));
     }
 
     #[test]

@@ -90,10 +90,11 @@ pub struct Series {
 }
 
 impl Series {
-    /// One round of every point; nothing if no point has so many.
+    /// One round of every point; nothing if a point has fewer rounds. A curve without one of its points is another
+    /// curve, and no round of this one.
     pub(crate) fn round(&self, round: usize) -> Option<Series> {
         let of = |point: &Point| Some(Point { rounds: vec![*point.rounds.get(round)?], ..point.clone() });
-        let points: Vec<Point> = self.points.iter().filter_map(of).collect();
+        let points = self.points.iter().map(of).collect::<Option<Vec<Point>>>()?;
         (!points.is_empty()).then(|| Series { points, ..self.clone() })
     }
 }

@@ -151,8 +151,7 @@ fn limits(runs: &Runs<'_>) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     let there = last.usable_processors().len();
     if let Some(own) = last.cpu_cores().filter(|_| there > 0) {
-        let threads = last.saturation.as_ref().map_or(runs.spec.threads, |found| found.peak_load);
-        let threads = threads * runs.spec.instances;
+        let threads = last.threads(runs.spec) * runs.spec.instances;
         let limit = match own {
             own if own >= BUSY * there as f64 => "processors".to_owned(),
             own if own >= BUSY * threads as f64 => "its threads".to_owned(),

@@ -21,7 +21,7 @@ use crate::tco::EFFECTS_SHOWN;
 /// A file cannot be read, or is damaged; or nothing is measured yet.
 pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     let evaluation = Evaluation::open(folder)?;
-    let measured = evaluation.measured()?;
+    let mut measured = evaluation.measured()?;
     let compared = evaluation.comparison();
     if measured.is_empty() {
         return Err(compared.expect_err("without a measurement there is no comparison"));
@@ -31,7 +31,6 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
         about: vec![format!("Results in {}.", folder.display())],
         commands: vec![format!("ziptier mbwu run {}", folder.display())],
         files: sheets(folder)?,
-        facts: machines(&measured),
         ..Section::default()
     };
     match &compared {
@@ -42,9 +41,20 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
         Err(error) => section.unknown.push(format!("Nothing can be compared yet: {error}.")),
     }
     section.verdicts.extend(measured.iter().map(ToString::to_string));
+    name_apart(&mut measured);
+    section.facts = machines(&measured);
     section.unknown.extend(told_once(measured.len(), measured.iter().flat_map(unknown).collect()));
     section.figures.extend(figures(&measured));
     Ok(section)
+}
+
+/// Names the stages of sides of one name, since a figure joins the points of one name.
+fn name_apart(measured: &mut [Measured]) {
+    let names: Vec<String> = measured.iter().map(|one| one.name.clone()).collect();
+    let is_shared = |name: &str| names.iter().filter(|other| *other == name).count() > 1;
+    for one in measured.iter_mut().filter(|one| is_shared(&one.name) && !one.stage.is_empty()) {
+        one.name = format!("{}, {}", one.name, one.stage);
+    }
 }
 
 /// The machine of the first side, and what another machine is known by where that differs.

@@ -9,6 +9,7 @@ use super::*;
 use crate::bench::{Configuration, Outcome, Unavailable};
 use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
 use crate::meters::Meters;
+use crate::report::figure::Place;
 use crate::results::folder::{Program, ResultsFolder, machine};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -461,6 +462,24 @@ fn a_platform_on_another_machine_shows_how_that_differs() {
     let expected = [("cpu", "X"), ("load average", "0.1"), ("processors", "8"), (of_board.as_str(), "Y")];
     assert_eq!(facts, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert!(page_of(&[folder.path()]).contains("The machine"));
+}
+
+/// Otherwise one line would go through the rounds of both.
+#[test]
+fn a_platform_at_two_stages_has_two_names() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let text = fs::read_to_string(folder.path().join("board.toml")).unwrap();
+    let remote = text.replace(&format!("'''{HOSTILE}'''"), "\"server\"").replace("integrated", "network");
+    fs::write(folder.path().join("board.toml"), remote).unwrap();
+    let section = section(folder.path()).unwrap();
+    let figure = |title: &str| section.figures.iter().find(|figure| figure.title == title).unwrap();
+    let series: Vec<&str> =
+        figure("Throughput of each round").series().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(series, ["unit", "server, network", "server, integrated"]);
+    let named = |name: &str| Place::Named(name.to_owned());
+    let shares = &figure("What limits each side").points;
+    assert!(shares.iter().any(|point| point.x == named("server, network: medium")), "{shares:?}");
 }
 
 #[test]

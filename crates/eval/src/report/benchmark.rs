@@ -28,13 +28,13 @@ const TABLES_LEFT_OUT: [&str; 2] = ["summary.tsv", "rounds.tsv"];
 pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     let kept: Kept = parsed(&folder.join(KEPT))?;
     let manifest: Json = parsed(&folder.join(MANIFEST))?;
-    let names = Names::of(&kept.configurations);
+    let names = names(&kept.configurations);
     let rounds: Vec<Vec<&Measurement>> =
         kept.configurations.iter().map(|one| one.rounds.iter().collect()).collect();
     let all: Vec<Runs<'_>> = kept
         .configurations
         .iter()
-        .zip(&names.0)
+        .zip(&names)
         .zip(&rounds)
         .map(|((one, name), rounds)| Runs { name, spec: &one.spec, rounds })
         .collect();
@@ -55,28 +55,33 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     })
 }
 
-/// Names that tell the configurations apart, without what all have in common.
-struct Names(Vec<String>);
+/// A part of the words for a run.
+type Part = fn(&RunSpec) -> String;
 
-impl Names {
-    fn of(all: &[Configuration]) -> Self {
-        let parts: [fn(&RunSpec) -> String; 5] = [
-            |spec| spec.workload.name.clone(),
-            RunSpec::values_in_words,
-            |spec| spec.value_order.to_string(),
-            |spec| format!("{} thread(s)", spec.threads),
-            |spec| format!("{} processor(s)", spec.cpus.len()),
-        ];
-        let differ = |part: &fn(&RunSpec) -> String| {
-            all.windows(2).any(|pair| part(&pair[0].spec) != part(&pair[1].spec))
-        };
-        let parts: Vec<_> = parts.into_iter().filter(differ).collect();
-        let name = |one: &Configuration| {
-            let words = parts.iter().map(|part| part(&one.spec));
-            std::iter::once(one.spec.name()).chain(words).collect::<Vec<_>>().join(", ")
-        };
-        Names(all.iter().map(name).collect())
-    }
+const WORKLOAD: Part = |spec| spec.workload.name.clone();
+const ORDER: Part = |spec| spec.value_order.to_string();
+const THREADS: Part = |spec| format!("{} thread(s)", spec.threads);
+const PROCESSORS: Part = |spec| format!("{} processor(s)", spec.cpus.len());
+
+/// The parts that are not alike in all runs.
+fn differing<'a>(specs: impl Iterator<Item = &'a RunSpec> + Clone, parts: &[Part]) -> Vec<Part> {
+    let differs =
+        |part: &Part| specs.clone().zip(specs.clone().skip(1)).any(|(one, next)| part(one) != part(next));
+    parts.iter().copied().filter(differs).collect()
+}
+
+/// The words for a run, between commas.
+fn in_words(spec: &RunSpec, parts: &[Part]) -> String {
+    parts.iter().map(|part| part(spec)).collect::<Vec<_>>().join(", ")
+}
+
+/// Names that tell the configurations apart, without what all have in common.
+fn names(all: &[Configuration]) -> Vec<String> {
+    let specs = all.iter().map(|one| &one.spec);
+    let differing =
+        differing(specs.clone(), &[WORKLOAD, RunSpec::values_in_words, ORDER, THREADS, PROCESSORS]);
+    let parts = [&[RunSpec::name as Part][..], &differing[..]].concat();
+    specs.map(|spec| in_words(spec, &parts)).collect()
 }
 
 /// The configurations beside the first that did the same work.
@@ -170,9 +175,10 @@ fn figures(all: &[Runs<'_>], configurations: &[Configuration]) -> Vec<Figure> {
     let stores: Vec<Runs<'_>> =
         all.iter().zip(configurations).filter(|(_, one)| !one.is_harness).map(|(runs, _)| *runs).collect();
     let mut figures = vec![runs::throughput_and_size(&stores)];
+    let work = differing(all.iter().map(|runs| runs.spec), &[RunSpec::values_in_words, ORDER, PROCESSORS]);
+    let work = [&[WORKLOAD][..], &work[..], &[THREADS][..]].concat();
     for group in groups(all) {
-        let spec = group[0].spec;
-        let title = format!("Latency, {}, {} thread(s)", spec.workload.name, spec.threads);
+        let title = format!("Latency, {}", in_words(group[0].spec, &work));
         let names: Vec<String> = group.iter().map(|runs| runs.spec.name()).collect();
         let named: Vec<Runs<'_>> =
             group.iter().zip(&names).map(|(runs, name)| Runs { name, ..*runs }).collect();
@@ -206,7 +212,8 @@ fn scalings<'a>(all: &[Runs<'a>]) -> Vec<Scaled<'a>> {
             }
             None => {
                 let spec = runs.spec;
-                let title = format!("Scaling, {}, {}", spec.workload.name, spec.values_in_words());
+                let words = in_words(spec, &[WORKLOAD, RunSpec::values_in_words, ORDER]);
+                let title = format!("Scaling, {words}");
                 scalings.push((title, vec![(name.clone(), *runs)], name));
             }
         }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::*;
 use crate::bench::{Configuration, Outcome, Unavailable};
+use crate::data::values::ValueOrder;
 use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
 use crate::meters::Meters;
 use crate::report::figure::Place;
@@ -302,6 +303,28 @@ fn a_file_that_no_report_wrote_stays_as_it_is() {
     fs::remove_file(&rows).unwrap();
     // A report writes over what a former one wrote.
     write().and_then(|_| write()).unwrap();
+}
+
+/// Figures of one title would mix the rows of different values.
+#[test]
+fn figures_of_different_work_have_different_titles() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL);
+    configurations.truncate(2);
+    let apart = |mut one: Configuration| {
+        one.spec.value_order = ValueOrder::Apart;
+        one
+    };
+    let of_other_order: Vec<_> = configurations.iter().cloned().map(apart).collect();
+    let mut threads = configurations.clone();
+    threads.iter_mut().for_each(|one| one.spec.threads = 2);
+    let all = [configurations, of_other_order, threads].concat();
+    write_benchmark(folder.path(), all);
+    let figures = section(folder.path()).unwrap().figures;
+    let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
+    assert!(titles.contains(&"Latency, read_only, apart, 1 thread(s)"), "{titles:?}");
+    assert!(titles.contains(&"Scaling, read_only, values of 128 B, strangers"), "{titles:?}");
+    assert_eq!(titles.iter().collect::<BTreeSet<_>>().len(), titles.len(), "{titles:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) fn section(folder: &Path) -> Result<Section, Error> {
     };
     match &compared {
         Ok((comparison, table)) => {
-            let kind = |place: usize, resource| kind_of(comparison, place, resource, &measured);
+            let kind = |place: Option<usize>, resource| kind_of(comparison, place, resource, &measured);
             compare(&mut section, comparison, table, &kind);
         }
         Err(error) => section.unknown.push(format!("Nothing can be compared yet: {error}.")),
@@ -100,10 +100,20 @@ fn sheets(folder: &Path) -> Result<Vec<(String, String)>, Error> {
     paths.iter().map(|path| Ok((name_of(path), text_of(path)?))).collect()
 }
 
-/// How the need of a platform for a resource became known. Nothing tells a price or a volume but a file.
-fn kind_of(comparison: &Comparison, place: usize, resource: Option<Resource>, measured: &[Measured]) -> Kind {
-    let platform = &comparison.platforms[place];
-    let found = measured.iter().find(|one| one.name == platform.name && one.stage == platform.stage);
+/// How the throughput of a platform, or its need for a resource, became known. Without a place, it is the unit, which
+/// is measured first. Nothing tells a price or a volume but a file.
+fn kind_of(
+    comparison: &Comparison,
+    place: Option<usize>,
+    resource: Option<Resource>,
+    measured: &[Measured],
+) -> Kind {
+    let found = match place.map(|place| &comparison.platforms[place]) {
+        Some(platform) => {
+            measured.iter().find(|one| one.name == platform.name && one.stage == platform.stage)
+        }
+        None => measured.first(),
+    };
     match resource {
         None => found.and_then(|one| Some(runs_of(one)?.kind())).unwrap_or(Kind::Measured),
         Some(Resource::Power) => match found.and_then(|one| Some(one.power.as_ref()?.source)) {
@@ -115,7 +125,7 @@ fn kind_of(comparison: &Comparison, place: usize, resource: Option<Resource>, me
     }
 }
 
-type KindOf<'k> = dyn Fn(usize, Option<Resource>) -> Kind + 'k;
+type KindOf<'k> = dyn Fn(Option<usize>, Option<Resource>) -> Kind + 'k;
 
 /// Adds the verdicts and figures of a comparison.
 fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, kind: &KindOf<'_>) {
@@ -143,7 +153,9 @@ fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, 
         let point = |place: usize| {
             let sure = deviation(&effects(table, |moved: &Comparison| of(moved, place)));
             let at = Place::Named(platform_name(comparison, place));
-            Point::new("", kind(place, resource), at, of(comparison, place))
+            // The throughputs of the platform and of the unit are behind it, too.
+            let known = kind(Some(place), resource).max(kind(Some(place), None)).max(kind(None, None));
+            Point::new("", known, at, of(comparison, place))
                 .within(sure.map(|deviation| deviation.reach_95()))
         };
         let points: Vec<Point> = (0..comparison.platforms.len()).map(point).collect();
@@ -184,10 +196,10 @@ fn tornados(comparison: &Comparison, table: &toml::Table, kind: &KindOf<'_>) -> 
     figures
 }
 
-/// The platform that an effect's name begins with, or the first one, which is of the same kind as the unit.
-fn place_of(comparison: &Comparison, words: &str) -> usize {
+/// The platform that an effect's name begins with; nothing for the unit.
+fn place_of(comparison: &Comparison, words: &str) -> Option<usize> {
     let is_it = |platform: &Platform| words.strip_prefix("platform ") == Some(&platform.name);
-    comparison.platforms.iter().position(is_it).unwrap_or(0)
+    comparison.platforms.iter().position(is_it)
 }
 
 /// How far a saving goes if each number is less or more, those that do most first.

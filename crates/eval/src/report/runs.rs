@@ -197,10 +197,13 @@ pub(crate) fn saturation(all: &[Runs<'_>]) -> Option<Figure> {
 /// A title, a unit, and what a part of the window tells.
 type Meter = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
 
+/// The only meter that is of the work, and not of the machine.
+const THROUGHPUT: &str = "Throughput";
+
 /// What each meter of the machine told during the last round.
 pub(crate) fn meters(all: &[Runs<'_>]) -> Vec<Figure> {
     const METERS: [Meter; 7] = [
-        ("Throughput", "operations per second", |part| Some(part.operations as f64 / part.machine.sec)),
+        (THROUGHPUT, "operations per second", |part| Some(part.operations as f64 / part.machine.sec)),
         ("Busy processors", "processors", |part| part.machine.busy_cores(&[])),
         ("Read from disks", "MiB per second", |part| {
             Some(part.machine.disk_bytes(|disk| disk.read_bytes)? as f64 / MIB / part.machine.sec)
@@ -221,6 +224,8 @@ fn over_time(all: &[Runs<'_>], (title, unit, told): Meter) -> Option<Figure> {
     let mut points = Vec::new();
     for runs in all {
         let Some(last) = runs.rounds.last().filter(|round| round.samples.len() > 1) else { continue };
+        // The machine is there, whatever device is modelled on it; the work has the speed of the model.
+        let kind = if title == THROUGHPUT { runs.kind() } else { Kind::Measured };
         let joined = last.samples.len().div_ceil(SAMPLES_MAX);
         let (mut seconds, mut of_series) = (0.0, Vec::new());
         for part in last.samples.chunks(joined) {
@@ -228,11 +233,11 @@ fn over_time(all: &[Runs<'_>], (title, unit, told): Meter) -> Option<Figure> {
             let weighted: Option<f64> =
                 part.iter().map(|sample| Some(told(sample)? * sample.machine.sec)).sum();
             let middle = Place::At(seconds + length / 2.0);
-            of_series.push(Point::new(runs.name, Kind::Measured, middle, weighted.map(|sum| sum / length)));
+            of_series.push(Point::new(runs.name, kind, middle, weighted.map(|sum| sum / length)));
             seconds += length;
         }
         match of_series.iter().all(|point| point.y.is_none()) {
-            true => points.push(Point::new(runs.name, Kind::Measured, Place::Missing, None)),
+            true => points.push(Point::new(runs.name, kind, Place::Missing, None)),
             false => points.extend(of_series),
         }
     }

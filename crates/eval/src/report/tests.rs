@@ -10,7 +10,7 @@ use crate::bench::{Configuration, Outcome, Unavailable};
 use crate::data::values::ValueOrder;
 use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
 use crate::meters::Meters;
-use crate::report::figure::Place;
+use crate::report::figure::{Kind, Place};
 use crate::results::folder::{Program, ResultsFolder, machine};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -257,6 +257,55 @@ fn a_ratio_to_a_modelled_run_is_modelled() {
     configurations[0].spec.options.model = Some("iaa".into());
     write_benchmark(folder.path(), configurations);
     assert!(page_of(&[folder.path()]).contains(" of btreemap (modelled)"));
+}
+
+#[test]
+fn throughput_over_time_is_as_modelled_as_its_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..1]);
+    configurations[0].spec.options.model = Some("iaa".into());
+    write_benchmark(folder.path(), configurations);
+    let figures = section(folder.path()).unwrap().figures;
+    let kinds = |title: &str| {
+        let figure = figures.iter().find(|figure| figure.title == title).unwrap();
+        figure.series().into_iter().map(|(_, kind)| kind).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("Throughput"), [Kind::Modelled]);
+    assert_eq!(kinds("Busy processors"), [Kind::Measured], "these are the machine's");
+}
+
+/// Units are throughputs over that of the unit, and watts of a unit are watts over units.
+#[test]
+fn units_and_their_energy_are_as_modelled_as_the_throughputs_behind_them() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let change = |file: &str, change: &dyn Fn(&mut Round)| {
+        for number in 1..=5 {
+            let path = folder.path().join(format!("results/{file}/round-{number}.json"));
+            let mut round = Round::read(&path).unwrap().unwrap();
+            change(&mut round);
+            fs::write(&path, json!(round).to_string()).unwrap();
+        }
+    };
+    let kinds = || {
+        let figures = section(folder.path()).unwrap().figures;
+        ["Units", "Energy of a unit"].map(|title| {
+            let figure = figures.iter().find(|figure| figure.title == title).unwrap();
+            figure.points.iter().find(|point| point.x == Place::Named(HOSTILE.into())).unwrap().kind
+        })
+    };
+    change("board", &|round| {
+        let machine = &mut round.measurement.machine;
+        machine.joules = Some(7.0 * machine.sec);
+        machine.joules_of = vec!["package-0".into()];
+    });
+    assert_eq!(kinds(), [Kind::Measured; 2]);
+    let is_modelled = |round: &mut Round| round.origin.asked.options.model = Some("iaa".into());
+    for modelled in ["board", "unit"] {
+        change(modelled, &is_modelled);
+        assert_eq!(kinds(), [Kind::Modelled; 2], "{modelled}");
+        change(modelled, &|round| round.origin.asked.options.model = None);
+    }
 }
 
 #[test]

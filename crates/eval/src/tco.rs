@@ -79,6 +79,12 @@ impl Cost {
         self.items.iter().map(|(_, cost)| cost).sum::<f64>() + self.energy + self.plant
     }
 
+    /// The cost of all items of a name; nothing if there is none.
+    pub(crate) fn of_items(&self, name: &str) -> Option<f64> {
+        let of_name = self.items.iter().filter(|(item, _)| item == name).map(|(_, cost)| *cost);
+        of_name.reduce(|sum, more| sum + more)
+    }
+
     /// The cost of a million operations.
     pub fn per_million_operations(&self) -> Option<f64> {
         (self.operations > 0.0).then(|| self.total() / self.operations * 1e6)

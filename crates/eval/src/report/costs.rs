@@ -7,7 +7,7 @@ use crate::inputs::Inputs;
 use crate::report::evaluation::{name_of, tornado};
 use crate::report::figure::{Axis, Figure, Kind, Place, Point, Shape};
 use crate::report::{Section, text_of};
-use crate::tco::{Compared, Sheet};
+use crate::tco::{Compared, Cost, Sheet};
 
 /// Reads a file of designs and their prices.
 ///
@@ -34,39 +34,58 @@ pub(crate) fn section(path: &Path) -> Result<Section, Error> {
     })
 }
 
-/// Each cost of each design, the designs side by side.
+/// Each cost of each design, the designs side by side. An item may have the name of another cost.
 fn costs(all: &[Compared], currency: &str, years: u32) -> Figure {
-    let mut parts: Vec<(Vec<(String, f64)>, &str)> = Vec::new();
-    for one in all {
-        let cost = &one.cost;
-        let mut of_design = vec![("all".to_owned(), cost.total())];
-        for (name, cost) in &cost.items {
-            match of_design.iter_mut().find(|(known, _)| known == name) {
-                Some((_, sum)) => *sum += cost,
-                None => of_design.push((name.clone(), *cost)),
-            }
-        }
-        of_design.push(("energy".into(), cost.energy));
-        of_design.push(("room, power, cooling".into(), cost.plant));
-        parts.push((of_design, cost.name.as_str()));
-    }
     let mut names: Vec<&String> = Vec::new();
-    for (name, _) in parts.iter().flat_map(|(of_design, _)| of_design) {
+    for (name, _) in all.iter().flat_map(|one| &one.cost.items) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
     let mut points = Vec::new();
+    let mut add = |name: &str, of: &dyn Fn(&Cost) -> Option<f64>| {
+        points.extend(all.iter().filter_map(|one| {
+            let place = Place::Named(format!("{name}: {}", one.cost.name));
+            Some(Point::new("", Kind::Input, place, Some(of(&one.cost)?)))
+        }));
+    };
+    add("all", &|cost| Some(cost.total()));
     for name in names {
-        for (of_design, design) in &parts {
-            if let Some((_, cost)) = of_design.iter().find(|(known, _)| known == name) {
-                let place = Place::Named(format!("{name}: {design}"));
-                points.push(Point::new("", Kind::Input, place, Some(*cost)));
-            }
-        }
+        add(name, &|cost| cost.of_items(name));
     }
+    add("energy", &|cost| Some(cost.energy));
+    add("room, power, cooling", &|cost| Some(cost.plant));
     let (x, y) = (Axis::linear("cost"), Axis::linear(currency));
     Figure::new("Costs", Shape::Bars, x, y, points).described(format!(
         "The cost of each design over {years} year(s), all of it first, then what it is made of."
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_called_energy_stands_beside_the_energy_of_the_site() {
+        let design = |name: &str| {
+            format!(
+                "[[design]]\nname = '{name}'\ncores = 1\noperations_per_second_per_core = 1\nwatts_busy = 1000\n"
+            )
+        };
+        let text = format!(
+            "item = [{{ name = 'energy', price = 5 }}, {{ name = 'all', price = 7 }}]\n\
+             work = {{ operations_per_second = 1, data_gb = 1 }}\nsite = {{ years = 1, price_per_kwh = 1 }}\n{}{}",
+            design("a"),
+            design("b")
+        );
+        let (sheet, table) = Sheet::parse(&text).unwrap();
+        let figure = costs(&Compared::all(&sheet, &table), "$", 1);
+        let of = |name: &str| {
+            let points = figure.points.iter().filter(|point| point.x == Place::Named(name.into()));
+            points.filter_map(|point| point.y).collect::<Vec<f64>>()
+        };
+        // A kW for the hours of a year.
+        assert_eq!(of("energy: a"), [5.0, 8_766.0]);
+        assert_eq!(of("all: b"), [8_778.0, 7.0]);
+    }
 }

@@ -139,11 +139,7 @@ fn lines(all: &[Compared], has_years: bool) -> Vec<Vec<String>> {
         }
     }
     for name in names {
-        let cost = |one: &Compared| {
-            let of_name = one.cost.items.iter().filter(|(item, _)| item == name).map(|(_, cost)| cost);
-            of_name.copied().reduce(|sum, more| sum + more)
-        };
-        lines.push(of(name, 0, &cost));
+        lines.push(of(name, 0, &|one| one.cost.of_items(name)));
     }
     lines.push(of("energy", 0, &|one| Some(one.cost.energy)));
     lines.push(of("room, power, cooling", 0, &|one| Some(one.cost.plant)));

@@ -377,6 +377,10 @@ mod tests {
                 "save 10.000 us of CPU time",
             ),
             (&format!("threads = 4\ncores = 4\n{medium}\nservers = 4"), "is given beside visits_per_second"),
+            (
+                &format!("threads = 4\ncores = 4\n{}", device.replace("-4.95", "nan")),
+                "cpu_us of the station device of the case asked is NaN; give a number from -1000000000 to",
+            ),
         ] {
             let told = case(text).unwrap_err();
             assert!(told.contains(expected), "{told}");

@@ -114,6 +114,7 @@ impl Visited {
         }
         within(&named("visits"), self.visits, 0.0, 1e6)?;
         within(&named("latency_us"), self.latency_us, 0.0, 1e9)?;
+        within(&named("cpu_us"), self.cpu_us, -1e9, 1e9)?;
         if self.servers.is_some() && self.visits_per_second.is_some() {
             return Err(format!("{} is given beside visits_per_second; give one of them", named("servers")));
         }

@@ -378,6 +378,10 @@ mod tests {
             ),
             (&format!("threads = 4\ncores = 4\n{medium}\nservers = 4"), "is given beside visits_per_second"),
             (
+                &format!("rate = 4\ncores = 4\n{}", medium.replace("50_000", "1e18")),
+                "and latency_us make 80000000000000 visits at a time; give numbers that make 100000 at most",
+            ),
+            (
                 &format!("threads = 4\ncores = 4\n{}", device.replace("-4.95", "nan")),
                 "cpu_us of the station device of the case asked is NaN; give a number from -1000000000 to",
             ),

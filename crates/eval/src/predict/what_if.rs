@@ -8,6 +8,8 @@ use crate::inputs::{Inputs, Number, above_0, within};
 
 /// Threads of a case, so that a prediction takes seconds at most.
 const THREADS_MAX: f64 = 4_096.0;
+/// Visits that a station serves at a time: an open station has a probability for each number of them.
+const SERVERS_MAX: f64 = 100_000.0;
 
 /// Cases to predict.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -121,17 +123,28 @@ impl Visited {
         if self.servers.or(self.visits_per_second).is_some() {
             above_0(&named("latency_us"), self.latency_us)?;
         }
-        self.servers.map_or(Ok(()), |servers| within(&named("servers"), servers, 0.001, 100_000.0))?;
-        self.visits_per_second.map_or(Ok(()), |rate| above_0(&named("visits_per_second"), rate))
+        self.servers.map_or(Ok(()), |servers| within(&named("servers"), servers, 0.001, SERVERS_MAX))?;
+        let Some(rate) = self.visits_per_second else { return Ok(()) };
+        above_0(&named("visits_per_second"), rate)?;
+        match self.at_a_time(rate) {
+            servers if servers <= SERVERS_MAX => Ok(()),
+            servers => Err(format!(
+                "{} and latency_us make {servers} visits at a time; give numbers that make {SERVERS_MAX} at most",
+                named("visits_per_second")
+            )),
+        }
     }
 
     /// Little's law: what serves `r` visits in a second, `l` seconds each, serves `r × l` at a time.
+    fn at_a_time(&self, rate: Number) -> f64 {
+        rate.0 * self.latency_us.0 / 1e6
+    }
+
     fn station(&self) -> Station {
-        let latency_sec = self.latency_us.0 / 1e6;
-        let at_a_time = self.visits_per_second.map(|rate| rate.0 * latency_sec);
+        let at_a_time = self.visits_per_second.map(|rate| self.at_a_time(rate));
         Station {
             name: self.name.clone(),
-            demand_sec: self.visits.0 * latency_sec,
+            demand_sec: self.visits.0 * self.latency_us.0 / 1e6,
             speed: self.servers.map(|servers| servers.0).or(at_a_time).map_or(Speed::Delay, Speed::Servers),
         }
     }

@@ -3,7 +3,10 @@
 
 use serde::Serialize;
 
-use crate::results::row::{Cell, Row};
+use crate::results::row::{Cell, Row, fixed};
+
+/// Decimals that tell the percentiles of ten million calls apart.
+pub(crate) const PERCENTILE_DECIMALS: usize = 6;
 
 /// How a figure became known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -230,6 +233,12 @@ impl Figure {
         };
         self.points.iter().map(row).collect()
     }
+}
+
+/// A number without zeros at the end of the decimals, of which there is one at least.
+pub(crate) fn shortest(value: f64, decimals: usize) -> String {
+    let text = fixed(value, decimals);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

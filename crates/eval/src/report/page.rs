@@ -3,7 +3,7 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::report::figure::{Figure, Kind, Place, Point, Shape};
+use crate::report::figure::{Figure, Kind, PERCENTILE_DECIMALS, Place, Point, Scale, Shape, shortest};
 use crate::report::{Section, Table};
 use crate::tco::four_digits;
 
@@ -150,6 +150,8 @@ fn numbers(figure: &Figure) -> Markup {
     let has_ends = figure.points.iter().any(|point| point.low.is_some() || point.high.is_some());
     let number = |value: Option<f64>| value.map_or("missing".into(), four_digits);
     let place = |point: &Point| match &point.x {
+        // Four digits would call many of them 100.
+        Place::At(value) if figure.x.scale == Scale::Percentiles => shortest(*value, PERCENTILE_DECIMALS),
         Place::At(value) => four_digits(*value),
         Place::Named(name) => name.clone(),
         Place::Missing => "missing".into(),

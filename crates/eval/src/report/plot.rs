@@ -14,8 +14,7 @@ use kuva::render::render::{Primitive, render_multiple};
 use kuva::render::theme::Theme;
 use kuva::{AxisLabelOverlap, TickFormat};
 
-use crate::report::figure::{Figure, Kind, Place, Point, Scale, Shape};
-use crate::results::row::fixed;
+use crate::report::figure::{Figure, Kind, PERCENTILE_DECIMALS, Place, Point, Scale, Shape, shortest};
 use crate::results::table::grouped;
 
 const WIDTH: f64 = 520.0;
@@ -242,7 +241,7 @@ fn at(figure: &Figure, point: &Point) -> Option<(f64, f64)> {
 
 fn ticks(scale: Scale) -> TickFormat {
     TickFormat::Custom(Arc::new(move |value| match scale {
-        Scale::Percentiles => shortest(100.0 - 100.0 / value, 6),
+        Scale::Percentiles => shortest(100.0 - 100.0 / value, PERCENTILE_DECIMALS),
         Scale::Linear | Scale::Logarithmic => short(value),
     }))
 }
@@ -256,12 +255,6 @@ fn short(value: f64) -> String {
         large if large >= 1e3 => grouped(value, 0),
         _ => shortest(value, 4),
     }
-}
-
-/// Without zeros at the end of the decimals.
-fn shortest(value: f64, decimals: usize) -> String {
-    let text = fixed(value, decimals);
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn names(points: &[&Point]) -> Vec<String> {

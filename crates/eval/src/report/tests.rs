@@ -10,7 +10,7 @@ use crate::bench::{Configuration, Outcome, Unavailable};
 use crate::data::values::ValueOrder;
 use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
 use crate::meters::Meters;
-use crate::report::figure::{Kind, Place};
+use crate::report::figure::{Axis, Kind, Place, Point, Scale, Shape};
 use crate::results::folder::{Program, ResultsFolder, machine};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
@@ -230,6 +230,18 @@ fn json_and_tsv_have_the_points_of_the_page() {
     let share = |point: &Json| point["x"].as_f64().unwrap();
     let ends: Vec<f64> = latency["points"].as_array().unwrap().iter().map(share).collect();
     assert!(ends.contains(&100.0) && ends.len() > 4 * 20, "{}", ends.len());
+}
+
+#[test]
+fn percentiles_near_the_slowest_call_are_told_apart() {
+    let point = |(share, us)| Point::new("reads", Kind::Measured, Place::At(share), Some(us));
+    let points = [(99.9, 5.0), (99.9969, 60.0), (99.999_237, 700.0)].map(point);
+    let x = Axis { name: "percentile".into(), scale: Scale::Percentiles };
+    let figure = Figure::new("latency", Shape::Lines, x, Axis::linear("microseconds"), points.into());
+    let page = page::page(&[Section { figures: vec![figure], ..Section::default() }], "ziptier report");
+    for share in ["99.9", "99.9969", "99.999237"] {
+        assert!(page.contains(&format!("<td class=\"number\">{share}</td>")), "{page}");
+    }
 }
 
 #[test]

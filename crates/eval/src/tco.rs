@@ -505,6 +505,17 @@ mod tests {
     }
 
     #[test]
+    fn a_small_number_that_matters_is_no_zero() {
+        let text = "work = { operations_per_second = 1, data_gb = 0 }\nsite = { years = 1 }\n\
+                    item = [{ name = 'call', price = 0.0004, per = 'core' }, { name = 'box', price = 0.0001 }]\n\
+                    [[design]]\nname = 'a'\ncores = 1\noperations_per_second_per_core = 1\n\
+                    [[design]]\nname = 'b'\ncores = 1\noperations_per_second_per_core = 2";
+        let (sheet, table) = Sheet::parse(text).unwrap();
+        let told = render(&sheet, &table, Format::Table).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains("item call, price 0.0004000 0.00004000 (a tenth)"), "{told}");
+    }
+
+    #[test]
     fn a_sheet_without_a_price_is_refused() {
         let free = "work = { operations_per_second = 9, data_gb = 1 }\nsite = { years = 1 }\n\
                     [[design]]\nname = 'a'\ncores = 1\noperations_per_second_per_core = 1\n\

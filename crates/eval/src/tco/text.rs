@@ -176,11 +176,10 @@ fn tornado(one: &Compared) -> String {
         let saved = |result: Option<f64>| {
             result.map_or_else(String::new, |saving| format!("{} %", grouped(saving * 100.0, 1)))
         };
-        let decimals = if effect.value.abs() >= 1_000.0 { 0 } else { 3 };
         lines.push(vec![
             effect.name.clone(),
-            grouped(effect.value, decimals),
-            grouped(effect.by, decimals) + if effect.error.is_some() { "" } else { " (a tenth)" },
+            four_digits(effect.value),
+            four_digits(effect.by) + if effect.error.is_some() { "" } else { " (a tenth)" },
             saved(effect.moved[0]),
             saved(effect.moved[1]),
         ]);

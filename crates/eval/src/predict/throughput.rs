@@ -292,6 +292,7 @@ pub(super) fn median_and_largest(errors: impl Iterator<Item = f64>) -> Option<(f
 
 #[cfg(test)]
 mod tests {
+    use super::super::measured::Round;
     use super::super::measured::tests::series;
     use super::super::throughput_text::{render_held_out, render_predicted};
     use super::*;
@@ -389,6 +390,19 @@ mod tests {
             let told = case(text).unwrap_err();
             assert!(told.contains(expected), "{told}");
         }
+    }
+
+    /// Four threads do the work of two, and an operation takes no more CPU time.
+    #[test]
+    fn threads_that_wait_for_each_other_keep_no_core_busy() {
+        let round = |throughput| Round { throughput, cpu_sec: Some(1e-5) };
+        let point = |threads, throughput| Point { threads, cores: threads, rounds: vec![round(throughput)] };
+        let locked = Series { points: vec![point(1, 1e5), point(4, 2e5)], ..even() };
+        let text = render_predicted(&predict(&[locked], &Question::default()).unwrap(), Format::Tsv);
+        let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split('\t').collect()).collect();
+        let place = rows[0].iter().position(|name| *name == "busy_cores").unwrap();
+        let busy: Vec<f64> = rows[1..].iter().map(|row| row[place].parse().unwrap()).collect();
+        assert!((busy[0] - 1.0).abs() < 0.02 && (busy[1] - 2.0).abs() < 0.02, "{busy:?}");
     }
 
     #[test]

@@ -63,9 +63,9 @@ fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&
 }
 
 impl Prediction {
+    /// Cores that the operations keep busy. Threads that wait for each other are at the cores, too, without CPU time.
     fn busy_cores(&self) -> f64 {
-        // The second station of every network.
-        self.solution.stations[1].busy
+        self.solution.throughput * self.cpu_sec
     }
 
     /// One standard deviation in per cent of the uncertain figure: throughput, or at a rate latency.

@@ -126,14 +126,17 @@ pub(crate) fn scaling(title: &str, all: &[Runs<'_>], base: &str) -> Option<Figur
         let middle = median(&mut throughputs.clone());
         Point::new(runs.name, runs.kind(), Place::At(load(runs) as f64), middle).among(&throughputs)
     };
-    let mut points: Vec<Point> = all.iter().map(point).collect();
+    let mut points = fastest(all.iter().map(point).collect());
     points.sort_by(|one, other| one.x.number().partial_cmp(&other.x.number()).expect("loads are numbers"));
     let what = if by_processors { "processors" } else { "threads" };
     let (x, y) = (Axis::linear(what), Axis::linear("operations per second"));
     let mut figure = Figure::new(title, Shape::Lines, x, y, points);
     let of = |name: &str| figure.points.iter().filter(|point| point.series == name).collect::<Vec<_>>();
     let most = of(base).iter().filter_map(|point| point.y).reduce(f64::max)?;
-    let mut words = format!("The line across is the most that {base} did. For as much work each needs: ");
+    let mut words = format!(
+        "Of several runs with as many {what} the fastest counts. The line across is the most that {base} did. For as \
+         much work each needs: "
+    );
     let needed = figure.series().into_iter().map(|(name, _)| match load_for(&of(name), most) {
         Some(load) => format!("{name} {load:.1} {what}"),
         None => format!("{name} more {what} than were measured"),
@@ -142,6 +145,15 @@ pub(crate) fn scaling(title: &str, all: &[Runs<'_>], base: &str) -> Option<Figur
     let (name, series) = (format!("the most of {base}"), base.to_owned());
     figure.marks.push(Mark { name, series, at: most, is_vertical: false });
     Some(figure.described(words))
+}
+
+/// The points without those that lie below another of the same series: runs with other threads, where `x` is
+/// processors. A line through all of them would go up and down.
+fn fastest(points: Vec<Point>) -> Vec<Point> {
+    let is_above = |one: &Point, other: &Point| {
+        (&one.series, one.kind, &one.x) == (&other.series, other.kind, &other.x) && one.y > other.y
+    };
+    points.iter().filter(|point| !points.iter().any(|other| is_above(other, point))).cloned().collect()
 }
 
 /// The load that gives so much throughput, on straight lines between the points, beginning at zero.

@@ -389,6 +389,23 @@ fn figures_of_different_work_have_different_titles() {
 }
 
 #[test]
+fn a_line_over_processors_goes_through_the_fastest_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one] = benchmark(folder.path(), &ALL[..1]).try_into().unwrap();
+    let run = |cpus: &[usize], threads, operations| {
+        let mut run = one.clone();
+        (run.spec.cpus, run.spec.threads) = (cpus.to_vec(), threads);
+        run.rounds.iter_mut().for_each(|round| (round.operations, round.wall_sec) = (operations, 1.0));
+        run
+    };
+    write_benchmark(folder.path(), vec![run(&[0], 1, 100), run(&[0, 1], 1, 300), run(&[0, 1], 2, 200)]);
+    let figures = section(folder.path()).unwrap().figures;
+    let scaling = figures.iter().find(|figure| figure.title.starts_with("Scaling")).unwrap();
+    let points: Vec<_> = scaling.points.iter().map(|point| (point.x.number(), point.y)).collect();
+    assert_eq!(points, [(Some(1.0), Some(100.0)), (Some(2.0), Some(300.0))]);
+}
+
+#[test]
 fn an_input_without_results_is_refused_in_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("page.html");

@@ -203,7 +203,11 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
             "it has {threads} threads on {cores} processors; give a row with one of each at least"
         ));
     }
-    let cpu_sec = known("cpu_cores").and_then(|cell| cell.parse::<f64>().ok()).map(|busy| busy / throughput);
+    let figure =
+        |name: &str| known(name)?.parse().ok().filter(|figure: &f64| *figure > 0.0 && figure.is_finite());
+    // Busy cores have three decimals, too few for work that waits for a slow disk.
+    let cpu_sec = figure("qps_per_cpu_core").map(f64::recip);
+    let cpu_sec = cpu_sec.or_else(|| Some(figure("cpu_cores")? / throughput));
     let settings: Vec<String> = SETTINGS.iter().map(|name| known(name).unwrap_or("").to_owned()).collect();
     let place = series.iter().position(|one| one.settings == settings).unwrap_or_else(|| {
         let model = known("model").map(str::to_owned);
@@ -212,7 +216,7 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
     });
     let points = &mut series[place].points;
     let found = points.iter().position(|point| (point.threads, point.cores) == (threads, cores));
-    let round = Round { throughput, cpu_sec: cpu_sec.filter(|cpu_sec| *cpu_sec > 0.0) };
+    let round = Round { throughput, cpu_sec };
     match found {
         Some(found) => points[found].rounds.push(round),
         None => points.push(Point { threads, cores, rounds: vec![round] }),
@@ -266,7 +270,7 @@ pub(super) mod tests {
     }
 
     const COLUMNS: &str = "run\tworkload\tthreads\tqps\tmismatches\tcpu_cores\tinstances\tprocessors\toffered_qps\t\
-                           status\tvalue_bytes\ttrace_speed\tkey_bytes";
+                           status\tvalue_bytes\ttrace_speed\tkey_bytes\tqps_per_cpu_core";
 
     fn read_text(rows: &[&str]) -> Result<Vec<Series>, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -309,6 +313,14 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn cpu_time_of_work_that_waits_is_exact() {
+        let all = read_text(&["store read_only 1 100 0 0.002 1 4 NA measured 128 NA 16 40000"]).unwrap();
+        assert_eq!(all[0].points[0].cpu_sec(), Some(25e-6));
+        let all = read_text(&["store read_only 1 100 0 inf 1 4 NA measured 128 NA 16 NA"]).unwrap();
+        assert_eq!(all[0].points[0].cpu_sec(), None);
+    }
+
+    #[test]
     fn runs_of_other_keys_are_another_series_and_a_trace_at_its_own_times_is_none() {
         let all = read_text(&[
             "store read_only 1 100 0 1.0 1 4 NA measured 128 NA 16",
@@ -344,6 +356,6 @@ pub(super) mod tests {
         }
         let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
         let told = add(&mut Vec::new(), &cut, None).unwrap_err();
-        assert_eq!(told, "line 2: it has 4 of 13 columns, so that the file is damaged");
+        assert_eq!(told, "line 2: it has 4 of 14 columns, so that the file is damaged");
     }
 }

@@ -176,7 +176,7 @@ fn figures(all: &[Runs<'_>], configurations: &[Configuration]) -> Vec<Figure> {
         all.iter().zip(configurations).filter(|(_, one)| !one.is_harness).map(|(runs, _)| *runs).collect();
     let mut figures = vec![runs::throughput_and_size(&stores)];
     let work = differing(all.iter().map(|runs| runs.spec), &[RunSpec::values_in_words, ORDER, PROCESSORS]);
-    let work = [&[WORKLOAD][..], &work[..], &[THREADS][..]].concat();
+    let work = [&[WORKLOAD][..], &work[..], &[RunSpec::threads_in_words as Part][..]].concat();
     for group in groups(all) {
         let title = format!("Latency, {}", in_words(group[0].spec, &work));
         let names: Vec<String> = group.iter().map(|runs| runs.spec.name()).collect();

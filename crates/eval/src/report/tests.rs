@@ -18,6 +18,7 @@ use crate::run::steady::Steadiness;
 use crate::statistics::Mean;
 use crate::target::registry::Registry;
 use crate::tco::EXAMPLES;
+use crate::workload::pace::Pace;
 
 /// A name that would be a program if it were not escaped.
 const HOSTILE: &str = "</td><script>alert(1)</script>&amp;\"'";
@@ -186,7 +187,7 @@ fn a_page_of_all_inputs_is_well_formed_and_says_what_it_must() {
     assert!(parsed.text.contains(HOSTILE), "and yet there to read");
     for words in [
         "Throughput and size",
-        "Latency, read_only, 2 thread(s)",
+        "Latency, read_only, 2 threads",
         "Scaling, read_only",
         "Saturation",
         "Busy processors",
@@ -226,7 +227,7 @@ fn json_and_tsv_have_the_points_of_the_page() {
     assert_eq!(tsv.lines().count(), points + 1);
     let columns = |line: &str| line.split('\t').count();
     assert!(tsv.lines().all(|line| columns(line) == 10), "{tsv}");
-    let latency = figures.iter().find(|figure| figure["title"] == "Latency, read_only, 1 thread(s)").unwrap();
+    let latency = figures.iter().find(|figure| figure["title"] == "Latency, read_only, 1 thread").unwrap();
     let share = |point: &Json| point["x"].as_f64().unwrap();
     let ends: Vec<f64> = latency["points"].as_array().unwrap().iter().map(share).collect();
     assert!(ends.contains(&100.0) && ends.len() > 4 * 20, "{}", ends.len());
@@ -238,7 +239,8 @@ fn percentiles_near_the_slowest_call_are_told_apart() {
     let points = [(99.9, 5.0), (99.9969, 60.0), (99.999_237, 700.0)].map(point);
     let x = Axis { name: "percentile".into(), scale: Scale::Percentiles };
     let figure = Figure::new("latency", Shape::Lines, x, Axis::linear("microseconds"), points.into());
-    let page = page::page(&[Section { figures: vec![figure], ..Section::default() }], "ziptier report");
+    let page =
+        super::page::page(&[Section { figures: vec![figure], ..Section::default() }], "ziptier report");
     for share in ["99.9", "99.9969", "99.999237"] {
         assert!(page.contains(&format!("<td class=\"number\">{share}</td>")), "{page}");
     }
@@ -366,6 +368,18 @@ fn a_file_that_no_report_wrote_stays_as_it_is() {
     write().and_then(|_| write()).unwrap();
 }
 
+/// The threads that were asked for do not work in the window.
+#[test]
+fn a_figure_of_a_search_does_not_name_the_threads_that_were_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut configurations = benchmark(folder.path(), &ALL[..1]);
+    configurations[0].spec.pace = Pace::Saturated(8);
+    write_benchmark(folder.path(), configurations);
+    let figures = section(folder.path()).unwrap().figures;
+    let latency = figures.iter().find(|figure| figure.title.starts_with("Latency")).unwrap();
+    assert_eq!(latency.title, "Latency, read_only, up to 8 threads");
+}
+
 /// Figures of one title would mix the rows of different values.
 #[test]
 fn figures_of_different_work_have_different_titles() {
@@ -383,7 +397,7 @@ fn figures_of_different_work_have_different_titles() {
     write_benchmark(folder.path(), all);
     let figures = section(folder.path()).unwrap().figures;
     let titles: Vec<&str> = figures.iter().map(|figure| figure.title.as_str()).collect();
-    assert!(titles.contains(&"Latency, read_only, apart, 1 thread(s)"), "{titles:?}");
+    assert!(titles.contains(&"Latency, read_only, apart, 1 thread"), "{titles:?}");
     assert!(titles.contains(&"Scaling, read_only, values of 128 B, strangers"), "{titles:?}");
     assert_eq!(titles.iter().collect::<BTreeSet<_>>().len(), titles.len(), "{titles:?}");
 }

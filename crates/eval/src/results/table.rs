@@ -252,8 +252,7 @@ fn group(plan: &Plan, configuration: &Configuration) -> String {
     if plan.value_orders.len() > 1 {
         words += &format!(", {}", spec.value_order);
     }
-    let threads = spec.threads_max();
-    words += &format!(", {}{threads} thread{}", spec.up_to(), if threads == 1 { "" } else { "s" });
+    words += &format!(", {}", spec.threads_in_words());
     wrapped(&words)
 }
 

@@ -270,6 +270,12 @@ impl RunSpec {
         }
     }
 
+    /// How many threads work on each store in the timed window: a search may find fewer than the most.
+    pub(crate) fn threads_in_words(&self) -> String {
+        let threads = self.threads_max();
+        format!("{}{threads} thread{}", self.up_to(), if threads == 1 { "" } else { "s" })
+    }
+
     /// How long a timed window is.
     pub(crate) fn window_in_words(&self) -> String {
         match self.operations {

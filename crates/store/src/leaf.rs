@@ -368,8 +368,8 @@ impl Leaf {
     /// Raises the append count of a leaf that takes the keys of its right neighbour. The keys may have been its own
     /// before, and an update may have been decided on then at the same count. A quiet leaf stays quiet.
     ///
-    /// The caller keeps the writer lock until the index has let go of the neighbour, and those of new leaves between the
-    /// two. A batch with the lock of such a leaf writes those keys there without asking the index. Readers ask the
+    /// The caller keeps the writer lock until the index has let go of the neighbour, and those of new leaves between
+    /// the two. A batch with the lock of such a leaf writes those keys there without asking the index. Readers ask the
     /// index, and would find what they were before.
     pub(crate) fn note_absorbed(&self) -> MutexGuard<'_, ()> {
         let writer = self.lock_writer();

@@ -203,8 +203,8 @@ impl Core {
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();
         let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
-        // A new leaf may have keys of both former leaves: the index leads to it for some of them and to the removed leaf
-        // for others.
+        // A new leaf may have keys of both former leaves: the index leads to it for some of them and to the removed
+        // leaf for others.
         let _writers: Vec<_> =
             new_leaves.iter().filter(|_| removed.is_some()).map(|new| new.lock_writer()).collect();
         let _writer = removed.map(|_| leaf.note_absorbed());

@@ -8,7 +8,9 @@
 //! | module | what |
 //! |---|---|
 //! | `comparison`, `text` | units and platforms as numbers, and what is saved |
+//! | `command` | a program of the user's that a round starts, and that ends with it |
 //! | `service` | the server of a platform, which runs for one round |
+//! | `preparation` | commands that purge and precondition the medium before a round |
 //! | `sheets` | the files that describe a unit and platforms to measure |
 //! | `evaluation` | measures them, round by round |
 //! | `rounds`, `measured` | the rounds and the files that keep them; all that was measured, as the command tells it |
@@ -17,12 +19,14 @@
 //! | `raw`, `limit` | a raw load on the medium, and what held a platform back |
 //! | `power` | watts, by meters, by a file of readings or by a model |
 
+mod command;
 mod comparison;
 mod evaluation;
 mod limit;
 mod measured;
 mod origin;
 mod power;
+mod preparation;
 mod raw;
 mod rounds;
 mod service;

@@ -174,6 +174,12 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
             "--target btreemap\", server = 'true', folder = ['/proc', '/sys']",
             "work.folder has several folders, and work.server is one server; give one folder",
         ),
+        (
+            "small.toml",
+            "cpus = [0]",
+            "cpus = [0], purge = []",
+            "small.toml: work.purge is empty; give a command, or leave it out",
+        ),
     ] {
         evaluation(place);
         replace(&place.join(file), from, to);
@@ -324,6 +330,146 @@ fn a_server_that_cannot_start_is_told() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("cannot start /no/such/server: "), "{said}");
     assert!(said.contains("at its start, it ended (exit status: 127)"), "{said}");
+}
+
+/// Adds lines to the work of the unit.
+fn add_to_work(place: &Path, more: &str) {
+    let work = format!("[work]\nbench = '--target btreemap'\n{more}");
+    replace(&place.join("unit.toml"), "work = { bench = \"--target btreemap\" }", &work);
+}
+
+/// A command of a shell, as a list of a sheet. `$1` in it stands for a fresh folder.
+fn shell(script: &str) -> String {
+    format!("['sh', '-c', '{script}', 'sh', '{{folder}}']")
+}
+
+/// What ziptier says where measuring the unit or a platform fails.
+fn failed(arguments: &[&str]) -> String {
+    let output = ziptier().args(arguments).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    said
+}
+
+#[test]
+fn each_round_purges_and_preconditions_the_medium_before_its_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, medium) = (folder.path(), folder.path().join("medium"));
+    fs::create_dir(&medium).unwrap();
+    evaluation(place);
+    let log = place.join("log");
+    let logs = |name: &str| format!("test -d \"$1\" && echo {name} \"$1\" >> \"{}\"", log.display());
+    let more = format!("precondition = {}\npurge = {}", shell(&logs("precondition")), shell(&logs("purge")));
+    served(place, &more);
+    // The server begins a round's load.
+    let unit = place.join("unit.toml");
+    let text = fs::read_to_string(&unit).unwrap();
+    let (before, rest) = text.split_once("server = '").unwrap();
+    let (command, after) = rest.split_once('\'').unwrap();
+    let script = shell(&format!("{}; exec {command}", logs("load")));
+    fs::write(&unit, format!("{before}server = {script}{after}")).unwrap();
+
+    // Without a folder in the sheet, the medium is that of temporary files, and no raw load follows.
+    let output = ziptier().args(mbwu(&["construct"], place)).env("TMPDIR", &medium).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{told}{}", String::from_utf8_lossy(&output.stderr));
+    let said = fs::read_to_string(&log).unwrap();
+    let lines: Vec<(&str, &str)> = said.lines().map(|line| line.split_once(' ').unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["purge", "precondition", "load", "purge", "precondition", "load"], "{said}");
+    for (number, (_, fresh)) in lines.iter().enumerate() {
+        assert_eq!(Path::new(fresh).parent(), Some(medium.as_path()), "{said}");
+        assert!(!lines[..number].iter().any(|(_, other)| other == fresh), "a folder was not fresh: {said}");
+        assert!(!Path::new(fresh).exists(), "{fresh} is left over");
+    }
+    assert!(told.contains("Medium: purged by `sh -c test -d"), "{told}");
+}
+
+#[test]
+fn a_purge_that_fails_ends_its_round_and_the_same_command_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    let flag = place.join("flag");
+    let script = format!(
+        "test ! -e \"{0}\" && touch \"{0}\" && exit; echo no; echo first >&2; echo the medium is gone >&2; exit 3",
+        flag.display()
+    );
+    add_to_work(place, &format!("purge = {}", shell(&script)));
+    let construct = mbwu(&["construct"], place);
+    let told = failed(&construct);
+    assert!(told.contains("unit, round 2: work.purge of unit.toml: sh -c test ! -e"), "{told}");
+    assert!(told.ends_with(": it ended (exit status: 3): the medium is gone\n"), "{told}");
+    let round = |number: usize| place.join(format!("results/unit/round-{number}.json"));
+    let written = || fs::metadata(round(1)).unwrap().modified().unwrap();
+    let before = written();
+    assert!(!round(2).exists());
+    fs::remove_file(&flag).unwrap();
+    printed(&construct);
+    assert!(round(2).exists() && written() == before, "the first round was measured again");
+}
+
+#[test]
+fn a_command_that_cannot_start_names_the_file_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    add_to_work(place, "precondition = '/no/such/fill'");
+    replace(&place.join("small.toml"), "cpus = [0]", "cpus = [0], precondition = 'false'");
+    let told = failed(&mbwu(&["construct"], place));
+    let expected = "unit, round 1: work.precondition of unit.toml: /no/such/fill: it ended (exit status: 127): cannot \
+                    start /no/such/fill: ";
+    assert!(told.contains(expected), "{told}");
+    let path = place.to_str().unwrap();
+    let told = failed(&["mbwu", "measure", path, "large"]);
+    assert!(told.contains("large, round 1: work.precondition of unit.toml: /no/such/fill"), "{told}");
+    let told = failed(&["mbwu", "measure", path, "small"]);
+    assert!(told.contains("small, round 1: work.precondition of small.toml: false: it ended"), "{told}");
+}
+
+#[test]
+fn rounds_of_another_purge_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    add_to_work(place, "purge = 'true'");
+    printed(&mbwu(&["construct"], place));
+    replace(&place.join("unit.toml"), "purge = 'true'", "purge = 'true now'");
+    let told = refused(&mbwu(&["construct"], place));
+    assert!(told.contains("round 1 has `purge` = \"true\", and this command has \"true now\""), "{told}");
+    replace(&place.join("unit.toml"), "purge = 'true now'", "");
+    let told = refused(&mbwu(&["construct"], place));
+    assert!(told.contains("round 1 has `purge` = \"true\", and this command has null"), "{told}");
+}
+
+#[test]
+fn an_interrupted_evaluation_ends_a_command_that_prepares_the_medium() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    let pids = place.join("pids");
+    // The shell stays, and sleep is its child.
+    let script = format!(
+        "echo $$ > \"{0}.new\"; sleep 600 & echo $! >> \"{0}.new\"; mv \"{0}.new\" \"{0}\"; wait",
+        pids.display()
+    );
+    add_to_work(place, &format!("purge = {}", shell(&script)));
+    let mut command = ziptier();
+    command.args(["mbwu", "construct"]).arg(place);
+    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = comes_true(|| pids.exists());
+    assert!(Command::new("kill").args(["-INT", &evaluation.id().to_string()]).status().unwrap().success());
+    let ended = comes_true(|| evaluation.try_wait().unwrap().is_some());
+    if !ended {
+        evaluation.kill().unwrap();
+    }
+    let output = evaluation.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(begun && ended, "{begun}, {ended}: {said}");
+    assert!(said.contains("interrupted; what was measured is kept, and the same command goes on"), "{said}");
+    let started = fs::read_to_string(&pids).unwrap();
+    let is_there = |pid: &str| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
+    assert!(comes_true(|| !started.lines().any(is_there)), "{started}");
 }
 
 /// It needs root.

@@ -259,10 +259,15 @@ impl Launcher {
     }
 
     /// Starts a program in these control groups, which is killed when this thread ends. It leads a group of processes.
-    pub(crate) fn program(&self, words: &[String], groups: &Groups) -> Result<Child, Error> {
+    pub(crate) fn program(&self, words: &[String], groups: &Groups, stderr: Stdio) -> Result<Child, Error> {
         let start_failed = |source| Error::Io { action: "start", path: self.program.clone(), source };
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+        command
+            .args(&self.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .process_group(0);
         let mut child = command.spawn().map_err(start_failed)?;
         let stdin = child.stdin.take();
         if let Err(error) = groups.take(child.id()) {

@@ -1,11 +1,12 @@
 //! Measures the unit and the platforms of a folder, and keeps every round, so that an evaluation that was interrupted
 //! goes on where it ended.
 //!
-//! 1. A round is a process of its own that loads fresh data, works until its throughput is steady, and then measures
+//! 1. Commands of the user's purge and precondition the medium before each round, where the work has such.
+//! 2. A round is a process of its own that loads fresh data, works until its throughput is steady, and then measures
 //!    a window that is steady, too.
-//! 2. The first round searches for the number of threads that gives the most; the others have that number.
-//! 3. Rounds follow each other until five are steady: each window, and their throughputs by SNIA's rule.
-//! 4. A raw load with requests of the same sizes tells what the medium can do, and so whether it was the limit.
+//! 3. The first round searches for the number of threads that gives the most; the others have that number.
+//! 4. Rounds follow each other until five are steady: each window, and their throughputs by SNIA's rule.
+//! 5. A raw load with requests of the same sizes tells what the medium can do, and so whether it was the limit.
 //!
 //! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
 //! (`machine.json`). `NAME` is the file of the platform, or `unit`.
@@ -21,14 +22,16 @@ use crate::bench::ProgressLine;
 use crate::bench::process::{Launcher, check_cpus};
 use crate::error::Error;
 use crate::inputs::Inputs;
+use crate::mbwu::command::Running;
 use crate::mbwu::comparison::Comparison;
 use crate::mbwu::limit::Shares;
 use crate::mbwu::measured::{Measured, others_cores};
 use crate::mbwu::origin::Origin;
 use crate::mbwu::power::{self, Power, Readings, Source};
+use crate::mbwu::preparation::prepare;
 use crate::mbwu::raw::{Raw, measure_raw, shares};
 use crate::mbwu::rounds::{Round, forget_behind, is_enough, read_if_there, rounds, threads_of, write};
-use crate::mbwu::service::Service;
+use crate::mbwu::service;
 use crate::mbwu::sheets::{PlatformSheet, Sheets, Words, Work};
 use crate::mbwu::verdict::{apart, counted, unsteady};
 use crate::meters::machine::MachineUse;
@@ -170,9 +173,16 @@ impl Evaluation {
     ) -> Result<Round, Error> {
         let run = format!("{}, round {}", subject.file, rounds.len() + 1);
         line.next(&run);
+        for (field, phase, words) in subject.work.preparations() {
+            line.phase(phase);
+            prepare(means.launcher, &words.list(), subject.work.folders()).map_err(|error| {
+                let sentence = format!("work.{field} of {}: {error}", self.file_with(subject, field));
+                Error::Run { run: run.clone(), sentence, status: 1 }
+            })?;
+        }
         let spec = self.spec_of(&origin.asked, rounds);
         let mut service = self.serve(subject.work, &spec.target, means.launcher)?;
-        let failed = |error: Error| match service.as_mut().and_then(Service::why_ended) {
+        let failed = |error: Error| match service.as_mut().and_then(Running::why_ended) {
             Some(why) => {
                 Error::Run { run: run.clone(), sentence: format!("its server {why}: {error}"), status: 1 }
             }
@@ -202,10 +212,17 @@ impl Evaluation {
         }
     }
 
+    /// The file that has a field of a subject's work. A platform takes over from the unit what its own file lacks.
+    fn file_with(&self, subject: &Subject<'_>, field: &str) -> String {
+        let platform = self.sheets.platforms.iter().find(|(file, ..)| file == subject.file);
+        let own = platform.and_then(|(.., table)| table.get("work")?.get(field));
+        format!("{}.toml", own.map_or(UNIT, |_| subject.file))
+    }
+
     /// Starts the server of a round, if the platform has one.
-    fn serve(&self, work: &Work, target: &str, launcher: &Launcher) -> Result<Option<Service>, Error> {
+    fn serve(&self, work: &Work, target: &str, launcher: &Launcher) -> Result<Option<Running>, Error> {
         let start = |words: &Words| {
-            Service::start(launcher, &words.list(), target, &work.cpus(), &work.confinement())
+            service::start(launcher, &words.list(), target, &work.cpus(), &work.confinement())
         };
         work.server.as_ref().map(start).transpose()
     }

@@ -82,6 +82,9 @@ impl fmt::Display for Measured {
             Some(why) => write!(f, "; {rounds} round(s). WITHOUT A VERDICT: {why}. ")?,
         }
         f.write_str(&self.limit_in_words())?;
+        if let Some(prepared) = self.rounds.first().and_then(|round| round.origin.preparation_in_words()) {
+            write!(f, " {prepared}")?;
+        }
         if let Some(power) = &self.power {
             write!(f, " Power: {power}.")?;
         }

@@ -59,6 +59,11 @@ impl Origin {
         Origin { asked, unit: None, work: None, commit: None, machine: None }
     }
 
+    /// How the medium was prepared before the round: a sentence; nothing in results of older versions.
+    pub(crate) fn preparation_in_words(&self) -> Option<String> {
+        self.work.as_ref().map(Work::preparation_in_words)
+    }
+
     /// How a round differs from another of the same side, in words; nothing if both belong together.
     pub(crate) fn apart(&self, other: &Origin, names: [&str; 2]) -> Option<String> {
         let of_side = |origin: &Origin| {
@@ -124,6 +129,7 @@ fn difference(field: &str, one: &Json, other: &Json, names: [&str; 2]) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mbwu::sheets::Words;
 
     fn origin(change: impl FnOnce(&mut Origin)) -> Origin {
         let mut origin = Origin {
@@ -155,6 +161,10 @@ mod tests {
         assert!(
             told(&|two| two.work.as_mut().unwrap().memory_bytes = Some(9)).contains("`memory_bytes` = null")
         );
+        let purge = |two: &mut Origin| {
+            two.work.as_mut().unwrap().purge = Some(Words::Text("fstrim /x".into()));
+        };
+        assert_eq!(told(&purge), "one has `purge` = null, and two has \"fstrim /x\"");
         let software = |two: &mut Origin| two.unit.as_mut().unwrap().software = "x 2".into();
         assert_eq!(told(&software), "one has `software` = \"x 1\", and two has \"x 2\"");
         assert_eq!(told(&|two| two.commit = Some("b".into())), "one has `commit` = \"a\", and two has \"b\"");

@@ -131,6 +131,10 @@ pub(crate) struct Work {
     /// A command that starts a server for each round; the limits below are its own. `{folder}` in it stands for a fresh
     /// folder on the medium.
     pub(crate) server: Option<Words>,
+    /// A command that purges the medium before each round.
+    pub(crate) purge: Option<Words>,
+    /// A command that preconditions the medium before each round, after the purge.
+    pub(crate) precondition: Option<Words>,
     /// Processors that may be used; all of them where it is missing.
     pub(crate) cpus: Option<Vec<usize>>,
     /// A folder on the medium, or one on each of several media, each of which has an instance of the function; none if
@@ -202,6 +206,23 @@ impl Work {
         self.cpus.clone().unwrap_or_default()
     }
 
+    /// The commands that prepare the medium before a round, in their order, each with its field and its phase.
+    pub(crate) fn preparations(&self) -> impl Iterator<Item = (&'static str, &'static str, &Words)> {
+        let all = [
+            ("purge", "purging the medium", &self.purge),
+            ("precondition", "preconditioning the medium", &self.precondition),
+        ];
+        all.into_iter().filter_map(|(field, phase, words)| Some((field, phase, words.as_ref()?)))
+    }
+
+    /// The same in words: a sentence.
+    pub(crate) fn preparation_in_words(&self) -> String {
+        let line = |words: &Words| format!("`{}`", words.list().join(" "));
+        let purge = self.purge.as_ref().map_or("no command".into(), line);
+        let precondition = self.precondition.as_ref().map_or("the load alone".into(), line);
+        format!("Medium: purged by {purge}, preconditioned by {precondition}.")
+    }
+
     /// Limits of the disk, if there are any.
     pub(crate) fn limits(&self) -> DiskLimits {
         self.disk.unwrap_or_default()
@@ -214,6 +235,8 @@ impl Work {
             bench: self.bench.or_else(|| unit.bench.clone()),
             // Another target has no use for the unit's server.
             server: self.server.or_else(|| unit.server.clone().filter(|_| is_same_target)),
+            purge: self.purge.or_else(|| unit.purge.clone()),
+            precondition: self.precondition.or_else(|| unit.precondition.clone()),
             cpus: self.cpus.or_else(|| unit.cpus.clone()),
             folder: self.folder.or_else(|| unit.folder.clone()),
             memory_bytes: self.memory_bytes.or(unit.memory_bytes),
@@ -238,6 +261,9 @@ impl Work {
             return Err(
                 "work.folder has several folders, and work.server is one server; give one folder".into()
             );
+        }
+        if let Some((field, ..)) = self.preparations().find(|(.., words)| words.list().is_empty()) {
+            return Err(format!("work.{field} is empty; give a command, or leave it out"));
         }
         let medium = |folder: &PathBuf| disk_of(folder).unwrap_or_else(|_| folder.display().to_string());
         let media: Vec<String> = folders.iter().map(medium).collect();
@@ -362,6 +388,35 @@ mod tests {
         let limited = work.limited(RunSpec::new("redis://127.0.0.1", "log"));
         assert_eq!((limited.cpus, limited.confinement.memory_bytes), (vec![1], Some(9)));
         assert_eq!(limited.target, "redis://127.0.0.1");
+    }
+
+    fn work(text: &str) -> Work {
+        text.parse::<Table>().unwrap().try_into().unwrap()
+    }
+
+    #[test]
+    fn commands_that_prepare_the_medium_are_texts_or_lists_in_their_order() {
+        let both = work("precondition = ['fill', '{folder}']\npurge = 'fstrim {folder}'");
+        let read: Vec<_> = both.preparations().map(|(field, _, words)| (field, words.list())).collect();
+        let list = |words: [&str; 2]| words.map(str::to_owned).to_vec();
+        let expected =
+            [("purge", list(["fstrim", "{folder}"])), ("precondition", list(["fill", "{folder}"]))];
+        assert_eq!(read, expected);
+        assert_eq!(both.check(), Ok(()));
+        let told = work("purge = []").check().unwrap_err();
+        assert_eq!(told, "work.purge is empty; give a command, or leave it out");
+        assert!(work("precondition = ' '").check().unwrap_err().contains("work.precondition is empty"));
+    }
+
+    #[test]
+    fn a_platform_takes_over_the_commands_that_prepare_the_medium_or_has_its_own() {
+        let unit = work("purge = 'fstrim {folder}'");
+        let taken = work("precondition = 'fill'").or(&unit).preparation_in_words();
+        assert_eq!(taken, "Medium: purged by `fstrim {folder}`, preconditioned by `fill`.");
+        let own = work("purge = 'blkdiscard /dev/x'").or(&unit).preparation_in_words();
+        assert_eq!(own, "Medium: purged by `blkdiscard /dev/x`, preconditioned by the load alone.");
+        let none = Work::default().preparation_in_words();
+        assert_eq!(none, "Medium: purged by no command, preconditioned by the load alone.");
     }
 
     #[test]

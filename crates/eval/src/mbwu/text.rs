@@ -209,6 +209,8 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         unit.medium,
         unit.software
     ));
+    let prepared = unit.measured.as_ref().and_then(Origin::preparation_in_words);
+    text.extend(prepared.map(|prepared| wrapped(&prepared)));
     // Without a unit, nothing below is a verdict.
     let first = unit.unsteady.is_some();
     let verdicts =

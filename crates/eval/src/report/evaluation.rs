@@ -6,7 +6,8 @@ use std::path::Path;
 use crate::error::Error;
 use crate::inputs::{Effect, Inputs, deviation, effects};
 use crate::mbwu::{
-    Comparison, Evaluation, Measured, Platform, Resource, Source, effects_on_saving, known_by, verdicts,
+    Comparison, Evaluation, Measured, Origin, Platform, Resource, Source, effects_on_saving, known_by,
+    verdicts,
 };
 use crate::report::figure::{Axis, Figure, Kind, Place, Point, Shape};
 use crate::report::runs::{self, Runs};
@@ -137,6 +138,7 @@ fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, 
         unit.medium,
         unit.software
     ));
+    section.about.extend(unit.measured.as_ref().and_then(Origin::preparation_in_words));
     section.verdicts = verdicts(comparison, table);
     let price = format!("{}/MBWU", unit.currency);
     let shown: [(Option<Resource>, &str, &str, &str); 4] = [

@@ -8,10 +8,11 @@ use serde_json::json;
 use super::*;
 use crate::bench::{Configuration, Outcome, Unavailable};
 use crate::data::values::ValueOrder;
-use crate::mbwu::{EXAMPLE, Origin, Round, init, read};
+use crate::mbwu::{EXAMPLE, Origin, Round, init, read, render};
 use crate::meters::Meters;
 use crate::report::figure::{Axis, Kind, Place, Point, Scale, Shape};
 use crate::results::folder::{Program, ResultsFolder, machine};
+use crate::results::table::Format;
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
@@ -561,6 +562,36 @@ fn results_of_files_that_were_edited_after_measuring_are_refused() {
     assert!(told.contains("round 1 has `software` = \"x 1\", and unit.toml has \"x 2\""), "{told}");
     let told = edited("board.toml", "--target btreemap", "--target hashmap").unwrap_err();
     assert!(told.contains("results/board") && told.contains("board.toml with unit.toml has"), "{told}");
+}
+
+/// Rounds on a fresh medium and on a used one are not the same work.
+#[test]
+fn the_unit_tells_how_its_medium_was_prepared() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation(folder.path());
+    let measured = |work: Json| {
+        for number in 1..=5 {
+            let path = folder.path().join(format!("results/unit/round-{number}.json"));
+            let mut round: Json = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            round["work"] = work.clone();
+            fs::write(&path, round.to_string()).unwrap();
+        }
+        let page = Parsed::of(&page_of(&[folder.path()])).text;
+        let text = render(&[read(folder.path()).unwrap()], Format::Table);
+        (page, text.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    let (page, text) = measured(json!({ "bench": "--target btreemap" }));
+    let neither = "Medium: purged by no command, preconditioned by the load alone.";
+    assert!(page.contains(neither) && text.contains(neither), "{text}");
+    let unit = folder.path().join("unit.toml");
+    let sheet = fs::read_to_string(&unit).unwrap();
+    fs::write(&unit, format!("{sheet}purge = \"fstrim /x\"\n")).unwrap();
+    let (page, text) = measured(json!({ "bench": "--target btreemap", "purge": "fstrim /x" }));
+    let purged = "Medium: purged by `fstrim /x`, preconditioned by the load alone.";
+    assert!(page.contains(purged) && text.contains(purged), "{text}");
+    fs::write(&unit, sheet).unwrap();
+    let told = read(folder.path()).map(|_| ()).unwrap_err().to_string();
+    assert!(told.contains("has `purge` = \"fstrim /x\", and unit.toml has null"), "{told}");
 }
 
 /// The server is the machine of the unit at another time.

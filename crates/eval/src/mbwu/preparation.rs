@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::bench::confine::Confinement;
@@ -38,6 +39,8 @@ fn run_to_end(launcher: &Launcher, words: &[String], medium: &Path) -> Result<()
     };
     // A pipe has no end as long as a daemon of the command holds it, and a file may lie on the medium.
     let said = memfd_create("said", MFdFlags::MFD_CLOEXEC).map_err(|error| failed(error.into()))?;
+    // A script that opens /dev/stderr anew truncates what was said, and others go on behind that.
+    fcntl(&said, FcntlArg::F_SETFL(OFlag::O_APPEND)).map_err(|error| failed(error.into()))?;
     let mut said = File::from(said);
     let stderr = said.try_clone().map_err(failed)?;
     // A medium that is purged as a whole may have no place for a folder.
@@ -106,6 +109,8 @@ mod tests {
         };
         let said = told("echo first >&2; echo last >&2; echo >&2; exit 3");
         assert_eq!(said, "fstrim /x: it ended (exit status: 3): last");
+        let anew = told("echo a longer first line >&2; echo last > /dev/stderr; echo >&2; exit 3");
+        assert_eq!(anew, said);
         assert_eq!(told("exit 4"), "fstrim /x: it ended (exit status: 4)");
     }
 

@@ -41,14 +41,16 @@ use trial::{coded_bytes, packed_bytes};
 const GENERATIONS_MAX: usize = 8;
 /// Raw data must be this many times a dictionary's cost.
 const COST_FACTOR: u64 = 20;
+/// The same for a larger dictionary of tokens, which saves less: at 20 times its cost it would be refused.
+const COST_FACTOR_LARGER: u64 = 32;
 /// A candidate must save this share of all bytes.
 const SAVING_MIN: f64 = 0.05;
 /// The same for one whose table outgrows a processor's second cache: then a read takes an eighth longer.
 const SAVING_MIN_UNCACHED: f64 = 0.1;
 /// A store has grown when it is so many times as large as at the last training.
 const GROWTH: u64 = 4;
-/// The same for tables that outgrow a processor's second cache. With 14 bits from 12 MB on, that is half a second for
-/// each 384 MB.
+/// The same for tables that outgrow a processor's second cache. With 14 bits from 23 MB on, that is half a second for
+/// each 740 MB.
 const GROWTH_UNCACHED: u64 = 32;
 /// Fresh values may be coded this much worse than promised before a sample is looked at.
 const DRIFT_MAX: f64 = 1.08;
@@ -377,8 +379,10 @@ impl Dictionaries {
     ) -> Option<(Reason, Candidate)> {
         let current = self.current();
         let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
+        let cost_factor =
+            if matches!(current, Some(Coding::Tokens(_))) { COST_FACTOR_LARGER } else { COST_FACTOR };
         let affordable = |candidate: &Candidate, memory_bytes: usize| {
-            logical_bytes >= COST_FACTOR * memory_bytes as u64
+            logical_bytes >= cost_factor * memory_bytes as u64
                 && candidate.sample_bytes(logical_bytes, room_bytes).is_some()
         };
         if let Some(Coding::Blocks(blocks)) = &current {
@@ -559,7 +563,8 @@ mod tests {
         };
         let [adopted, rejected] = [false, true];
         adopt(12, 1);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 17 << 20)), [Some(14), None]);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 17 << 20)), [None, None]);
+        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 24 << 20)), [Some(14), None]);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 64 << 20)), [Some(14), Some(14)]);
         adopt(BITS_CACHED, 2);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);

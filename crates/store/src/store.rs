@@ -107,7 +107,7 @@ pub use bounded::OldValue;
 /// | first training | keys and values have 20 times the bytes of the smallest dictionary, about 1 MB in all |
 /// | adoption | the dictionary saves 5 % of all bytes, its own included, on values that it was not trained on |
 /// | first training again, after a refusal | keys and values have twice the bytes |
-/// | a larger dictionary | the store has 20 times its bytes; after a refusal also four times those of the last training |
+/// | a larger dictionary | the store has 32 times its bytes; after a refusal also four times those of the last training |
 /// | one of 16 bits | the store has 32 times the bytes of the last training, too |
 /// | new kinds of values | 1 MiB of fresh values takes 8 % more than the dictionary promised, and a sample 5 % more |
 ///

@@ -63,6 +63,12 @@ impl Table {
         &self.entries[number].0[..usize::from(self.lengths[number])]
     }
 
+    /// A key that sorts tokens as their bytes do.
+    #[inline]
+    pub(super) fn sort_key(&self, number: usize) -> (u128, u8) {
+        (u128::from_be_bytes(self.entries[number].0), self.lengths[number])
+    }
+
     /// The lengths of all tokens, and 0 up to 2^bits.
     pub(super) fn lengths(&self) -> Arc<[u8]> {
         self.lengths.clone()

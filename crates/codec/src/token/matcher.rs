@@ -176,6 +176,9 @@ impl Matcher {
         let mut node = self.first(bytes[0]);
         for &byte in &bytes[1..] {
             node = self.child(node, byte);
+            if node.is_end() {
+                break;
+            }
         }
         self.token(node)
     }
@@ -236,7 +239,7 @@ impl Trie {
     /// Node 0 is the root.
     fn of(table: &Table) -> Result<Trie, DictionaryError> {
         let mut order: Vec<u32> = (0..table.tokens() as u32).collect();
-        order.sort_unstable_by_key(|&number| table.token(number as usize));
+        order.sort_unstable_by_key(|&number| table.sort_key(number as usize));
         let same = order.windows(2).find(|two| table.token(two[0] as usize) == table.token(two[1] as usize));
         if let Some(two) = same {
             return Err(DictionaryError::Duplicate { token: two[0].max(two[1]) as usize });
@@ -303,13 +306,45 @@ fn place(trie: &Trie) -> Vec<u32> {
 /// Which slots and bases are taken.
 #[derive(Default)]
 struct Space {
-    slot_taken: Vec<bool>,
-    base_taken: Vec<bool>,
-    free: Vec<u16>,
+    blocks: Vec<Block>,
     /// Blocks for nodes with several children, and how often each was tried in vain.
     open: Vec<(u32, u8)>,
     /// The block where single children fill the gaps: none before it has one.
     filling: usize,
+}
+
+/// What is free in a block: a bit for each of its slots and bases.
+#[derive(Clone, Copy)]
+struct Block {
+    slots: Bits,
+    bases: Bits,
+    slots_left: usize,
+}
+
+/// A bit for each byte.
+type Bits = [u64; BLOCK / 64];
+
+/// The bits in another order: the one of `byte ^ other` where that of `byte` was.
+#[inline]
+fn reordered(bits: Bits, other: u8) -> Bits {
+    /// The lower halves of all groups of two, four and more bits.
+    const LOWER: [u64; 6] = [
+        0x5555_5555_5555_5555,
+        0x3333_3333_3333_3333,
+        0x0F0F_0F0F_0F0F_0F0F,
+        0x00FF_00FF_00FF_00FF,
+        0x0000_FFFF_0000_FFFF,
+        0x0000_0000_FFFF_FFFF,
+    ];
+    std::array::from_fn(|word| {
+        let mut bits = bits[word ^ usize::from(other >> 6)];
+        for (bit, lower) in LOWER.into_iter().enumerate() {
+            if other >> bit & 1 == 1 {
+                bits = (bits & lower) << (1 << bit) | bits >> (1 << bit) & lower;
+            }
+        }
+        bits
+    })
 }
 
 /// A block in which so many nodes found no place is left to nodes with a single child.
@@ -317,16 +352,12 @@ const PATIENCE: u8 = 16;
 
 impl Space {
     fn add_block(&mut self) {
-        self.open.push((self.free.len() as u32, 0));
-        self.free.push(BLOCK as u16);
-        self.slot_taken.resize(self.free.len() * BLOCK, false);
-        self.base_taken.resize(self.free.len() * BLOCK, false);
+        self.open.push((self.blocks.len() as u32, 0));
+        self.blocks.push(Block { slots: [u64::MAX; 4], bases: [u64::MAX; 4], slots_left: BLOCK });
     }
 
     fn close(&mut self, block: usize) {
-        self.slot_taken[block * BLOCK..][..BLOCK].fill(true);
-        self.base_taken[block * BLOCK..][..BLOCK].fill(true);
-        self.free[block] = 0;
+        self.blocks[block] = Block { slots: [0; 4], bases: [0; 4], slots_left: 0 };
     }
 
     fn place(&mut self, children: &[(u8, u32)]) -> u32 {
@@ -339,9 +370,7 @@ impl Space {
                 self.add_block();
                 continue;
             };
-            if usize::from(self.free[block as usize]) >= children.len()
-                && let Some(base) = self.fit(block as usize * BLOCK, children)
-            {
+            if let Some(base) = self.fit(block as usize, children) {
                 return base;
             }
             self.open[at].1 += 1;
@@ -355,29 +384,36 @@ impl Space {
 
     fn place_single(&mut self, children: &[(u8, u32)]) -> u32 {
         loop {
-            if self.filling == self.free.len() {
+            if self.filling == self.blocks.len() {
                 self.add_block();
             }
-            if self.free[self.filling] > 0
-                && let Some(base) = self.fit(self.filling * BLOCK, children)
-            {
+            if let Some(base) = self.fit(self.filling, children) {
                 return base;
             }
             self.filling += 1;
         }
     }
 
-    fn fit(&mut self, block: usize, children: &[(u8, u32)]) -> Option<u32> {
-        let base = (block..block + BLOCK).find(|&base| {
-            !self.base_taken[base]
-                && children.iter().all(|&(byte, _)| !self.slot_taken[base ^ usize::from(byte)])
-        })?;
-        self.base_taken[base] = true;
-        for &(byte, _) in children {
-            self.slot_taken[base ^ usize::from(byte)] = true;
+    /// Takes the first base of a block that has a free slot for each child, if there is one.
+    fn fit(&mut self, number: usize, children: &[(u8, u32)]) -> Option<u32> {
+        let block = &mut self.blocks[number];
+        if block.slots_left < children.len() {
+            return None;
         }
-        self.free[block / BLOCK] -= children.len() as u16;
-        Some(base as u32)
+        let mut fitting = block.bases;
+        for &(byte, _) in children {
+            let free = reordered(block.slots, byte);
+            fitting.iter_mut().zip(free).for_each(|(fitting, free)| *fitting &= free);
+        }
+        let word = fitting.iter().position(|word| *word != 0)?;
+        let base = word * 64 + fitting[word].trailing_zeros() as usize;
+        block.bases[word] &= !(1 << (base % 64));
+        for &(byte, _) in children {
+            let slot = base ^ usize::from(byte);
+            block.slots[slot / 64] &= !(1 << (slot % 64));
+        }
+        block.slots_left -= children.len();
+        Some((number * BLOCK + base) as u32)
     }
 }
 

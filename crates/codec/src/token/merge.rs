@@ -1,6 +1,6 @@
 //! One walk through the samples that joins pairs of tokens.
 
-use super::TOKEN_BYTES_MAX;
+use super::{TOKEN_BYTES_MAX, tokens_max};
 
 /// The number of times the walk checks the pace of new tokens.
 const ADJUSTMENTS: usize = 512;
@@ -73,28 +73,62 @@ pub(super) fn tokens_within(tokens: &[Vec<u8>], nodes_max: usize) -> usize {
     let mut trie = Trie::of(&[], tokens.len());
     for (index, token) in tokens.iter().enumerate() {
         trie.insert(token, index as u32);
-        if trie.tokens.len() > nodes_max {
+        if trie.nodes as usize > nodes_max {
             return index;
         }
     }
     tokens.len()
 }
 
-/// No token, no key.
-const NONE: u32 = u32::MAX;
+/// Slots for edges that a trie begins with for each token that it may have.
+const SLOTS_PER_TOKEN: usize = 4;
 
-/// A trie that grows, its edges in one hash table. The nodes 0 to 255 are the single bytes.
+/// A trie that grows, its edges in one hash table. The nodes 0 to 255 are the single bytes, as are the tokens.
 struct Trie {
-    /// Of (node, byte), and the child there; a node of `NONE` marks an empty slot.
-    edges: Vec<(u32, u32)>,
-    /// The token that ends at each node, or `NONE`.
-    tokens: Vec<u32>,
+    edges: Vec<Edge>,
+    /// Nodes, the single bytes among them.
+    nodes: u32,
 }
+
+/// An edge: in the upper 28 bits the node that it leaves and its byte, in the 20 bits below the node that it leads to,
+/// and in the lowest 16 the token that ends there, or 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Edge(u64);
+
+impl Edge {
+    /// An empty slot: no trie has so many nodes.
+    const NONE: Edge = Edge(u64::MAX);
+    const TOKEN: u32 = 16;
+    const CHILD: u32 = 20;
+    const NODES_MAX: usize = tokens_max(16) * (TOKEN_BYTES_MAX - 1) + 256;
+
+    fn new(key: u32, child: u32) -> Edge {
+        Edge(u64::from(key) << (Edge::TOKEN + Edge::CHILD) | u64::from(child) << Edge::TOKEN)
+    }
+
+    #[inline]
+    fn key(self) -> u32 {
+        (self.0 >> (Edge::TOKEN + Edge::CHILD)) as u32
+    }
+
+    #[inline]
+    fn child(self) -> u32 {
+        (self.0 >> Edge::TOKEN) as u32 & ((1 << Edge::CHILD) - 1)
+    }
+
+    #[inline]
+    fn token(self) -> u32 {
+        u32::from(self.0 as u16)
+    }
+}
+
+// The last node and byte stand for no key, and no token of several bytes has the number 0.
+const _: () = assert!(Edge::NODES_MAX < (1 << Edge::CHILD) - 1 && tokens_max(16) <= 1 << Edge::TOKEN);
 
 impl Trie {
     fn of(tokens: &[Vec<u8>], tokens_max: usize) -> Trie {
-        let mut trie =
-            Trie { edges: vec![(NONE, 0); (tokens_max * 8).next_power_of_two()], tokens: (0..256).collect() };
+        let slots = (tokens_max * SLOTS_PER_TOKEN).next_power_of_two();
+        let mut trie = Trie { edges: vec![Edge::NONE; slots], nodes: 256 };
         for (number, token) in tokens.iter().enumerate() {
             trie.insert(token, number as u32);
         }
@@ -106,7 +140,7 @@ impl Trie {
         let mask = self.edges.len() - 1;
         let key = node << 8 | u32::from(byte);
         let mut slot = (u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 30) as usize & mask;
-        while self.edges[slot].0 != key && self.edges[slot].0 != NONE {
+        while self.edges[slot].key() != key && self.edges[slot] != Edge::NONE {
             slot = (slot + 1) & mask;
         }
         slot
@@ -115,33 +149,34 @@ impl Trie {
     /// Whether the token is new.
     fn insert(&mut self, token: &[u8], number: u32) -> bool {
         let mut node = u32::from(token[0]);
+        let mut last = None;
         for &byte in &token[1..] {
-            let slot = self.slot(node, byte);
-            if self.edges[slot].0 == NONE {
-                self.edges[slot] = (node << 8 | u32::from(byte), self.tokens.len() as u32);
-                node = self.tokens.len() as u32;
-                self.tokens.push(NONE);
-                if self.tokens.len() * 2 > self.edges.len() {
+            let mut slot = self.slot(node, byte);
+            if self.edges[slot] == Edge::NONE {
+                self.edges[slot] = Edge::new(node << 8 | u32::from(byte), self.nodes);
+                self.nodes += 1;
+                if self.nodes as usize * 8 > self.edges.len() * 5 {
                     self.grow();
+                    slot = self.slot(node, byte);
                 }
-            } else {
-                node = self.edges[slot].1;
             }
+            node = self.edges[slot].child();
+            last = Some(slot);
         }
-        let ends_here = &mut self.tokens[node as usize];
-        let new = *ends_here == NONE;
-        if new || token.len() == 1 {
-            *ends_here = number;
+        let Some(slot) = last else { return false };
+        let new = self.edges[slot].token() == 0;
+        if new {
+            self.edges[slot].0 |= u64::from(number);
         }
         new
     }
 
     fn grow(&mut self) {
         let twice = self.edges.len() * 2;
-        for (key, child) in std::mem::replace(&mut self.edges, vec![(NONE, 0); twice]) {
-            if key != NONE {
-                let slot = self.slot(key >> 8, key as u8);
-                self.edges[slot] = (key, child);
+        for edge in std::mem::replace(&mut self.edges, vec![Edge::NONE; twice]) {
+            if edge != Edge::NONE {
+                let slot = self.slot(edge.key() >> 8, edge.key() as u8);
+                self.edges[slot] = edge;
             }
         }
     }
@@ -150,15 +185,15 @@ impl Trie {
     #[inline]
     fn longest(&self, bytes: &[u8]) -> (u32, usize) {
         let mut node = u32::from(bytes[0]);
-        let mut found = (self.tokens[node as usize], 1);
+        let mut found = (node, 1);
         for (index, &byte) in bytes.iter().enumerate().take(TOKEN_BYTES_MAX).skip(1) {
             let edge = self.edges[self.slot(node, byte)];
-            if edge.0 == NONE {
+            if edge == Edge::NONE {
                 break;
             }
-            node = edge.1;
-            if self.tokens[node as usize] != NONE {
-                found = (self.tokens[node as usize], index + 1);
+            node = edge.child();
+            if edge.token() != 0 {
+                found = (edge.token(), index + 1);
             }
         }
         found

@@ -54,6 +54,6 @@ pub const CHECK_BYTES: usize = 2;
 /// The most tokens that a dictionary of this width has.
 ///
 /// It is 2^bits. For 16 bits it is one less, because earlier versions kept the highest number for an empty slot.
-pub(crate) fn tokens_max(bits: u32) -> usize {
-    (1 << bits).min(usize::from(u16::MAX))
+pub(crate) const fn tokens_max(bits: u32) -> usize {
+    if bits < 16 { 1 << bits } else { u16::MAX as usize }
 }

@@ -1,0 +1,46 @@
+//! Scripts set machines up, measure and test. One that is interrupted may leave its mark on a machine, and one that
+//! hides a failure prints figures of nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// Writes a program for the shell, which [`run`] finds before any other of its name.
+fn program(folder: &Path, name: &str, body: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs a script in the repository, with its temporary files in `folder/tmp`.
+fn run(folder: &Path, script: &str, arguments: &[&str]) -> Output {
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+    fs::create_dir_all(folder.join("tmp")).unwrap();
+    let mut command = Command::new(Path::new(REPOSITORY).join(script));
+    command.args(arguments).current_dir(REPOSITORY).env("PATH", path).env("TMPDIR", folder.join("tmp"));
+    command.output().unwrap()
+}
+
+/// Debian's shell runs no trap of EXIT when a signal ends it. The policy by which no service starts stayed on the
+/// machine for good when somebody interrupted `scripts/setup`.
+#[test]
+fn an_interrupted_script_cleans_up() {
+    let folder = tempfile::tempdir().unwrap();
+    program(folder.path(), "cargo", "kill -TERM $PPID");
+    let output = run(folder.path(), "scripts/check-crate", &["name", "1.0.0", "hash"]);
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+
+    let scripts = fs::read_dir(Path::new(REPOSITORY).join("scripts")).unwrap();
+    let scripts = scripts.map(|entry| entry.unwrap().path());
+    for path in scripts.chain([Path::new(REPOSITORY).join("tests/vm/run")]) {
+        let text = fs::read_to_string(&path).unwrap();
+        let traps = || text.lines().map(str::trim).filter(|line| line.starts_with("trap "));
+        let cleans_up = text.starts_with("#!/bin/sh\n") && traps().any(|line| line.ends_with(" EXIT"));
+        let is_told = traps().any(|line| line == "trap 'exit 130' INT TERM HUP");
+        assert!(is_told || !cleans_up, "{}", path.display());
+    }
+}

@@ -117,7 +117,8 @@ test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, repl
 	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
 	@tests/vm/run $(TARGET_DIR)/vm
 
-test-mbwu: setup setup-rocksdb ## what limits a platform, told of 20 whose limit was made; needs root: eight minutes
+test-mbwu: setup setup-nextest setup-rocksdb ## what limits a platform, told of 20 whose limit was made; needs root: \
+  eight minutes
 	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told memory_limit_is_told
 
 test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
@@ -249,6 +250,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 
 soak: setup setup-rocksdb release rocksdb-plugin $(CORPUS_TARGET) ## twenty million operations on eight times what \
   DRAM may hold, of a store and of a server, and all combinations of the tests: OPERATIONS=20000000 FAR=a file
+	@scripts/setup redis-cli:redis-tools redis-benchmark:redis-tools python3:python3
 	cargo run --release --locked -p ziptier --example far_pressure -- $(OPERATIONS) 64 $(FAR)
 	scripts/soak-server $(ZIPTIER) $(OPERATIONS) 64 $(FAR)-server
 	ZIPTIER_SOAK=1 cargo test --release --locked -p ziptier-cli --test suite -- \
@@ -263,10 +265,11 @@ soak: setup setup-rocksdb release rocksdb-plugin $(CORPUS_TARGET) ## twenty mill
 
 all-places: release $(CORPUS_TARGET) ## 4 GiB of values in DRAM, far memory, SSD and a folder, killed, read back and \
   checked: MIB=4096
+	@scripts/setup redis-cli:redis-tools
 	cargo build --release --locked -p ziptier-server --example fill_and_audit
 	scripts/all-places $(ZIPTIER) $(TARGET_DIR)/release/examples/fill_and_audit $(ZIPTIER_CORPUS) $(MIB)
 
-shuttle: setup ## explore the schedules of the lock-free parts
+shuttle: setup setup-nextest ## explore the schedules of the lock-free parts
 	@scripts/explore-schedules
 
 miri: setup setup-nextest ## run the unsafe modules under Miri

@@ -44,3 +44,19 @@ fn an_interrupted_script_cleans_up() {
         assert!(is_told || !cleans_up, "{}", path.display());
     }
 }
+
+/// On a fresh machine two targets failed for want of the test runner, and two waited for ever for redis-cli.
+#[test]
+fn targets_set_up_their_tools() {
+    for (target, tool) in [
+        ("shuttle", "cargo-nextest"),
+        ("test-mbwu", "cargo-nextest"),
+        ("soak", "redis-cli:redis-tools redis-benchmark:redis-tools"),
+        ("all-places", "redis-cli:redis-tools"),
+    ] {
+        let mut make = Command::new("make");
+        make.args(["--dry-run", target]).current_dir(REPOSITORY).env_remove("MAKEFLAGS");
+        let commands = String::from_utf8(make.output().unwrap().stdout).unwrap();
+        assert!(commands.contains(tool), "{target}: {commands}");
+    }
+}

@@ -73,3 +73,21 @@ fn a_soak_ends_with_its_server() {
     let output = run(folder.path(), "scripts/soak-server", &[ziptier.as_str(), "10", "1", far.as_str()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
+
+/// A run that failed left an empty row, and the script printed medians of the other rows as if nothing had failed.
+#[test]
+fn a_benchmark_of_logs_fails_with_its_first_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().to_str().unwrap();
+    program(folder.path(), "g++", "");
+    program(
+        folder.path(),
+        "durable_puts",
+        "echo >>\"$0.runs\"\n[ \"$(wc -l <\"$0.runs\")\" -gt 1 ] || exit 1\necho 1 2",
+    );
+    let output = run(folder.path(), "scripts/bench-rocksdb-wal", &[name, name, name]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let output = run(folder.path(), "scripts/bench-rocksdb-wal", &[name, name, name]);
+    assert!(output.status.success(), "{output:?}");
+}

@@ -91,3 +91,19 @@ fn a_benchmark_of_logs_fails_with_its_first_run() {
     let output = run(folder.path(), "scripts/bench-rocksdb-wal", &[name, name, name]);
     assert!(output.status.success(), "{output:?}");
 }
+
+/// The next call took packages for whole that npm had begun to unpack.
+#[test]
+fn packages_that_npm_did_not_finish_are_fetched_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let packages = folder.path().join("packages");
+    program(folder.path(), "npm", "mkdir -p \"$3/node_modules/redis\"\nexit 1");
+    for _ in 0..2 {
+        let output = run(folder.path(), "scripts/setup-node", &[packages.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+    }
+    program(folder.path(), "npm", "touch \"$3/node_modules/.package-lock.json\"");
+    assert!(run(folder.path(), "scripts/setup-node", &[packages.to_str().unwrap()]).status.success());
+    program(folder.path(), "npm", "exit 1");
+    assert!(run(folder.path(), "scripts/setup-node", &[packages.to_str().unwrap()]).status.success());
+}

@@ -107,3 +107,20 @@ fn packages_that_npm_did_not_finish_are_fetched_again() {
     program(folder.path(), "npm", "exit 1");
     assert!(run(folder.path(), "scripts/setup-node", &[packages.to_str().unwrap()]).status.success());
 }
+
+/// An upgrade repeats lines of the page for operators. One of them replaced the options of the service, such as the
+/// address and the file of the password, by the commented ones of the package.
+#[test]
+fn an_upgrade_from_source_keeps_the_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = folder.path().join("options");
+    let page = fs::read_to_string(Path::new(REPOSITORY).join("docs/install.md")).unwrap();
+    let line = page.lines().find(|line| line.contains("packaging/ziptier.default")).unwrap();
+    let line = line.replace("/etc/default/ziptier", options.to_str().unwrap());
+    let install = || Command::new("sh").args(["-c", &line]).current_dir(REPOSITORY).status().unwrap();
+    assert!(install().success());
+    assert!(fs::read_to_string(&options).unwrap().contains("#ZIPTIER_MEMORY="));
+    fs::write(&options, "ZIPTIER_BIND=0.0.0.0\n").unwrap();
+    assert!(install().success());
+    assert_eq!(fs::read_to_string(&options).unwrap(), "ZIPTIER_BIND=0.0.0.0\n");
+}

@@ -261,3 +261,13 @@ fn ports_for_tls_are_told_and_their_files_are_read_first() {
     let pinged = Command::new("redis-cli").args(cli).current_dir(&folder).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&pinged.stdout), "PONG\n", "{pinged:?}");
 }
+
+/// systemd gives a service up that it has started five times within ten seconds. A server whose address came later than
+/// that stayed down.
+#[test]
+fn the_service_waits_for_its_address() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/ziptier.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let pause = unit.lines().find_map(|line| line.strip_prefix("RestartSec=")?.strip_suffix('s')).unwrap();
+    assert!(5 * pause.parse::<u64>().unwrap() > 10, "{pause}");
+}

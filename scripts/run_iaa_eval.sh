@@ -54,6 +54,10 @@ esac
 [ "$RUN_ZLIB_ACCEL" = 0 ] || [ -n "$ZLIB_ACCEL_SO" ] || fail "RUN_ZLIB_ACCEL=1 needs ZLIB_ACCEL_SO=.../libzlib-accel.so"
 if [ -n "$ZLIB_ACCEL_SO" ]; then export ZLIB_ACCEL_SO; else unset ZLIB_ACCEL_SO; fi
 mkdir -p "$RESULTS_DIR"
+# Earlier evaluations keep their folders. Their rows were measured on another day.
+newline='
+'
+earlier=$newline$(printf '%s\n' "$RESULTS_DIR"/*/*/summary.tsv)$newline
 
 corpus=$ZIPTIER_CORPUS
 if [ "$BTREE_USE_SILESIA" = 0 ]; then
@@ -108,7 +112,8 @@ fi
 # One table of all rows: the columns are the same in every file.
 first=yes
 for file in "$RESULTS_DIR"/*/*/summary.tsv; do
-  [ -e "$file" ] || fail "nothing was measured"
+  case $earlier in *"$newline$file$newline"*) continue ;; esac
+  [ -e "$file" ] || continue
   if [ $first = yes ]; then
     cat "$file"
   else
@@ -116,4 +121,5 @@ for file in "$RESULTS_DIR"/*/*/summary.tsv; do
   fi
   first=no
 done >"$RESULTS_DIR/summary.tsv"
+[ $first = no ] || fail "nothing was measured"
 echo "summary: $RESULTS_DIR/summary.tsv"

@@ -8,20 +8,24 @@ use std::process::{Command, Output};
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Writes a program for the shell, which [`run`] finds before any other of its name.
+/// Writes a program for the shell, which a [`script`] finds before any other of its name.
 fn program(folder: &Path, name: &str, body: &str) {
     let path = folder.join(name);
     fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Runs a script in the repository, with its temporary files in `folder/tmp`.
-fn run(folder: &Path, script: &str, arguments: &[&str]) -> Output {
+/// A script of the repository, with its temporary files in `folder/tmp`.
+fn script(folder: &Path, name: &str) -> Command {
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     fs::create_dir_all(folder.join("tmp")).unwrap();
-    let mut command = Command::new(Path::new(REPOSITORY).join(script));
-    command.args(arguments).current_dir(REPOSITORY).env("PATH", path).env("TMPDIR", folder.join("tmp"));
-    command.output().unwrap()
+    let mut command = Command::new(Path::new(REPOSITORY).join(name));
+    command.current_dir(REPOSITORY).env("PATH", path).env("TMPDIR", folder.join("tmp"));
+    command
+}
+
+fn run(folder: &Path, name: &str, arguments: &[&str]) -> Output {
+    script(folder, name).args(arguments).output().unwrap()
 }
 
 /// Debian's shell runs no trap of EXIT when a signal ends it. The policy by which no service starts stayed on the
@@ -123,4 +127,31 @@ fn an_upgrade_from_source_keeps_the_options() {
     fs::write(&options, "ZIPTIER_BIND=0.0.0.0\n").unwrap();
     assert!(install().success());
     assert_eq!(fs::read_to_string(&options).unwrap(), "ZIPTIER_BIND=0.0.0.0\n");
+}
+
+/// The table of an evaluation had rows of every earlier one with the same folder, and nothing told them apart.
+#[test]
+fn an_evaluation_has_its_own_rows_alone() {
+    const BENCH: &str = "[ ! -e \"$0.fails\" ] || exit 1
+while [ \"$1\" != --out ]; do shift; done
+echo >>\"$0.runs\"
+run=$(wc -l <\"$0.runs\")
+mkdir -p \"$2/$run\"
+printf 'run\\n%s\\n' \"$run\" >\"$2/$run/summary.tsv\"";
+    let folder = tempfile::tempdir().unwrap();
+    program(folder.path(), "ziptier", BENCH);
+    let evaluate = || {
+        let mut evaluation = script(folder.path(), "scripts/run_iaa_eval.sh");
+        evaluation.env("RESULTS_DIR", folder.path().join("results")).env("BTREE_USE_SILESIA", "0");
+        evaluation.env("ZIPTIER", "ziptier").env("SOFTWARE_CODECS", "lz4 qpl").output().unwrap()
+    };
+    for rows in ["run\n1\n2\n", "run\n3\n4\n"] {
+        let output = evaluate();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(fs::read_to_string(folder.path().join("results/summary.tsv")).unwrap(), rows);
+    }
+    fs::write(folder.path().join("ziptier.fails"), "").unwrap();
+    let output = evaluate();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nothing was measured"), "{output:?}");
 }

@@ -72,7 +72,8 @@ pub struct MachineUse {
     pub cores: Option<Vec<Option<f64>>>,
     /// Disks by their names in `/sys/block`.
     pub disks: Option<BTreeMap<String, DiskUse>>,
-    /// Devices of LVM, dm-crypt and md by the same names. They lie on disks, which count the requests once more.
+    /// Devices of LVM, dm-crypt and md, and loop devices, by the same names. They lie on disks, which count the requests
+    /// once more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stacked: BTreeMap<String, DiskUse>,
     /// Network interfaces by their names, without bonds, bridges and VLANs; `lo` is the loopback.
@@ -134,7 +135,7 @@ impl Reading {
             at_sec: at_sec(),
             cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
             disks: stats.as_deref().map(|stats| disks(stats, is_whole_disk)),
-            stacked: disks(&stats.unwrap_or_default(), is_stacked),
+            stacked: disks(&stats.unwrap_or_default(), |name| is_stacked(Path::new("/sys/block"), name)),
             interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev, lies_on_others)),
             page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
             own_io: text("/proc/self/io").and_then(|io| own_io(&io)),
@@ -418,9 +419,12 @@ fn is_whole_disk(name: &str) -> bool {
     block.join("device").exists() || (name.starts_with("nvme") && block.exists())
 }
 
-/// Whether it is a device of LVM, dm-crypt or md: not a partition of one.
-fn is_stacked(name: &str) -> bool {
-    ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && Path::new("/sys/block").join(name).exists()
+/// Whether it is a device of LVM, dm-crypt or md, or a loop device with a file: not a partition of one. `blocks` is the
+/// folder `/sys/block`.
+fn is_stacked(blocks: &Path, name: &str) -> bool {
+    let block = blocks.join(name);
+    // The kernel makes loop devices beforehand, and only one with a file has this folder.
+    block.join("loop").exists() || ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && block.exists()
 }
 
 /// Interfaces, but for those that lie on others: these count the bytes, too.
@@ -519,6 +523,18 @@ mod tests {
         assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));
         assert_eq!(done.joules_of, ["hwmon0/acpi/power1"]);
         assert!(done.missing().is_empty());
+    }
+
+    /// A loop device shows a disk behind a network as a medium, and the raw load needs its requests.
+    #[test]
+    fn a_loop_device_with_a_file_is_a_medium_of_its_own() {
+        let blocks = tempfile::tempdir().unwrap();
+        for folder in ["loop0/loop", "loop1/queue", "dm-0/dm", "sda/device"] {
+            fs::create_dir_all(blocks.path().join(folder)).unwrap();
+        }
+        let found = ["loop0", "loop0p1", "loop1", "dm-0", "dm-1", "sda"];
+        let found = found.map(|name| is_stacked(blocks.path(), name));
+        assert_eq!(found, [true, false, false, true, false, false]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub struct Shares {
     pub medium: Option<f64>,
     /// Time that the allowed processors were busy.
     pub processors: Option<f64>,
-    /// Bytes over the network, over those that its link can carry.
+    /// Bytes over the network in the direction that carried more, over those that its link can carry.
     pub network: Option<f64>,
 }
 

@@ -147,7 +147,8 @@ fn most(
     at(best.1)
 }
 
-/// How much of each resource was in use while throughput was steady. `link` is what the network can carry.
+/// How much of each resource was in use while throughput was steady. `link` is what the network can carry in each
+/// direction.
 pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: Option<&Raw>) -> Shares {
     let mean = |of: &dyn Fn(&MachineUse, &Round) -> Option<f64>| {
         let of = |round: &Round| of(&round.measurement.steady_machine(), round);
@@ -159,8 +160,9 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
         let usable = if cpus.is_empty() { round.measurement.usable_processors() } else { cpus.clone() };
         Some(machine.busy_cores(&usable)? / usable.len().max(1) as f64)
     });
-    let network = link
-        .and_then(|link| mean(&|machine, _| Some(machine.network_bytes()? as f64 / machine.sec / link.0)));
+    let network = link.and_then(|link| {
+        mean(&|machine, _| Some(machine.busier_network_bytes()? as f64 / machine.sec / link.0))
+    });
     let medium = raw.and_then(|raw| {
         let found = requests(work.folders(), rounds)?;
         let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
@@ -287,6 +289,20 @@ mod tests {
         assert_eq!(of(&round), (Some(0.75 / 4.0), Some(0.5), Some(30.0)));
         round.measurement.steadiness = Some(Steadiness::Unsure { change_max: None });
         assert_eq!(of(&round), (Some(2.75 / 2.0 / 4.0), Some(0.7), Some(50.0)), "all of the window");
+    }
+
+    /// Replies fill one direction of a link, and the requests for them leave the other one nearly empty.
+    #[test]
+    fn a_link_is_in_full_use_when_one_direction_is() {
+        for (received_bytes, sent_bytes) in [(80, 8), (8, 80)] {
+            let mut round = round();
+            let link = InterfaceUse { received_bytes, sent_bytes };
+            for sample in &mut round.measurement.samples {
+                sample.machine.interfaces = Some([("veth0".to_owned(), link)].into());
+            }
+            let used = shares(&Work::default(), Some(Number(100.0)), std::slice::from_ref(&round), None);
+            assert_eq!(used.network, Some(0.8));
+        }
     }
 
     /// Requests to a volume of LVM are counted on its disk, too, beside those to other volumes.

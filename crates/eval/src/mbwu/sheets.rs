@@ -115,7 +115,7 @@ pub(crate) struct PlatformSheet {
     pub(crate) watts: Option<Number>,
     /// How watts are found, where they are not.
     pub(crate) power: Option<PowerSheet>,
-    /// Bytes per second that the link of the clients can carry.
+    /// Bytes per second that the link of the clients can carry in each direction.
     pub(crate) network_bytes_per_second: Option<Number>,
     /// How the work is done; what is missing is as for the unit.
     #[serde(default)]

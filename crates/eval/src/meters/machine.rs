@@ -346,6 +346,14 @@ impl MachineUse {
         Some(self.interfaces.as_ref()?.iter().map(of).sum())
     }
 
+    /// Bytes that went over the network in the direction that carried more. A link with two directions is in full use
+    /// as soon as one of them is. The loopback has received what it has sent.
+    pub(crate) fn busier_network_bytes(&self) -> Option<u64> {
+        let interfaces = self.interfaces.as_ref()?;
+        let sum = |of: fn(&InterfaceUse) -> u64| interfaces.values().map(of).sum::<u64>();
+        Some(sum(|one| one.received_bytes).max(sum(|one| one.sent_bytes)))
+    }
+
     /// Mean power, by meters of the machine itself.
     pub fn watts(&self) -> Option<f64> {
         self.joules.map(|joules| joules / self.sec.max(1e-9))

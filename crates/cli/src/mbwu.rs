@@ -103,14 +103,17 @@ fn measure(
     let spec = |options: &[String]| bench::one_run(options, &arguments.foreign);
     let means = Means { spec: &spec, launcher: &launcher, program: &program };
     let tell = |measured: Measured| output::print(&format!("{measured}\n"));
-    if unit {
-        tell(evaluation.construct(&means)?);
-    }
     let asked: Vec<&str> = match arguments.platforms.as_slice() {
+        _ if !platforms => Vec::new(),
         [] => evaluation.platforms(),
         asked => asked.iter().map(String::as_str).collect(),
     };
-    for platform in asked.iter().filter(|_| platforms) {
+    // A folder that is missing is told before hours of work.
+    evaluation.check(unit, &asked)?;
+    if unit {
+        tell(evaluation.construct(&means)?);
+    }
+    for platform in asked {
         tell(evaluation.measure(platform, &means)?);
     }
     Ok(())

@@ -91,6 +91,20 @@ impl Evaluation {
         self.sheets.platforms.iter().map(|(file, ..)| file.as_str()).collect()
     }
 
+    /// Checks that this machine has the media of all that is to be measured on it.
+    ///
+    /// # Errors
+    /// There is no such platform; or a folder is not there, or two folders lie on one medium.
+    pub fn check(&self, unit: bool, platforms: &[&str]) -> Result<(), Error> {
+        let unit = unit.then(|| Ok(self.unit()));
+        let platforms = platforms.iter().map(|name| self.platform(name));
+        unit.into_iter().chain(platforms).try_for_each(|subject| {
+            let subject = subject?;
+            let path = self.folder.join(self.file_with(&subject, "folder"));
+            subject.work.check_media().map_err(|sentence| Error::Inputs { path, sentence })
+        })
+    }
+
     /// Constructs the unit, or goes on with it.
     ///
     /// # Errors
@@ -467,6 +481,32 @@ fn with_error(mean: Mean) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Results that were copied from the machine with the medium are compared on another one.
+    #[test]
+    fn the_folders_of_a_medium_are_those_of_the_machine_that_measures() {
+        let folder = tempfile::tempdir().unwrap();
+        crate::mbwu::init(folder.path()).unwrap();
+        let unit = folder.path().join("unit.toml");
+        let text = fs::read_to_string(&unit).unwrap().replace("\"/var/tmp\"", "\"/no/medium\"");
+        fs::write(&unit, text).unwrap();
+        let here = folder.path().display();
+        fs::write(
+            folder.path().join("board.toml"),
+            format!("name = 'board'\nstage = 'x'\nwork.folder = '{here}'"),
+        )
+        .unwrap();
+        let evaluation = Evaluation::open(folder.path()).unwrap();
+        assert!(evaluation.measured().unwrap().is_empty());
+        evaluation.check(false, &["board"]).unwrap();
+        for (unit, platforms) in [(true, &["board"][..]), (false, &["board", "server"][..])] {
+            let told = evaluation.check(unit, platforms).unwrap_err().to_string();
+            assert!(
+                told.contains("unit.toml: work.folder is /no/medium, which is no folder of this"),
+                "{told}"
+            );
+        }
+    }
 
     #[test]
     fn one_command_at_a_time_measures_in_a_folder() {

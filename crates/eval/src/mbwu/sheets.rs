@@ -251,9 +251,6 @@ impl Work {
                 "work.disk has limits, and work.folder is missing; say which folder's disk is limited".into(),
             );
         }
-        if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {
-            return Err(format!("work.folder is {}, which is no folder of this machine", folder.display()));
-        }
         if self.folder.is_some() && folders.is_empty() {
             return Err("work.folder is a list of none; give a folder, or leave it out".into());
         }
@@ -262,8 +259,18 @@ impl Work {
                 "work.folder has several folders, and work.server is one server; give one folder".into()
             );
         }
-        if let Some((field, ..)) = self.preparations().find(|(.., words)| words.list().is_empty()) {
-            return Err(format!("work.{field} is empty; give a command, or leave it out"));
+        match self.preparations().find(|(.., words)| words.list().is_empty()) {
+            Some((field, ..)) => Err(format!("work.{field} is empty; give a command, or leave it out")),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the folders are there, each on a medium of its own. Only the machine that does the work has them. The
+    /// error is a sentence.
+    pub(crate) fn check_media(&self) -> Result<(), String> {
+        let folders = self.folders();
+        if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {
+            return Err(format!("work.folder is {}, which is no folder of this machine", folder.display()));
         }
         let medium = |folder: &PathBuf| disk_of(folder).unwrap_or_else(|_| folder.display().to_string());
         let media: Vec<String> = folders.iter().map(medium).collect();

@@ -96,7 +96,8 @@ pub(crate) fn measure_raw(
             })?;
             Ok(Ceiling::together(&all))
         };
-        Ok(Some((block_bytes, most(threads, threads_max(block_bytes), at)?)))
+        let threads_max = threads_max(block_bytes, asked.confinement.memory_bytes);
+        Ok(Some((block_bytes, most(threads, threads_max, at)?)))
     };
     Ok(Raw { reads: load(found[0], 100)?, writes: load(found[1], 0)? })
 }
@@ -121,10 +122,15 @@ fn spec(folder: &Path, read: u32, block_bytes: usize, threads: u64) -> CeilingSp
     }
 }
 
-/// Threads that may read and write at once on a medium. Each has a block in memory, of which a process may have little.
-fn threads_max(block_bytes: usize) -> u64 {
-    const BLOCKS_BYTES_MAX: usize = 64 << 20;
-    THREADS_MAX.min((BLOCKS_BYTES_MAX / block_bytes) as u64)
+/// Threads that may read and write at once on a medium. Each has a block in memory, and all of them take half of what
+/// the process may have: the kernel would kill a larger load, and the evaluation could not go on.
+fn threads_max(block_bytes: usize, memory_bytes: Option<u64>) -> u64 {
+    const BLOCKS_BYTES_MAX: u64 = 64 << 20;
+    /// Of a thread beside its block: its stack, that of the kernel, and the room that aligns the block.
+    const THREAD_BYTES: u64 = 48 << 10;
+    let block_bytes = block_bytes as u64;
+    let fitting = memory_bytes.map_or(THREADS_MAX, |bytes| bytes / 2 / (block_bytes + THREAD_BYTES));
+    THREADS_MAX.min(BLOCKS_BYTES_MAX / block_bytes).min(fitting).max(1)
 }
 
 /// The most that the media do, with `threads` or more. With the threads of the work alone, media that could do more
@@ -225,12 +231,25 @@ mod tests {
     #[test]
     fn every_thread_of_a_raw_load_has_a_block_on_the_medium_and_in_memory() {
         for block_bytes in [4_096, 64 << 10, 128 << 10, 1 << 20] {
-            let threads = threads_max(block_bytes);
+            let threads = threads_max(block_bytes, None);
             assert!(threads * block_bytes as u64 <= 64 << 20, "{threads} of {block_bytes}");
             let spec = spec(Path::new("/medium"), 100, block_bytes, threads);
             assert!(spec.file_bytes / block_bytes as u64 >= threads, "{spec:?}");
         }
-        assert_eq!([4_096, 1 << 20].map(threads_max), [THREADS_MAX, 64]);
+        assert_eq!([4_096, 1 << 20].map(|block_bytes| threads_max(block_bytes, None)), [THREADS_MAX, 64]);
+    }
+
+    /// 1,024 threads with blocks of 64 KiB need more than the 128 MiB of an evaluation.
+    #[test]
+    fn the_threads_of_a_raw_load_fit_into_the_memory_of_the_work() {
+        for memory_bytes in [64 << 10, 32 << 20, 128 << 20] {
+            for block_bytes in [4_096, 64 << 10, 1 << 20] {
+                let threads = threads_max(block_bytes, Some(memory_bytes));
+                assert!(threads == 1 || threads * block_bytes as u64 <= memory_bytes / 2, "{threads}");
+            }
+        }
+        let found = [4_096, 64 << 10].map(|block_bytes| threads_max(block_bytes, Some(128 << 20)));
+        assert_eq!(found, [THREADS_MAX, 585]);
     }
 
     /// Each step of a search would fill its file anew, which takes longer than the step on a slow disk.

@@ -265,8 +265,8 @@ impl Work {
         }
     }
 
-    /// Checks that the folders are there, each on a medium of its own. Only the machine that does the work has them. The
-    /// error is a sentence.
+    /// Checks that the folders are there, each on a medium of its own. Only the machine that does the work has them.
+    /// The error is a sentence.
     pub(crate) fn check_media(&self) -> Result<(), String> {
         let folders = self.folders();
         if let Some(folder) = folders.iter().find(|folder| !folder.is_dir()) {

@@ -72,8 +72,8 @@ pub struct MachineUse {
     pub cores: Option<Vec<Option<f64>>>,
     /// Disks by their names in `/sys/block`.
     pub disks: Option<BTreeMap<String, DiskUse>>,
-    /// Devices of LVM, dm-crypt and md, and loop devices, by the same names. They lie on disks, which count the requests
-    /// once more.
+    /// Devices of LVM, dm-crypt and md, and loop devices, by the same names. They lie on disks, which count the
+    /// requests once more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stacked: BTreeMap<String, DiskUse>,
     /// Network interfaces by their names, without bonds, bridges and VLANs; `lo` is the loopback.

@@ -379,9 +379,11 @@ impl Dictionaries {
     ) -> Option<(Reason, Candidate)> {
         let current = self.current();
         let first_look = logical_bytes >= 2 * schedule.trained_at_bytes;
-        let cost_factor =
-            if matches!(current, Some(Coding::Tokens(_))) { COST_FACTOR_LARGER } else { COST_FACTOR };
+        let bits_now = current.as_ref().and_then(Coding::tokens).map(|current| current.bits());
         let affordable = |candidate: &Candidate, memory_bytes: usize| {
+            let is_larger =
+                matches!(candidate, Candidate::Tokens(bits) if bits_now.is_some_and(|now| *bits > now));
+            let cost_factor = if is_larger { COST_FACTOR_LARGER } else { COST_FACTOR };
             logical_bytes >= cost_factor * memory_bytes as u64
                 && candidate.sample_bytes(logical_bytes, room_bytes).is_some()
         };
@@ -569,6 +571,15 @@ mod tests {
         adopt(BITS_CACHED, 2);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
+    }
+
+    #[test]
+    fn drift_trains_the_same_size_before_the_store_is_large_enough_to_grow_to_it() {
+        let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
+        let tokens = Dictionary::train(&[b"of the sheep in the parlour"], BITS_CACHED, 1);
+        dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
+        let due = dictionaries.due(&Schedule::default(), 17 << 20, u64::MAX, true);
+        assert!(matches!(due, Some((Reason::Drift, Candidate::Tokens(BITS_CACHED)))));
     }
 
     /// Words of a language of 2,000 words, which 10 bits are too few for.

@@ -2,7 +2,7 @@
 //!
 //! 1. Segments without live images are removed.
 //! 2. When the limit is near, the live images of the segment that has the fewest are appended anew, and their leaves
-//!    get new lists.
+//!    get new lists. A segment from which nothing can move is passed over.
 //! 3. The cleaner finds these leaves by a walk over all lists. The walk reads memory only and costs less than writing a
 //!    segment.
 //!
@@ -88,12 +88,22 @@ impl Core {
             // Dead bytes are free once no checkpoint names them, and checkpoints clean.
             return self.checkpointer.get().is_some_and(Checkpointer::want_room);
         }
-        let Some(candidate) = tier.files.segments.candidate() else { return false };
-        if candidate.live_bytes * 100 > candidate.allocated_bytes * LIVE_PCT_MAX {
-            return false;
+        let candidates = tier.files.segments.candidates().into_iter();
+        let worth_it = candidates
+            .take_while(|candidate| candidate.live_bytes * 100 <= candidate.allocated_bytes * LIVE_PCT_MAX);
+        for candidate in worth_it {
+            let cleaned = self.clean_segment(tier, candidate.segment);
+            if tier.remove_dead() > 0 {
+                return true;
+            }
+            match cleaned {
+                // All that is left of it is damaged, and stays. It must not keep the others from being cleaned.
+                Ok(0) => {}
+                Ok(_) => return true,
+                Err(_) => return false,
+            }
         }
-        let cleaned = self.clean_segment(tier, candidate.segment);
-        tier.remove_dead() > 0 || matches!(cleaned, Ok(images) if images > 0)
+        false
     }
 
     /// Appends the live images of a segment anew; how many.
@@ -188,4 +198,41 @@ fn publish_moved(leaf: &Leaf, below: &Arc<Below>, parts: &[Part], guard: &Guard)
         }
     }
     below.hand_on();
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use ziptier_media::testing::RecordingDisk;
+
+    use super::*;
+    use crate::cold::core_over;
+    use crate::record::PutMeta;
+
+    #[test]
+    fn a_segment_with_damage_that_stays_keeps_no_other_from_being_cleaned() {
+        let core = core_over(RecordingDisk::new());
+        let tier = core.cold.as_ref().expect("it has an SSD").tier.clone();
+        let segments = &tier.files.segments;
+        let append = |bytes| segments.append(&vec![1; bytes], Purpose::New).expect("there is room");
+        // No segment has room for two of them.
+        let half = || segments.release(append(tier.segment_bytes as usize / 2));
+        // No leaf gives it another place, as none does to what is damaged.
+        let stays = append(8);
+        half();
+        half();
+        for n in 0..20u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
+        half();
+        let (leaf, _) = core.share_at(&[]);
+        let place = || leaf.state(&core.pin()).below.as_ref().map(|below| below.place(0));
+        let before = place().expect("it is cold");
+        let found: Vec<u64> = segments.candidates().iter().map(|candidate| candidate.segment).collect();
+        assert_eq!(found, [stays.segment, before.segment]);
+        assert!(core.clean_one(&tier));
+        assert_ne!(place().expect("it is cold").segment, before.segment);
+    }
 }

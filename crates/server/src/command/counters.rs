@@ -62,22 +62,11 @@ pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<
         let meta = old.as_ref().map(|(_, meta)| *meta);
         digits = meta.map_or(0, |meta| meta.len.min(FLOAT_BYTES_MAX));
         let expires_at_ms = meta.and_then(|meta| meta.expires_at_ms);
-        let value = match old {
-            None => Some(LongDouble::ZERO),
-            Some((Old::Whole(value), _)) => LongDouble::parse(value),
-            Some((Old::Large(mut value), _)) => {
-                let mut text = Vec::new();
-                let len = value.len().min(FLOAT_BYTES_MAX + 1);
-                let read = value.read_at(0, len as usize, &mut text);
-                read.ok().filter(|()| len <= FLOAT_BYTES_MAX).and_then(|()| LongDouble::parse(&text))
-            }
-        };
-        sum = match (value, LongDouble::parse(args.at(2))) {
-            (Some(value), Some(increment)) => {
-                value.checked_add(increment).map(LongDouble::text).ok_or(Refusal::NOT_FINITE)
-            }
-            _ => Err(Refusal::NOT_FLOAT),
-        };
+        let value = old.map_or(Ok(LongDouble::ZERO), |(value, _)| float(value));
+        sum = value.and_then(|value| {
+            let increment = LongDouble::parse(args.at(2)).ok_or(Refusal::NOT_FLOAT)?;
+            value.checked_add(increment).map(LongDouble::text).ok_or(Refusal::NOT_FINITE)
+        });
         match &sum {
             Ok(text) => Update::Put { value: text.clone().into_bytes(), expires_at_ms },
             Err(_) => Update::Keep,
@@ -87,4 +76,44 @@ pub(super) fn incrbyfloat(session: &mut Session<'_>, args: &Args<'_>) -> Result<
     updated?;
     session.reply.bulk(sum?.as_bytes());
     Ok(())
+}
+
+/// The number that a value spells. A value that cannot be read is not taken for one that spells none.
+fn float(value: Old<'_>) -> Result<LongDouble, Refusal> {
+    let number = match value {
+        Old::Whole(text) => LongDouble::parse(text),
+        Old::Large(value) if value.len() > FLOAT_BYTES_MAX => None,
+        Old::Large(mut value) => {
+            let (len, mut text) = (value.len(), Vec::new());
+            value.read_at(0, len as usize, &mut text)?;
+            LongDouble::parse(&text)
+        }
+    };
+    number.ok_or(Refusal::NOT_FLOAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::float;
+    use crate::backend::{BackendError, Old, ValueReader};
+    use crate::refusal::Refusal;
+
+    struct Unreadable;
+
+    impl ValueReader for Unreadable {
+        fn len(&self) -> u64 {
+            3000
+        }
+
+        fn read_at(&mut self, _: u64, _: usize, _: &mut Vec<u8>) -> Result<(), BackendError> {
+            Err(BackendError::Refused("the value is damaged".into()))
+        }
+    }
+
+    #[test]
+    fn an_unreadable_value_is_no_wrong_number() {
+        let refusal = Refusal::from(BackendError::Refused("the value is damaged".into()));
+        assert_eq!(float(Old::Large(Box::new(Unreadable))), Err(refusal));
+        assert_eq!(float(Old::Large(Box::new(vec![b'x'; 3000]))), Err(Refusal::NOT_FLOAT));
+    }
 }

@@ -7,7 +7,7 @@
 //!   32-fold growth.
 //! * When fresh values are coded worse than the dictionary promised, a sample tells whether the data has changed. They
 //!   may only have come to bodies of a former dictionary. A candidate is trained if the sample is coded worse, too.
-//!   Otherwise, and after a rejection, the next look waits for twice as many bytes.
+//!   Otherwise, and after a rejection, the next look waits for twice as many bytes, up to a quarter of the store.
 //! * It is adopted only if, on records it was not trained on, it saves 5 % of all bytes, its own cost included.
 //! * Blocks begin without dictionary, as generation 0. They have one size of dictionary; what growth gives them is a
 //!   sample of more of the data.
@@ -54,8 +54,9 @@ const GROWTH: u64 = 4;
 const GROWTH_UNCACHED: u64 = 32;
 /// Fresh values may be coded this much worse than promised before a sample is looked at.
 const DRIFT_MAX: f64 = 1.08;
-/// Coded bytes that make a judgement of drift.
+/// Coded bytes that make a judgement of drift: at least, and at most one part in so many of the store.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
+const DRIFT_PART: u64 = 4;
 /// Bytes of a sample: at least, where there is room; at least, where memory is short; and at most.
 const SAMPLE_BYTES_MIN: usize = 512 << 10;
 const SAMPLE_BYTES_SHORT: usize = 128 << 10;
@@ -113,6 +114,14 @@ struct Schedule {
     made_room_at: u64,
     /// The part that a dictionary as good as promised would save of fresh values, if that is worth a training.
     drift: Option<f64>,
+}
+
+impl Schedule {
+    /// After a look in vain the next one waits for twice as many bytes, but for no more than a part of the store: so
+    /// much other data is worth a dictionary.
+    fn back_off(&mut self, logical_bytes: u64) {
+        self.drift_bytes = (2 * self.drift_bytes).min(logical_bytes / DRIFT_PART).max(DRIFT_BYTES_MIN);
+    }
 }
 
 /// The codings of a store that was kept in a folder, as this store can use them.
@@ -502,12 +511,12 @@ impl Core {
         let current = self.dictionaries.current();
         let current_share = share(current.as_ref());
         if reason == Reason::Drift && schedule.promised > current_share * (1.0 - SAVING_MIN) {
-            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
+            schedule.back_off(logical_bytes);
             return false;
         }
         self.stats.trainings.raise();
         let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
-            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
+            schedule.back_off(logical_bytes);
             return false;
         };
         let candidate_share = share(Some(&candidate));
@@ -531,8 +540,8 @@ impl Core {
             if reason == Reason::Drift {
                 // The data became harder, and no dictionary helps: that is the new promise.
                 schedule.promised = schedule.promised.max(current_share);
+                schedule.back_off(logical_bytes);
             }
-            schedule.drift_bytes = schedule.drift_bytes.saturating_mul(2);
         }
         adopted
     }

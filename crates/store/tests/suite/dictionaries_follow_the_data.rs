@@ -225,8 +225,8 @@ fn names_of_a_large_value_share_it_when_it_is_coded_anew() {
     share("coded");
     let one_bytes = large_bytes() - text.len() as u64;
     assert!(one_bytes < text.len() as u64 * 3 / 4, "it is coded: {one_bytes}");
-    load(&store, 50_000..100_000, table_row);
-    assert!(store.stats().adoptions > adoptions);
+    load(&store, 50_000..100_000, words);
+    assert!(store.stats().adoptions > adoptions, "{:?}", store.stats());
     load(&store, 0..40_001, table_row);
     // Each is there once, of whichever dictionary.
     assert!(large_bytes() <= 2 * text.len() as u64 * 11 / 10, "{:?}", store.memory());

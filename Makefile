@@ -117,9 +117,10 @@ test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, repl
 	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
 	@tests/vm/run $(TARGET_DIR)/vm
 
-test-mbwu: setup setup-nextest setup-rocksdb ## what limits a platform, told of 20 whose limit was made; needs root: \
-  eight minutes
-	cargo nextest run --locked --package ziptier-cli --test suite --run-ignored only limits_are_told memory_limit_is_told
+test-mbwu: setup setup-nextest setup-rocksdb ## what limits a platform, told of 20 whose limit was made, one after \
+  the other; needs root: a quarter of an hour
+	cargo nextest run --locked --package ziptier-cli --test suite --test-threads 1 --run-ignored only limits_are_told \
+	  memory_limit_is_told
 
 test-jvm: setup setup-java setup-rocksdb $(CORPUS_TARGET) ## the examples inside Lucene and Kafka, YCSB in front of \
   the server, the keys of the benchmark against YCSB, and a node of Cassandra 6: six minutes of two cores

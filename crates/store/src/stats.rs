@@ -45,7 +45,7 @@ pub struct Stats {
     pub heated: u64,
     /// Hot leaves coded again.
     pub cooled: u64,
-    /// Leaves coded anew with a later dictionary.
+    /// Leaves coded anew, with a later dictionary or densely.
     pub recoded: u64,
     /// Leaves whose body went to far memory.
     pub sent_to_far: u64,

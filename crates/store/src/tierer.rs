@@ -290,9 +290,9 @@ impl Core {
         let goal = match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
             Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
-                (heat < thresholds.cool).then_some(Goal::Recode)
+                (heat < thresholds.cool).then_some(Goal::Renew)
             }
-            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Recode),
+            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Renew),
             Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
                 let fits = is_compressed(state) && self.has_room_for_heat(tierer, raw_bytes(state));
                 fits.then_some(Goal::Heat)

@@ -63,7 +63,8 @@ impl Core {
         let was_heated = state.heated;
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
-            let first = |scratch: &mut _| self.pack_while(leaf, Goal::Settle, guard, scratch, &mut || ());
+            let kept = if all_quiet { Goal::Settle } else { Goal::Keep };
+            let first = |scratch: &mut _| self.pack_while(leaf, kept, guard, scratch, &mut || ());
             if !Self::with_scratch(first) {
                 return false;
             }
@@ -94,7 +95,7 @@ impl Core {
             let state = leaf.state(guard);
             if !state.closed
                 && self.has_place_for(&[state])
-                && let Some(goal) = self.goal(state, true)
+                && let Some(goal) = self.goal(state, true, all_quiet)
             {
                 self.settle_with_next(leaf, goal, all_quiet, left, guard);
             }
@@ -105,8 +106,8 @@ impl Core {
     pub(crate) fn count_settled(&self, goal: Goal, was_heated: bool) {
         match goal {
             Goal::Heat => self.stats.heated.raise(),
-            Goal::Recode if was_heated => self.stats.cooled.raise(),
-            Goal::Recode => self.stats.recoded.raise(),
+            Goal::Renew | Goal::Recode if was_heated => self.stats.cooled.raise(),
+            Goal::Renew | Goal::Recode => self.stats.recoded.raise(),
             Goal::Keep | Goal::Settle => self.stats.packs_background.raise(),
         }
     }

@@ -120,7 +120,7 @@ impl Scratch {
     /// The coding and the effort with which blocks are packed for `goal`.
     fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
         let effort = match goal {
-            Goal::Recode => BlockEffort::Dense,
+            _ if !goal.keeps_form() => BlockEffort::Dense,
             _ if self.in_background && coding.has_background_codec() => BlockEffort::Dense,
             _ => BlockEffort::Fast,
         };
@@ -150,10 +150,12 @@ impl Packer<'_> {
 /// The form that a pack gives a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Goal {
-    /// The leaf's form and dictionary as they are. New values are coded fast, for they may be written again soon.
+    /// The leaf's form and dictionary as they are. New values are coded fast.
     Keep,
-    /// As [`Goal::Keep`], of a leaf that nobody writes to: new values of tokens are coded densely.
+    /// As [`Goal::Keep`], but new values become dense tokens.
     Settle,
+    /// Coded with the current dictionary: tokens fast, blocks densely.
+    Renew,
     /// Coded densely with the current dictionary.
     Recode,
     /// Raw, because the leaf is hot.
@@ -162,7 +164,7 @@ pub(crate) enum Goal {
 
 impl Goal {
     /// Whether the leaf keeps its form and its dictionary.
-    fn keeps_form(self) -> bool {
+    pub(crate) fn keeps_form(self) -> bool {
         matches!(self, Self::Keep | Self::Settle)
     }
 

@@ -103,7 +103,7 @@ impl Core {
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         let uncoded = take_decoded(&mut entries, &origins, &decoded, &scratch.raw);
         if let Some(Coding::Tokens(dictionary)) = &target {
-            let kept = if goal == Goal::Recode { 0 } else { loose };
+            let kept = if goal.keeps_form() { loose } else { 0 };
             pieces.loose = kept + goal.loose(uncoded.len());
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);

@@ -67,7 +67,7 @@ impl Core {
         let references = self.recode_larges(&entries, &origins, |_| true, Some(&target), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         // Dense blocks may stand beside copied ones that are not.
-        if goal != Goal::Recode {
+        if goal.keeps_form() {
             pieces.loose = loose;
         }
 

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::maintenance::Sweep;
 use crate::options::Options;
 use crate::record::PutMeta;
 use crate::update::{Update, Wanted};
@@ -111,6 +112,36 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     assert_eq!(loose(&core), 1);
     core.settle();
     assert_eq!((loose(&core), core.stats.recoded.get()), (1, before));
+}
+
+#[test]
+fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
+    let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let words = ["written ", "once, ", "coded ", "once, ", "read ", "often; "];
+    let mut random = fastrand::Rng::with_seed(4);
+    let mut put = |n: u32| {
+        let value: String = (0..20).map(|_| words[random.usize(..words.len())]).collect();
+        core.put(&n.to_be_bytes(), value.as_bytes(), PutMeta::default()).expect("no limit is set");
+    };
+    (0..20_000).for_each(&mut put);
+    core.settle();
+    (0..20_000).for_each(&mut put);
+    let lap = || {
+        let mut sweep = Sweep::default();
+        while !core.sweep(&mut sweep, 64) {}
+    };
+    let before = core.stats.recoded.get();
+    // All leaves are quiet from the second lap on.
+    (0..3).for_each(|_| lap());
+    assert_eq!(core.gauges.landing.held(), 0, "the sweep has merged all landings");
+    assert!(loose(&core) > 10_000, "{} values were coded fast", loose(&core));
+    assert_eq!(core.stats.recoded.get(), before, "a quiet leaf needs no second parse");
+
+    // A dense parse of all is for those who ask for it.
+    core.settle();
+    assert_eq!(loose(&core), 0);
+    assert!(core.stats.recoded.get() > before);
 }
 
 #[test]

@@ -142,8 +142,8 @@ impl Core {
                 && let Some(_ownership) = leaf.try_own()
                 && !leaf.state(&guard).closed
             {
-                // Raw leaves are many, and the writer waits: a dense parse would save 2 % more in four times the time.
-                let goal = if generation(state).is_none() { Goal::Keep } else { Goal::Recode };
+                // Raw leaves are many, and the writer waits: dense blocks would take four times the time.
+                let goal = if generation(state).is_none() { Goal::Keep } else { Goal::Renew };
                 self.settle_leaf(leaf, goal, &guard);
                 self.count_settled(goal, false);
                 packs += 1;

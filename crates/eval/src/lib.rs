@@ -78,7 +78,8 @@ pub use medium::ceiling::{Ceiling, CeilingSpec, Order, raw_ceiling};
 pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use results::folder::Program;
-pub use results::table::{Format, faults, render};
+pub use results::footer::faults;
+pub use results::table::{Format, render};
 pub use run::measurement::{
     Latency, Measurement, Percentile, Percentiles, Replayed, Sample, ServersCpu, Step,
 };

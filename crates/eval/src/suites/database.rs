@@ -12,8 +12,9 @@ use crate::data::values::{ValueBytes, ValueOrder};
 use crate::error::Error;
 use crate::meters::ModelledWork;
 use crate::results::folder::ResultsFolder;
+use crate::results::footer::predictions;
 use crate::results::row::{Cell, Row, median, spread_pct};
-use crate::results::table::{Format, grouped, objects, predictions, tabulated, tsv, wrapped};
+use crate::results::table::{Format, grouped, objects, tabulated, tsv, wrapped};
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
 #[cfg(feature = "plots")]

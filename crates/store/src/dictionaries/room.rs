@@ -1,6 +1,6 @@
 //! Room in memory for a training, and the count of the bytes that a training takes.
 //!
-//! Not for how large a training is: [`Candidate`](super::Candidate) tells that.
+//! Not for how large a training is: [`Candidate`](super::candidate::Candidate) tells that.
 
 use crate::core::Core;
 use crate::memory::Gauges;

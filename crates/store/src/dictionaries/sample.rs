@@ -1,8 +1,12 @@
 //! Samples of a store's own records, which dictionaries are trained on.
 
-use super::{SAMPLE_BYTES_PER_VALUE, SAMPLE_VALUE_BYTES_MAX};
 use crate::core::{Copied, Core, copy_found};
 use crate::record::{Found, Payload};
+
+/// A sample has one value for so many of its bytes at most: the lists of small values would take more than they do.
+pub(super) const SAMPLE_BYTES_PER_VALUE: usize = 32;
+/// Of a value, at most this much goes into a sample.
+pub(super) const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 
 impl Core {
     /// Values of random leaves, about `bytes` of them in all.

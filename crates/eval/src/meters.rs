@@ -1,6 +1,7 @@
 //! Meters: memory held, resident memory, CPU time and context switches of this process, and what the machine did.
 
 mod energy;
+mod kernel;
 pub(crate) mod machine;
 
 use std::fs;

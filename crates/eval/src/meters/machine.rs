@@ -15,6 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::meters::energy::{self, Counter};
+use crate::meters::kernel::{
+    DiskCounts, InterfaceCounts, cores, disks, interfaces, is_stacked, is_whole_disk, lies_on_others, own_io,
+    page_cache_bytes,
+};
 use crate::target::Work;
 
 /// The unit of `/proc/diskstats`, whatever a disk's own sectors are.
@@ -40,24 +44,6 @@ pub(crate) struct Reading {
     domains: Option<BTreeMap<String, Counter>>,
     /// Watts of sensors that tell a power, not an energy.
     sensors: Option<BTreeMap<String, f64>>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct DiskCounts {
-    reads: u64,
-    read_sectors: u64,
-    writes: u64,
-    written_sectors: u64,
-    /// The kernel prints milliseconds in 32 bits, and begins anew after 50 days of them
-    /// (`Documentation/admin-guide/iostats.rst`).
-    busy_ms: u32,
-    waiting_ms: u32,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct InterfaceCounts {
-    received_bytes: u64,
-    sent_bytes: u64,
 }
 
 /// What a machine did between two moments. `None` marks a meter that it lacks.
@@ -388,82 +374,6 @@ fn differences<K: Ord + Clone, T, U>(
     now.iter().filter_map(|(name, now)| Some((name.clone(), join(now, then.get(name)?)))).collect()
 }
 
-/// Busy and all ticks of each processor, from `/proc/stat`. Waiting for a disk is no work, nor is time that the host of
-/// a virtual machine gave to others.
-fn cores(stat: &str) -> BTreeMap<usize, (u64, u64)> {
-    let of = |line: &str| {
-        let (name, ticks) = line.split_once(' ')?;
-        let number = name.strip_prefix("cpu")?.parse().ok()?;
-        let ticks: Vec<u64> = ticks.split_whitespace().take(8).map_while(|tick| tick.parse().ok()).collect();
-        let idle: u64 = [3, 4, 7].iter().filter_map(|place| ticks.get(*place)).sum();
-        let all: u64 = ticks.iter().sum();
-        Some((number, (all - idle, all)))
-    };
-    stat.lines().filter_map(of).collect()
-}
-
-fn disks(stats: &str, is_whole: impl Fn(&str) -> bool) -> BTreeMap<String, DiskCounts> {
-    let of = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let name = *fields.get(2)?;
-        let count = |place: usize| fields.get(place)?.parse::<u64>().ok();
-        let counts = DiskCounts {
-            reads: count(3)?,
-            read_sectors: count(5)?,
-            writes: count(7)?,
-            written_sectors: count(9)?,
-            // A kernel that counts in 64 bits is taken at its lowest 32, whose difference is the same.
-            busy_ms: count(12)? as u32,
-            waiting_ms: count(13)? as u32,
-        };
-        is_whole(name).then(|| (name.to_owned(), counts))
-    };
-    stats.lines().filter_map(of).collect()
-}
-
-/// Whether it is a disk of its own: not a partition, nor a device that lies on others, nor one in memory.
-fn is_whole_disk(name: &str) -> bool {
-    let block = Path::new("/sys/block").join(name);
-    block.join("device").exists() || (name.starts_with("nvme") && block.exists())
-}
-
-/// Whether it is a device of LVM, dm-crypt or md, or a loop device with a file: not a partition of one. `blocks` is the
-/// folder `/sys/block`.
-fn is_stacked(blocks: &Path, name: &str) -> bool {
-    let block = blocks.join(name);
-    // The kernel makes loop devices beforehand, and only one with a file has this folder.
-    block.join("loop").exists() || ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && block.exists()
-}
-
-/// Interfaces, but for those that lie on others: these count the bytes, too.
-fn interfaces(dev: &str, lies_on_others: impl Fn(&str) -> bool) -> BTreeMap<String, InterfaceCounts> {
-    let of = |line: &str| {
-        let (name, counts) = line.split_once(':')?;
-        let counts: Vec<u64> = counts.split_whitespace().map_while(|count| count.parse().ok()).collect();
-        let counts = InterfaceCounts { received_bytes: *counts.first()?, sent_bytes: *counts.get(8)? };
-        let name = name.trim();
-        (!lies_on_others(name)).then(|| (name.to_owned(), counts))
-    };
-    dev.lines().filter_map(of).collect()
-}
-
-/// Whether it is a bond, a bridge or a VLAN: the kernel links such an interface to those below.
-fn lies_on_others(name: &str) -> bool {
-    let entries = fs::read_dir(Path::new("/sys/class/net").join(name)).into_iter().flatten();
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("lower_"))
-}
-
-fn page_cache_bytes(meminfo: &str) -> Option<u64> {
-    let kib =
-        |line: &str| line.strip_prefix("Cached:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok();
-    meminfo.lines().find_map(kib).map(|kib| kib << 10)
-}
-
-fn own_io(io: &str) -> Option<(u64, u64)> {
-    let count = |name: &str| io.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-    Some((count("read_bytes:")?, count("write_bytes:")?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -531,18 +441,6 @@ mod tests {
         assert_eq!((done.joules, done.watts()), (Some(300.0), Some(150.0)));
         assert_eq!(done.joules_of, ["hwmon0/acpi/power1"]);
         assert!(done.missing().is_empty());
-    }
-
-    /// A loop device shows a disk behind a network as a medium, and the raw load needs its requests.
-    #[test]
-    fn a_loop_device_with_a_file_is_a_medium_of_its_own() {
-        let blocks = tempfile::tempdir().unwrap();
-        for folder in ["loop0/loop", "loop1/queue", "dm-0/dm", "sda/device"] {
-            fs::create_dir_all(blocks.path().join(folder)).unwrap();
-        }
-        let found = ["loop0", "loop0p1", "loop1", "dm-0", "dm-1", "sda"];
-        let found = found.map(|name| is_stacked(blocks.path(), name));
-        assert_eq!(found, [true, false, false, true, false, false]);
     }
 
     #[test]

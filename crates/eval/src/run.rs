@@ -14,6 +14,8 @@ pub(crate) mod measurement;
 mod replay;
 pub(crate) mod saturation;
 mod search;
+#[cfg(test)]
+mod simulated;
 pub(crate) mod spaces;
 pub(crate) mod spec;
 pub(crate) mod steady;

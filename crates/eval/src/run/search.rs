@@ -95,9 +95,9 @@ mod tests {
 
     use super::*;
     use crate::results::row::median;
+    use crate::run::simulated::simulated_by;
     use crate::run::spec::RunSpec;
     use crate::run::window::Windows;
-    use crate::run::window::tests::simulated_by;
     use crate::target::{Answers, Config, Records, Target, TargetError};
     use crate::targets::BTreeMapTarget;
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::run::control::Phase;
 use crate::run::instance::open;
 use crate::run::replay::owner::Replayer;
-use crate::run::window::tests::Ticking;
+use crate::run::simulated::Ticking;
 use crate::target::{Answers, Config, Records, Target, TargetError};
 use crate::targets::{BTreeMapTarget, NullTarget};
 use crate::workload::Workload;

@@ -48,11 +48,10 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use ziptier_media::disk::RealDisk;
-    use ziptier_media::testing::RecordingDisk;
 
     use super::*;
     use crate::batch::Batch;
-    use crate::cold::{Cold, SsdOptions, core_over};
+    use crate::cold::{Cold, SsdOptions, with_cold_neighbours};
     use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
@@ -99,14 +98,7 @@ mod tests {
     /// A store whose first leaf has an image that cannot be read as its own, and more records in its landing than its
     /// overlay has room for.
     fn with_crowded_leaf() -> Core {
-        let core = core_over(RecordingDisk::new());
-        for n in 0..20u8 {
-            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
-        }
-        core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
-        let (leaf, high) = core.share_at(&[]);
-        let (right, _) = core.share_at(&high.expect("there are several leaves"));
+        let (core, [leaf, right], _) = with_cold_neighbours();
         let guard = core.pin();
         let below = |leaf: &Leaf| leaf.state(&guard).below.clone().expect("it is cold");
         let (own, of_right) = (below(&leaf), below(&right));

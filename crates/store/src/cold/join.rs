@@ -181,24 +181,13 @@ fn joined(left: &Body, right: &Body) -> Body {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use ziptier_media::testing::RecordingDisk;
-
     use super::*;
     use crate::batch::Batch;
-    use crate::cold::core_over;
-    use crate::record::PutMeta;
+    use crate::cold::with_cold_neighbours;
 
     #[test]
     fn a_batch_in_a_leaf_on_ssd_that_absorbs_its_neighbour_is_read_at_once() {
-        let core = core_over(RecordingDisk::new());
-        for n in 0..20u8 {
-            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
-        }
-        core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
-        let (leaf, high) = core.share_at(&[]);
-        let key = high.expect("there are several leaves");
-        let (right, _) = core.share_at(&key);
+        let (core, [leaf, right], key) = with_cold_neighbours();
         let batch = Batch::new().put(&[0], b"new").put(&key, b"new");
         let written = |waits| {
             let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();

@@ -204,3 +204,19 @@ fn core_over(disk: impl Disk + 'static) -> Core {
     let cold = Cold::open(Arc::new(disk), &ssd, &gauges).expect("the folder is empty");
     Core::with_places(&options, gauges, None, Some(cold))
 }
+
+/// A store with 20 records on SSD, of a byte and its thousand copies each: its first leaf, the next one, and the key
+/// where that one begins.
+#[cfg(all(test, not(miri), not(shuttle)))]
+fn with_cold_neighbours() -> (Core, [Arc<Leaf>; 2], Arc<[u8]>) {
+    let core = core_over(ziptier_media::testing::RecordingDisk::new());
+    for n in 0..20u8 {
+        core.put(&[n], &[n; 1000], crate::record::PutMeta::default()).expect("no limit is set");
+    }
+    core.settle();
+    assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
+    let (left, high) = core.share_at(&[]);
+    let high = high.expect("there are several leaves");
+    let (right, _) = core.share_at(&high);
+    (core, [left, right], high)
+}

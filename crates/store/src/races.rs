@@ -314,20 +314,25 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
     assert_eq!(core.count_keys(), 0);
 }
 
-#[test]
-fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
+/// A store of two leaves with little in them, and its left one. The first key is `k0`, and the last one `k5`.
+fn with_two_leaves() -> (Core, Arc<Leaf>) {
     let core = Core::new(&options());
     // Too much for one body: two leaves, which are small after that.
     (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
     core.settle();
     (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
-    let (first, last) = ([b'k', 0], [b'k', 5]);
-    let leaf = leaf_of(&core, &first);
-    assert!(!Arc::ptr_eq(&leaf, &leaf_of(&core, &last)));
-    let batch = Batch::new().put(&first, b"new").put(&last, b"new");
+    let leaf = leaf_of(&core, &[b'k', 0]);
+    assert!(!Arc::ptr_eq(&leaf, &leaf_of(&core, &[b'k', 5])));
+    (core, leaf)
+}
+
+/// Writes both keys in a batch after `leaf` was joined with its neighbour and before the index knows, and once more
+/// after that. `is_joined` tells of the leaf. A batch that is written is read at once.
+fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_joined: impl Fn() -> bool) {
+    let batch = Batch::new().put(near, b"new").put(last, b"new");
     let written = |waits| {
         let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
-        assert!(!written || get(&core, &last).as_deref() == Some(&b"new"[..]), "the value before was read");
+        assert!(!written || get(core, last).as_deref() == Some(&b"new"[..]), "the value before was read");
         written
     };
     std::thread::scope(|scope| {
@@ -335,12 +340,11 @@ fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
         let joining = scope.spawn(|| {
             let guard = core.pin();
             let _ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| core.join_right(&leaf, &guard, scratch))
+            Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch))
         });
-        while !leaf.state(&core.pin()).covers(&last) && !joining.is_finished() {
+        while !is_joined() && !joining.is_finished() {
             std::thread::yield_now();
         }
-        // The leaf has the keys of its neighbour, and the index does not know yet.
         written(false);
         drop(index);
         assert_eq!(joining.join().ok(), Some(true));
@@ -349,44 +353,26 @@ fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
 }
 
 #[test]
+fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
+    let (core, leaf) = with_two_leaves();
+    let (first, last) = ([b'k', 0], [b'k', 5]);
+    write_beside_a_join(&core, &leaf, [&first, &last], || leaf.state(&core.pin()).covers(&last));
+}
+
+#[test]
 fn a_batch_in_a_new_leaf_with_keys_of_a_leaf_that_is_gone_is_read_at_once() {
-    let core = Core::new(&options());
-    // Too much for one body: two leaves, which are small after that.
-    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
-    core.settle();
-    (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
+    let (core, leaf) = with_two_leaves();
     let (near, last) = ([b'k', 0, 19], [b'k', 5]);
-    let leaf = leaf_of(&core, &near);
-    assert!(!Arc::ptr_eq(&leaf, &leaf_of(&core, &last)));
     {
         // The landing waits to be packed: the left leaf alone has more than a body.
         let _ownership = leaf.try_own().expect("nobody maintains it");
         let long = (0..20u8).fold(Batch::new(), |batch, n| batch.put(&[b'k', 0, n], &[n; 1_000]));
         assert_eq!(core.write(&long), Ok(true));
     }
-    let batch = Batch::new().put(&near, b"new").put(&last, b"new");
-    let written = |waits| {
-        let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
-        assert!(!written || get(&core, &last).as_deref() == Some(&b"new"[..]), "the value before was read");
-        written
-    };
-    std::thread::scope(|scope| {
-        let index = core.index.hold();
-        let joining = scope.spawn(|| {
-            let guard = core.pin();
-            let _ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| core.join_right(&leaf, &guard, scratch))
-        });
-        while leaf.state(&core.pin()).covers(&near) && !joining.is_finished() {
-            std::thread::yield_now();
-        }
+    write_beside_a_join(&core, &leaf, [&near, &last], || {
         let guard = core.pin();
-        assert!(core.locate(&near, &guard).1.covers(&last), "no new leaf has keys of both");
-        drop(guard);
-        // The index does not know the new leaf yet.
-        written(false);
-        drop(index);
-        assert_eq!(joining.join().ok(), Some(true));
+        let is_joined = !leaf.state(&guard).covers(&near);
+        assert!(!is_joined || core.locate(&near, &guard).1.covers(&last), "no new leaf has keys of both");
+        is_joined
     });
-    assert!(written(true));
 }

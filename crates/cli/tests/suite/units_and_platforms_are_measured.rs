@@ -255,13 +255,47 @@ fn served(place: &Path, more: &str) {
     );
 }
 
+/// Lets an evaluation measure a server of ours, whose throughput may take ten minutes until it is steady.
+fn served_for_long(place: &Path, more: &str) {
+    let unit = place.join("unit.toml");
+    replace(&unit, "--operations 2000", "--warmup-max 600");
+    replace(&unit, " --warmup-max 0", "");
+    served(place, more);
+}
+
+/// Replaces the command that starts the server of an evaluation with `other` of it. Returns the command.
+fn served_by(place: &Path, other: impl Fn(&str) -> String) -> String {
+    let unit = place.join("unit.toml");
+    let text = fs::read_to_string(&unit).unwrap();
+    let (before, rest) = text.split_once("server = '").unwrap();
+    let (command, after) = rest.split_once('\'').unwrap();
+    fs::write(&unit, format!("{before}server = {}{after}", other(command))).unwrap();
+    command.to_owned()
+}
+
+/// Interrupts an evaluation whose process has begun what `has_begun` looks for. The evaluation ends and says so.
+fn interrupt(place: &Path, has_begun: impl Fn(u32) -> bool) {
+    let mut command = ziptier();
+    command.args(["mbwu", "construct"]).arg(place);
+    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = comes_true(|| has_begun(evaluation.id()));
+    assert!(Command::new("kill").args(["-INT", &evaluation.id().to_string()]).status().unwrap().success());
+    let ended = comes_true(|| evaluation.try_wait().unwrap().is_some());
+    if !ended {
+        evaluation.kill().unwrap();
+    }
+    let output = evaluation.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(begun && ended, "{begun}, {ended}: {said}");
+    assert!(said.contains("interrupted; what was measured is kept, and the same command goes on"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
 #[test]
 fn neither_a_server_nor_a_run_outlives_what_started_it() {
     let folder = tempfile::tempdir().unwrap();
     evaluation(folder.path());
-    replace(&folder.path().join("unit.toml"), "--operations 2000", "--warmup-max 600");
-    replace(&folder.path().join("unit.toml"), " --warmup-max 0", "");
-    served(folder.path(), "");
+    served_for_long(folder.path(), "");
     let mut command = ziptier();
     command.args(["mbwu", "construct"]).arg(folder.path());
     let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -282,25 +316,10 @@ fn an_interrupted_evaluation_leaves_nothing_behind() {
     let medium = place.join("medium");
     fs::create_dir(&medium).unwrap();
     evaluation(place);
-    replace(&place.join("unit.toml"), "--operations 2000", "--warmup-max 600");
-    replace(&place.join("unit.toml"), " --warmup-max 0", "");
-    served(place, &format!("folder = '{}'", medium.display()));
-    let mut command = ziptier();
-    command.args(["mbwu", "construct"]).arg(place);
-    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = comes_true(|| children(evaluation.id()).len() == 2);
-    let filled = fs::read_dir(&medium).unwrap().count();
-    assert!(Command::new("kill").args(["-INT", &evaluation.id().to_string()]).status().unwrap().success());
-    let ended = comes_true(|| evaluation.try_wait().unwrap().is_some());
-    if !ended {
-        evaluation.kill().unwrap();
-    }
-    let output = evaluation.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(begun && ended && filled == 1, "{begun}, {ended}, {filled}: {said}");
-    assert!(said.contains("interrupted; what was measured is kept, and the same command goes on"), "{said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert_eq!(fs::read_dir(&medium).unwrap().count(), 0, "{said}");
+    served_for_long(place, &format!("folder = '{}'", medium.display()));
+    let filled = || fs::read_dir(&medium).unwrap().count();
+    interrupt(place, |evaluation| children(evaluation).len() == 2 && filled() == 1);
+    assert_eq!(filled(), 0);
 }
 
 /// A shell that has more to do has its server in a process of its own. If that is left over, the next round is refused.
@@ -309,11 +328,7 @@ fn a_server_that_a_shell_starts_ends_with_its_round() {
     let folder = tempfile::tempdir().unwrap();
     evaluation(folder.path());
     served(folder.path(), "");
-    let unit = folder.path().join("unit.toml");
-    let text = fs::read_to_string(&unit).unwrap();
-    let (before, rest) = text.split_once("server = '").unwrap();
-    let (command, after) = rest.split_once('\'').unwrap();
-    fs::write(&unit, format!("{before}server = ['sh', '-c', '{command}; true']{after}")).unwrap();
+    let command = served_by(folder.path(), |command| format!("['sh', '-c', '{command}; true']"));
     printed(&mbwu(&["construct"], folder.path()));
     assert!(folder.path().join("results/unit/round-2.json").exists());
     let port: u16 = command.rsplit(' ').next().unwrap().parse().unwrap();
@@ -362,12 +377,7 @@ fn each_round_purges_and_preconditions_the_medium_before_its_load() {
     let more = format!("precondition = {}\npurge = {}", shell(&logs("precondition")), shell(&logs("purge")));
     served(place, &more);
     // The server begins a round's load.
-    let unit = place.join("unit.toml");
-    let text = fs::read_to_string(&unit).unwrap();
-    let (before, rest) = text.split_once("server = '").unwrap();
-    let (command, after) = rest.split_once('\'').unwrap();
-    let script = shell(&format!("{}; exec {command}", logs("load")));
-    fs::write(&unit, format!("{before}server = {script}{after}")).unwrap();
+    served_by(place, |command| shell(&format!("{}; exec {command}", logs("load"))));
 
     // Without a folder in the sheet, the medium is that of temporary files, and no raw load follows.
     let output = ziptier().args(mbwu(&["construct"], place)).env("TMPDIR", &medium).output().unwrap();
@@ -454,19 +464,7 @@ fn an_interrupted_evaluation_ends_a_command_that_prepares_the_medium() {
         pids.display()
     );
     add_to_work(place, &format!("purge = {}", shell(&script)));
-    let mut command = ziptier();
-    command.args(["mbwu", "construct"]).arg(place);
-    let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let begun = comes_true(|| pids.exists());
-    assert!(Command::new("kill").args(["-INT", &evaluation.id().to_string()]).status().unwrap().success());
-    let ended = comes_true(|| evaluation.try_wait().unwrap().is_some());
-    if !ended {
-        evaluation.kill().unwrap();
-    }
-    let output = evaluation.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(begun && ended, "{begun}, {ended}: {said}");
-    assert!(said.contains("interrupted; what was measured is kept, and the same command goes on"), "{said}");
+    interrupt(place, |_| pids.exists());
     let started = fs::read_to_string(&pids).unwrap();
     let is_there = |pid: &str| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
     assert!(comes_true(|| !started.lines().any(is_there)), "{started}");

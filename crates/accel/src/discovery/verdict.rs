@@ -179,14 +179,6 @@ impl Discovery {
         self.verdicts().filter_map(|(_, _, verdict)| verdict.ok())
     }
 
-    /// The usable queues of a NUMA node, or all usable queues if the node has none: a far device is better than none.
-    pub fn usable_near(&self, node: Option<i32>) -> Vec<Usable<'_>> {
-        let all: Vec<Usable<'_>> = self.usable().collect();
-        let near = all.iter().filter(|usable| node.is_some() && usable.device.numa_node == node);
-        let near: Vec<Usable<'_>> = near.copied().collect();
-        if near.is_empty() { all } else { near }
-    }
-
     /// The reason why there is no queue; `None` if there is one.
     pub fn why_none(&self) -> Option<WhyNone> {
         if self.devices.iter().any(|device| !device.queues.is_empty()) {

@@ -22,7 +22,7 @@ use crate::alone::{NoOutcome, run_alone};
 use crate::completion::Status;
 use crate::descriptor::{Descriptor, Opcode, operation};
 use crate::device::{Capabilities, Device, SubmitError};
-use crate::discovery::{Discovery, Usable};
+use crate::discovery::Usable;
 use crate::guarded::Guarded;
 use crate::memory::Pages;
 use portal::Portal;
@@ -102,55 +102,14 @@ fn probe(device: &dyn Device, path: PathBuf) -> Result<(), OpenError> {
     }
 }
 
-/// No queue of the accelerator could be opened: the findings, and the attempts.
-#[derive(Debug)]
-pub struct Unavailable {
-    /// The report of the [`Discovery`].
-    pub report: String,
-    /// Why usable queues did not open.
-    pub failures: Vec<OpenError>,
-}
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.report)?;
-        self.failures.iter().try_for_each(|failure| write!(f, " Tried: {failure}."))
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
-/// Opens the usable queues of the NUMA node that this thread runs on, or those of all nodes if it has none. Queues that
-/// do not open are left out. Open each queue once and share it, because a dedicated queue opens only once.
-pub fn open_near(found: &Discovery) -> Result<Vec<Arc<dyn Device>>, Unavailable> {
-    let node = found.node_of(rustix::thread::sched_getcpu() as u32);
-    let (mut devices, mut failures) = (Vec::<Arc<dyn Device>>::new(), Vec::new());
-    for usable in found.usable_near(node) {
-        match open(&usable) {
-            Ok(device) => devices.push(Arc::new(device)),
-            Err(failure) => failures.push(failure),
-        }
-    }
-    if devices.is_empty() { Err(Unavailable { report: found.to_string(), failures }) } else { Ok(devices) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::Places;
     use crate::null::NullDevice;
 
     #[test]
     fn a_device_that_does_nothing_is_probed() {
         probe(&NullDevice::new(), "/dev/iax/wq1.0".into()).unwrap();
-    }
-
-    #[test]
-    #[cfg(not(miri))]
-    fn a_machine_without_queues_says_so() {
-        let found = Discovery::read(&Places::below("/nowhere".as_ref()));
-        let Err(unavailable) = open_near(&found) else { panic!() };
-        assert_eq!(unavailable.to_string(), found.to_string());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! 2. Each thread reads and writes blocks, one after the other: the queue is as deep as there are threads.
 //! 3. The system's count of the bytes that went to devices tells whether the page cache took part.
 //!
-//! A workload is limited by its medium if it gets near the ceiling ([`Ceiling::is_reached_by`]).
+//! A workload is limited by its medium if it gets near the ceiling; `mbwu` judges that.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,6 @@ use crate::error::Error;
 use crate::medium::{Access, Aligned, Medium};
 use crate::workload::mix::{Mix, Operation, WHOLE};
 
-/// A run from this share of the ceiling on is limited by its medium.
-const REACHED: f64 = 0.9;
 /// The most operations under way at a time.
 pub(crate) const THREADS_MAX: u64 = 1024;
 /// Bytes of one write while a new medium is filled.
@@ -86,12 +84,6 @@ impl Ceiling {
             device_bytes_per_operation: device_bytes.map(|bytes| bytes / operations_per_sec.max(1e-9)),
             is_direct: all.iter().all(|one| one.is_direct),
         }
-    }
-
-    /// Whether the medium limits a run that does so many operations of its kind per second: 90 % of the ceiling or
-    /// more.
-    pub fn is_reached_by(&self, operations_per_sec: f64) -> bool {
-        operations_per_sec >= REACHED * self.operations_per_sec
     }
 }
 
@@ -288,16 +280,5 @@ mod tests {
         assert!(
             told(&|spec| (spec.path, spec.block_bytes) = (path.clone(), 512)).contains("multiples of 4096")
         );
-    }
-
-    #[test]
-    fn ninety_per_cent_of_the_ceiling_reach_it() {
-        let ceiling = Ceiling {
-            operations_per_sec: 1000.0,
-            bytes_per_sec: 4_096_000.0,
-            device_bytes_per_operation: None,
-            is_direct: true,
-        };
-        assert!(ceiling.is_reached_by(900.0) && !ceiling.is_reached_by(899.0));
     }
 }

@@ -207,17 +207,6 @@ impl ClassName {
         Some(ClassName { bytes })
     }
 
-    /// The name of its bytes, filled up with zeros.
-    pub fn of_bytes(bytes: &[u8; ClassName::BYTES]) -> Option<ClassName> {
-        let len = bytes.iter().position(|&byte| byte == 0)?;
-        ClassName::new(&bytes[..len]).filter(|name| name.bytes == *bytes)
-    }
-
-    /// Its bytes, filled up with zeros.
-    pub const fn bytes(&self) -> &[u8; ClassName::BYTES] {
-        &self.bytes
-    }
-
     /// The name as text.
     pub fn as_str(&self) -> &str {
         let len = self.bytes.iter().position(|&byte| byte == 0).unwrap_or(ClassName::BYTES);

@@ -130,14 +130,8 @@ pub mod compress {
     pub const LITERALS_ONLY: u16 = 1 << 4;
     /// The output is in 16-bit big-endian words.
     pub const BIG_ENDIAN_16: u16 = 1 << 5;
-    /// The position of the size of mini-blocks: 0 none, 1 is 512 bytes, 7 is 32 KiB.
-    pub const MINI_BLOCK_SHIFT: u16 = 6;
-    /// All bits of the size of mini-blocks.
-    pub const MINI_BLOCK_MASK: u16 = 7 << 6;
     /// The position of the dictionary's level: 0 none, 1 to 3 (generation 2).
     pub const DICTIONARY_SHIFT: u16 = 10;
-    /// All bits of the dictionary's level.
-    pub const DICTIONARY_MASK: u16 = 3 << 10;
     /// The device makes the header of the block in the same pass (generation 2).
     pub const HEADER_ONE_PASS: u16 = 2 << 12;
     /// The same for the last block of a stream.
@@ -176,10 +170,6 @@ pub mod decompress {
     pub const IGNORE_END_BITS_MASK: u16 = 7 << 6;
     /// Nothing is written: to verify, or to read a header.
     pub const SUPPRESS_OUTPUT: u16 = 1 << 9;
-    /// The position of the size of mini-blocks.
-    pub const MINI_BLOCK_SHIFT: u16 = 10;
-    /// All bits of the size of mini-blocks.
-    pub const MINI_BLOCK_MASK: u16 = 7 << 10;
     /// The fourth bit of the count of bits to ignore (generation 2).
     pub const IGNORE_END_BITS_HIGH: u16 = 1 << 14;
     /// The flags for decompressing a whole raw stream of one or more blocks.

@@ -27,10 +27,6 @@ pub struct Capabilities {
 
 /// Bits of [`Capabilities::iaa_cap`].
 pub mod iaa_cap {
-    /// Engine states for decompression in format 2.
-    pub const DECOMPRESS_FORMAT_2: u64 = 1 << 0;
-    /// Initial bits can be dropped.
-    pub const DROP_INITIAL_BITS: u64 = 1 << 1;
     /// Output of filters can be forced to be an array.
     pub const FORCE_ARRAY: u64 = 1 << 3;
     /// Part of an engine state can be loaded.

@@ -371,11 +371,6 @@ impl Segments {
         }
     }
 
-    /// The segment with the smallest share of live bytes among those that are not appended to.
-    pub fn candidate(&self) -> Option<Candidate> {
-        self.candidates().into_iter().next()
-    }
-
     /// All segments that are not appended to, the smallest share of live bytes first.
     pub fn candidates(&self) -> Vec<Candidate> {
         let files = self.shared.files.read();

@@ -149,7 +149,7 @@ fn a_full_tier_reads_and_cleans() {
         is_kept
     });
     for _ in 0..3 {
-        let candidate = segments.candidate().unwrap();
+        let candidate = segments.candidates()[0];
         assert!(candidate.live_bytes * 2 < candidate.allocated_bytes, "{candidate:?}");
         for (i, place) in live.iter_mut().filter(|(_, place)| place.segment == candidate.segment) {
             let moved = segments.append(&segments.read(*place).unwrap(), Purpose::Cleaning).unwrap();
@@ -213,7 +213,7 @@ fn bodies_of_a_segment_are_listed_and_numbers_never_come_back() {
     // The emptied segment was kept for its number. Only the owner removes it, because another process may be reading
     // the folder.
     assert_eq!(segments.numbers(), [newest, newest + 1]);
-    let emptied = segments.candidate().unwrap();
+    let emptied = segments.candidates()[0];
     assert_eq!((emptied.segment, emptied.live_bytes), (newest, 0));
     segments.remove(newest).unwrap();
     assert_eq!(segments.numbers(), [newest + 1]);

@@ -13,20 +13,19 @@ use core::fmt;
 /// write!(text, "/proc/{}/stat", 42).unwrap();
 /// assert_eq!(text.as_c_str(), c"/proc/42/stat");
 /// write!(text, " and more").unwrap();
-/// assert_eq!((text.as_bytes(), text.is_cut()), (&b"/proc/42/stat a"[..], true));
+/// assert_eq!(text.as_bytes(), b"/proc/42/stat a");
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct FixedText<const BYTES: usize> {
     bytes: [u8; BYTES],
     len: usize,
-    is_cut: bool,
 }
 
 impl<const BYTES: usize> FixedText<BYTES> {
     /// No text.
     #[allow(clippy::new_without_default, reason = "a static needs it")]
     pub const fn new() -> Self {
-        FixedText { bytes: [0; BYTES], len: 0, is_cut: false }
+        FixedText { bytes: [0; BYTES], len: 0 }
     }
 
     /// The text.
@@ -37,11 +36,6 @@ impl<const BYTES: usize> FixedText<BYTES> {
     /// The text up to its first zero, as C has it.
     pub fn as_c_str(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or_default()
-    }
-
-    /// Whether more text was written than there was room for.
-    pub fn is_cut(&self) -> bool {
-        self.is_cut
     }
 }
 
@@ -55,7 +49,6 @@ impl<const BYTES: usize> fmt::Write for FixedText<BYTES> {
         }
         self.bytes[self.len..self.len + fits].copy_from_slice(&text.as_bytes()[..fits]);
         self.len += fits;
-        self.is_cut |= fits < text.len();
         Ok(())
     }
 }

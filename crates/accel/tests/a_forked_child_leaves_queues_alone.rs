@@ -1,7 +1,6 @@
 //! A host forks while jobs are under way. A queue belongs to the process that opened it, and a device writes to that
 //! process's pages. A child that submitted, polled or freed jobs would crash or wait for ever.
 
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]

@@ -1,7 +1,6 @@
 //! A queue ends no jobs. If sessions kept using it, every thread would wait two seconds for each job, and each new
 //! session again. So a queue is lost after a few time-outs, for all sessions at once.
 
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]

@@ -1,7 +1,6 @@
 //! A block that a device packed must come back from every other engine, and the reverse. A block written with a device
 //! today may be read without one tomorrow.
 
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 #[path = "jobs/blocks.rs"]

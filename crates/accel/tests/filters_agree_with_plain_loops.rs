@@ -1,6 +1,5 @@
 //! Filters against loops over plain numbers: every operation, packing, width, order of bits, and compressed input.
 
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 mod jobs;

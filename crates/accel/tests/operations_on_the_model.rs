@@ -1,7 +1,6 @@
 //! A device must understand the driver's descriptors. Every operation runs on the model, which is written from the
 //! interface and not from the driver.
 
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 mod numbers;

@@ -177,7 +177,6 @@ mod tests {
 
     /// The register after one wrong bit and `k` further zero bits, for every `k`: the fold of none is zero.
     #[test]
-    #[cfg_attr(miri, ignore = "a million steps")]
     fn no_single_bit_error_vanishes() {
         let mut syndrome = 1u32;
         // The last word is padded to eight bytes, so an error may lie seven bytes further away.

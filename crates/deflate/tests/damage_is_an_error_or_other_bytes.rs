@@ -1,6 +1,5 @@
 //! A block that was cut short or damaged must never panic, exceed its limit, or be read differently by the two
 //! decoders. (Whether its bytes are right is for a checksum above to say.)
-#![cfg(not(miri))]
 #![allow(clippy::unwrap_used)]
 
 mod blocks;

@@ -77,8 +77,7 @@ mod tests {
         let mut ghosts = Ghosts::default();
         assert!(!ghosts.take(7));
         ghosts.put(7);
-        // Miri takes a thousand times as long.
-        let records = if cfg!(miri) { 1_000 } else { 100_000 };
+        let records = 100_000;
         ghosts.resize(records, &gauges);
         assert!(gauges.eviction.held() > records * 14 / 10 && gauges.eviction.held() < records * 18 / 10);
         let mut random = fastrand::Rng::with_seed(7);

@@ -3,7 +3,6 @@
 //! and again. The allocator notes the most that was held.
 
 #![allow(clippy::unwrap_used)]
-#![cfg(not(miri))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;

@@ -126,7 +126,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, and slow there")]
     fn chances_are_the_same_for_a_seed_and_as_frequent_as_stated() {
         let run = |seed| {
             let one_in = vec![(10, Misfortune::QueueFull)];

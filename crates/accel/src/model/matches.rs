@@ -115,7 +115,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, and slow there")]
     fn tokens_make_up_the_source() {
         let mut matches = Matches::new();
         let text: Vec<u8> = (0..3000u32).flat_map(|i| format!("{} ", i * i % 771).into_bytes()).collect();

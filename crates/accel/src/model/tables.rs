@@ -102,7 +102,6 @@ mod tests {
     use crate::aecs::{fixed_literal_lengths, words_of};
 
     #[test]
-    #[cfg_attr(miri, ignore = "safe code, and slow there")]
     fn every_code_is_found() {
         let mut long = [15u8; 288];
         (1..=14).for_each(|bits| long[usize::from(bits)] = bits);

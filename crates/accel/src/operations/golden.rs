@@ -100,7 +100,6 @@ fn compress_behind_history() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "training takes minutes there")]
 fn decompress_and_verify() {
     check(
         decompress::stream(AT, SIZES, &Stream::Plain),

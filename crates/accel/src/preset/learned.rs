@@ -87,7 +87,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "training takes minutes there")]
     fn a_device_that_writes_no_state_is_found_out() {
         let dictionary = Dictionary::train(&[b"one two three", b"two three four"], 64);
         let error = state_behind_header(&NullDevice::new(), dictionary.codes().unwrap()).unwrap_err();

@@ -292,7 +292,6 @@ mod tests {
     use crate::block::parts::Parts;
 
     #[test]
-    #[cfg_attr(miri, ignore = "a library in C")]
     fn a_decoder_without_memory_is_no_damage() {
         heap::tests::memory_that_is_refused_is_no_damage(&Libdeflate::new(1).expect("a level"));
         heap::tests::memory_that_is_refused_is_no_damage(&Parts::new(1).expect("a level"));

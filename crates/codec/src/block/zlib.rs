@@ -318,7 +318,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "a library in C")]
     fn a_decoder_without_memory_is_no_damage() {
         let Ok(engine) = Zlib::new(6, Huffman::Dynamic, None) else { return };
         heap::tests::memory_that_is_refused_is_no_damage(&engine);

@@ -444,7 +444,7 @@ mod tests {
     #[test]
     fn large_values_reserve_what_they_need() {
         let dictionary = small(12);
-        let value = vec![b'x'; if cfg!(miri) { 300 } else { 20_000 }];
+        let value = vec![b'x'; 20_000];
         let mut coded = Vec::new();
         dictionary.encode_group(&mut Encoder::new(), &[&value], &mut coded, &mut Vec::new());
         let mut out = Vec::new();
@@ -490,7 +490,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a long block")]
     fn a_long_block_leaves_no_scratch() {
         let (dictionary, mut encoder) = (small(12), Encoder::new());
         let mut kept = |bytes: usize| {
@@ -503,7 +502,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "long values")]
     fn long_values_leave_no_scratch() {
         let (dictionary, long) = (small(12), vec![b'x'; 4 * SCRATCH_BYTES_MAX]);
         for effort in [Effort::Fast, Effort::Dense] {

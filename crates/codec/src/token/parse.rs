@@ -486,12 +486,8 @@ mod tests {
 
     #[test]
     fn values_alone_and_in_groups_give_the_same_numbers() {
-        let (rounds, lens) = if cfg!(miri) {
-            (1, vec![0, 1, 70])
-        } else {
-            (20, vec![0, 1, 15, 23, 24, 25, 200, 5_000, 9_001])
-        };
-        for seed in 0..rounds {
+        let lens = [0, 1, 15, 23, 24, 25, 200, 5_000, 9_001];
+        for seed in 0..20 {
             let mut random = fastrand::Rng::with_seed(seed);
             let tokens = tokens(&mut random);
             let table = Table::new(tokens.iter().map(Vec::as_slice), 12);

@@ -31,17 +31,14 @@ fn error(placement: &Placement) -> f64 {
 }
 
 const WARM_UP: u64 = 5000;
-
-fn values() -> u64 {
-    if cfg!(miri) { WARM_UP + 300 } else { 60_000 }
-}
+const VALUES: u64 = 60_000;
 
 #[test]
 fn the_ratio_holds_for_every_mix_of_sizes() {
     for (mix, sizes) in MIXES {
-        for (dram, far) in if cfg!(miri) { &RATIOS[..1] } else { &RATIOS[..] } {
+        for (dram, far) in &RATIOS {
             let (placement, mut random) = (Placement::new(*dram, *far), fastrand::Rng::with_seed(5));
-            for n in 0..values() {
+            for n in 0..VALUES {
                 placement.place(sizes(&mut random, n));
                 assert!(
                     n < WARM_UP || error(&placement) < 0.05,
@@ -61,7 +58,7 @@ fn the_ratio_holds_when_values_are_freed() {
         for large_die_first in [false, true] {
             let (placement, mut random) = (Placement::new(1, 3), fastrand::Rng::with_seed(6));
             let mut live: Vec<(Side, u64)> = Vec::new();
-            for n in 0..values() {
+            for n in 0..VALUES {
                 let bytes = sizes(&mut random, n);
                 live.push((placement.place(bytes), bytes));
                 while live.len() > 16_000 {
@@ -83,7 +80,7 @@ fn the_ratio_holds_when_values_are_freed() {
 fn small_values_stay_in_dram() {
     let (placement, mut random) = (Placement::new(1, 1), fastrand::Rng::with_seed(7));
     let mut sums = [(0u64, 0u64); 2];
-    for n in 0..values() {
+    for n in 0..VALUES {
         let bytes = random.u64(32..4096);
         let side = placement.place(bytes);
         if n >= WARM_UP {

@@ -207,7 +207,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "a system call that Miri does not know")]
     fn the_ring_reads_every_body() {
         match Ring::start() {
             Some(ring) => conforms(&Reader::Ring(ring)),

@@ -148,7 +148,6 @@ fn standard_formats_come_back() {
 
 /// The bound on what a block may claim lies above what the best of blocks do.
 #[test]
-#[cfg(not(miri))]
 fn blocks_that_shrink_as_far_as_they_can_come_back() {
     let samples = blocks(400);
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
@@ -231,7 +230,6 @@ fn failing(path: &str, fault: &str) -> Codec {
 }
 
 #[test]
-#[cfg(not(miri))]
 fn a_device_that_fails_is_no_damage() {
     let blocks = blocks(40);
     for fault in ["full_one_in=1", "lost_after=9", "lost_after=0"] {
@@ -260,7 +258,6 @@ fn a_device_that_fails_is_no_damage() {
 }
 
 #[test]
-#[cfg(not(miri))]
 fn canned_codes_are_written_and_read_by_a_device() {
     let blocks = blocks(400);
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();

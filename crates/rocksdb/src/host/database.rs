@@ -254,6 +254,6 @@ impl Drop for Database {
     }
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;

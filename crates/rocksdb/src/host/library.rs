@@ -365,7 +365,7 @@ fn beside(path: &str) -> Option<PathBuf> {
     Some(std::env::current_exe().ok()?.parent()?.join(path))
 }
 
-#[cfg(all(test, not(miri)))]
+#[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;

@@ -193,7 +193,6 @@ impl Run {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "it would take hours")]
 fn records_expire_alike_in_every_place() {
     let first = count("ZIPTIER_SEED", 0);
     for seed in first..first + count("ZIPTIER_RUNS", 6) {

@@ -417,31 +417,26 @@ fn store_with_far_memory_agrees_with_a_btreemap() {
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_leaves_on_ssd_agrees_with_a_btreemap() {
     agrees(Places { ssd: true, ..Places::default() });
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_in_a_folder_with_leaves_on_ssd_agrees_with_a_btreemap() {
     agrees(Places { ssd: true, durable: true, ..Places::default() });
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_in_a_folder_with_all_places_agrees_with_a_btreemap() {
     agrees(Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: true });
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_all_places_agrees_with_a_btreemap() {
     agrees(Places { far_bytes: Some(FAR_BYTES), ssd: true, durable: false });
 }
 
 #[test]
-#[cfg_attr(miri, ignore = "system calls that Miri does not know")]
 fn store_with_little_far_memory_and_an_ssd_agrees_with_a_btreemap() {
     agrees(Places { far_bytes: Some(LITTLE_FAR_BYTES), ssd: true, durable: false });
 }

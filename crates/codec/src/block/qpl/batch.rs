@@ -448,7 +448,6 @@ mod tests {
     /// On a machine without a device, the library's software runs behind the same interface. A job is then done at
     /// submission.
     #[test]
-    #[cfg_attr(miri, ignore = "a library in C")]
     fn a_batch_gives_back_every_job_once_with_its_bytes() {
         let setting = Setting::new(Format::Deflate).with_path(Path::Software);
         if let Err(error) = setting.engine_named(NAME) {

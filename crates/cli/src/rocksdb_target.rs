@@ -15,7 +15,7 @@ use ziptier_eval::{
     TargetOptions,
 };
 use ziptier_rocksdb::host::{
-    BlockCache, Database, Error, LIBRARY_VARIABLE, Library, Table, Values, WriteLog, return_freed_memory,
+    BlockCache, Database, Error, LIBRARY_VARIABLE, Library, Table, Values, return_freed_memory,
 };
 
 /// Which library is loaded.
@@ -284,13 +284,7 @@ impl Target for RocksDbTarget {
         let library = setup.library().map_err(in_words)?;
         let folder = tempfile::Builder::new().prefix("ziptier-rocksdb-").tempdir_in(config.folder())?;
         Ok(RocksDbTarget {
-            database: Database::open(
-                library,
-                folder.path(),
-                &setup.options,
-                setup.table,
-                WriteLog::Unsynced,
-            )?,
+            database: Database::open(library, folder.path(), &setup.options, setup.table)?,
             folder,
             codec: setup.codec,
             background_jobs: setup.background_jobs,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 pub(crate) use ziptier::Durability;
-use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table, WriteLog};
+use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table};
 
 use super::databases::{Named, OPEN_MAX};
 use super::locks::Locks;
@@ -119,7 +119,7 @@ impl RocksDbBackend {
         let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
         let folder = settings.dir.join(name);
         make_folder(&folder)?;
-        let database = Database::open(settings.library, &folder, &text, table, WriteLog::Unsynced)?;
+        let database = Database::open(settings.library, &folder, &text, table)?;
         let database = Arc::new(database);
         Ok(Self {
             log: Log::keep(Arc::clone(&database), settings.durability)?,

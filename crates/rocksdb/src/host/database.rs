@@ -18,17 +18,6 @@ use super::functions::{Db, Family, Functions, Options, ReadOptions, WriteOptions
 use super::library::Library;
 use super::memory::Memory;
 
-/// The durability of a put on return.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteLog {
-    /// The memtable alone.
-    Off,
-    /// The write-ahead log, as far as the system's page cache.
-    Unsynced,
-    /// The write-ahead log on its medium.
-    Synced,
-}
-
 /// Where blocks that were read stay in memory.
 #[derive(Debug, Clone, Copy)]
 pub enum BlockCache<'a> {
@@ -121,7 +110,6 @@ impl Database {
         folder: &Path,
         options: &str,
         table: Table<'_>,
-        log: WriteLog,
     ) -> Result<Self, Error> {
         let functions = &library.functions;
         let (name, text) = (c_string(folder.as_os_str().as_bytes())?, c_string(options)?);
@@ -145,20 +133,16 @@ impl Database {
                 made((functions.write_options_create)()),
             )
         };
-        // SAFETY: the objects are ours, and nobody else has them yet.
-        unsafe {
-            if let BlockCache::Shared(_) = table.cache {
-                (functions.read_options_set_bytes_at_once)(read.as_ptr(), BYTES_AT_ONCE);
-            }
-            (functions.write_options_set_sync)(write.as_ptr(), (log == WriteLog::Synced).into());
-            (functions.write_options_disable_wal)(write.as_ptr(), (log == WriteLog::Off).into());
+        if let BlockCache::Shared(_) = table.cache {
+            // SAFETY: the object is ours, and nobody else has it yet.
+            unsafe { (functions.read_options_set_bytes_at_once)(read.as_ptr(), BYTES_AT_ONCE) };
         }
         let database = Database { functions, at, family, read, write, folder: folder.to_owned() };
         database.check_manager(options)?;
         Ok(database)
     }
 
-    /// Stores a value, replacing the old one.
+    /// Stores a value, replacing the old one. The write-ahead log has the value then, as far as the page cache.
     ///
     /// # Errors
     /// RocksDB's error. After some errors the database takes no more writes.

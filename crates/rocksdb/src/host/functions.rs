@@ -83,8 +83,6 @@ functions! {
     read_options_set_skipped_max = "rocksdb_readoptions_set_max_skippable_internal_keys": fn(*mut ReadOptions, u64);
     write_options_create = "rocksdb_writeoptions_create": fn() -> *mut WriteOptions;
     write_options_destroy = "rocksdb_writeoptions_destroy": fn(*mut WriteOptions);
-    write_options_set_sync = "rocksdb_writeoptions_set_sync": fn(*mut WriteOptions, c_uchar);
-    write_options_disable_wal = "rocksdb_writeoptions_disable_WAL": fn(*mut WriteOptions, c_int);
     put = "rocksdb_put": fn(*mut Db, *const WriteOptions, *const c_char, usize, *const c_char, usize, Status);
     delete = "rocksdb_delete": fn(*mut Db, *const WriteOptions, *const c_char, usize, Status);
     batch_create = "rocksdb_writebatch_create": fn() -> *mut Batch;

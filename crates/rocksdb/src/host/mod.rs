@@ -6,11 +6,11 @@
 //! crate `rocksdb`.
 //!
 //! ```no_run
-//! use ziptier_rocksdb::host::{Database, Library, Table, WriteLog};
+//! use ziptier_rocksdb::host::{Database, Library, Table};
 //!
 //! let library = Library::load(None)?;
 //! let options = "create_if_missing=true;compression=kZSTD";
-//! let database = Database::open(library, "/tmp/example".as_ref(), options, Table::default(), WriteLog::Unsynced)?;
+//! let database = Database::open(library, "/tmp/example".as_ref(), options, Table::default())?;
 //! database.put(b"key", b"value")?;
 //! let mut value = Vec::new();
 //! assert!(database.get(b"key", &mut value)? && value == b"value");
@@ -29,7 +29,7 @@ mod scan;
 
 pub use answers::{Pinned, Values};
 pub use batch::WriteBatch;
-pub use database::{BYTES_AT_ONCE, BlockCache, Database, Table, WriteLog};
+pub use database::{BYTES_AT_ONCE, BlockCache, Database, Table};
 pub use library::{Estimate, EstimatedFormat, LIBRARY_VARIABLE, Library, Packing};
 pub use memory::{Memory, return_freed_memory};
 pub use scan::{Scan, ScanOptions};

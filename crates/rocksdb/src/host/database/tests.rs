@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{BlockCache, Database, Table, WriteLog};
+use super::{BlockCache, Database, Table};
 use crate::host::{Error, LIBRARY_VARIABLE, Library, ScanOptions, Values};
 
 /// An empty database in a folder of its own; nothing where RocksDB is not installed.
@@ -16,7 +16,7 @@ fn database(options: &str) -> Option<(Result<Database, Error>, tempfile::TempDir
     let folder = tempfile::tempdir().unwrap();
     let options = format!("create_if_missing=true;{options}");
     let table = Table { block_bytes: 1024, cache: BlockCache::None };
-    Some((Database::open(library, folder.path(), &options, table, WriteLog::Unsynced), folder))
+    Some((Database::open(library, folder.path(), &options, table), folder))
 }
 
 fn key(number: u32) -> Vec<u8> {
@@ -147,8 +147,7 @@ fn options_are_written_down_and_wrong_ones_are_errors() {
         assert!(options.contains(line), "{line}");
     }
     assert!(database.property(c"rocksdb.stats").is_some() && database.property(c"rocksdb.none").is_none());
-    let again =
-        Database::open(Library::load(None).unwrap(), folder.path(), "", Table::default(), WriteLog::Off);
+    let again = Database::open(Library::load(None).unwrap(), folder.path(), "", Table::default());
     let again = again.unwrap_err().to_string();
     assert!(again.starts_with("could not open the database: IO error: lock"), "{again}");
 }

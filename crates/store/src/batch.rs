@@ -178,6 +178,9 @@ impl Core {
             _ => key.len(),
         });
         let logged_bytes = bytes.sum();
+        // Deletes ask for no room, so that they are never refused, unless they take much themselves.
+        let has_puts = operations.iter().any(|(_, operation, _)| matches!(operation, Operation::Put(..)));
+        let frees = !has_puts && landed_bytes <= LONG_BYTES;
         // It lies in landings first, and in bodies beside them while these are packed; large values are there already.
         let room_bytes = 2 * landed_bytes;
 
@@ -212,7 +215,7 @@ impl Core {
                     },
                 };
                 // Nobody else counts on the same room.
-                let room = self.reserve(room_bytes)?;
+                let room = if frees { self.gauges.reserve(0) } else { self.reserve(room_bytes)? };
                 self.try_write(&mut operations, logged_bytes, &compared, room, waits)?
             };
             match tried {
@@ -229,7 +232,7 @@ impl Core {
                 // To pack a landing that grew takes as long as to write it.
                 Tried::Full { .. } if !waits => return Ok(None),
                 Tried::Full { key_index } => {
-                    self.pack_full(operations[key_index].0, round)?;
+                    self.pack_full(operations[key_index].0, frees, round)?;
                     round += 1;
                 }
             }
@@ -249,11 +252,12 @@ impl Core {
         state.closed || leaf.try_lock_writer().is_none() || is_packed()
     }
 
-    /// Packs the leaf of `key`, or waits a moment for whoever does. The caller holds no guard and no lock.
-    fn pack_full(&self, key: &[u8], round: u32) -> Result<(), Error> {
+    /// Packs the leaf of `key`, or waits a moment for whoever does; `anyway` is that of [`Core::pack_unowned`]. The
+    /// caller holds no guard and no lock.
+    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
         let guard = self.pin();
         let (leaf, _) = self.locate(key, &guard);
-        match self.pack_unowned(leaf, false, &guard) {
+        match self.pack_unowned(leaf, anyway, &guard) {
             Unowned::Packed => {
                 self.stats.packs_foreground.raise();
                 guard.flush();

@@ -127,3 +127,26 @@ fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
     assert_eq!(core.write_waiting(&batch(2_000), true), Ok(Some(true)));
     assert_eq!(core.count_keys(), 3_000);
 }
+
+#[test]
+#[cfg(not(shuttle))]
+fn deletes_that_are_made_together_are_never_refused() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    (0..100_u32).for_each(|n| {
+        core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+    });
+    core.settle();
+    core.set_memory_limit(Some(core.gauges.held() / 2));
+    let batch = |from: u32| (from..100).fold(Batch::new(), |batch, n| batch.delete(&n.to_be_bytes()));
+    let refused = core.write(&batch(0).put(b"key", b"value"));
+    assert!(matches!(refused, Err(Error::MemoryLimit { .. })), "{refused:?}");
+    assert_eq!(core.count_keys(), 100);
+    let condition = batch(50).require(&0_u32.to_be_bytes(), Condition::Exists);
+    assert_eq!((core.write(&condition), core.count_keys()), (Ok(true), 50));
+    assert_eq!((core.write(&batch(0)), core.count_keys()), (Ok(true), 0));
+}

@@ -419,7 +419,15 @@ impl Core {
         let is_grown = |leaf: &&Leaf| self.seal_grown(leaf, guard);
         let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
         drop(locked);
-        grown.into_iter().for_each(|leaf| self.sealed(leaf, guard));
+        for leaf in grown {
+            self.sealed(leaf, guard);
+            // A landing that was sealed before goes first. Each look-up would compare its key with all records of the
+            // grown one, for as long as that stays open.
+            let is_left = leaf.try_lock_writer().is_some_and(|_writer| self.seal_grown(leaf, guard));
+            if is_left {
+                self.sealed(leaf, guard);
+            }
+        }
     }
 
     /// Whether a landing has more room than single writes give any.

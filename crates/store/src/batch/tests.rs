@@ -150,3 +150,25 @@ fn deletes_that_are_made_together_are_never_refused() {
     assert_eq!((core.write(&condition), core.count_keys()), (Ok(true), 50));
     assert_eq!((core.write(&batch(0)), core.count_keys()), (Ok(true), 0));
 }
+
+/// It stayed open, and nobody packed it while its leaf was written to.
+#[test]
+#[cfg(not(shuttle))]
+fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
+    let options = crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    };
+    let core = Core::new(&options);
+    core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
+    {
+        // As if another thread had owned the leaf when this landing was sealed.
+        let guard = core.pin();
+        core.seal(core.locate(b"key", &guard).0, &guard);
+    }
+    let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
+    assert_eq!((core.write(&batch), core.count_keys()), (Ok(true), 1_001));
+    let guard = core.pin();
+    assert!(!core.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
+}

@@ -257,8 +257,8 @@ pub trait Backend: Send + Sync {
         self.write(operations).map(Some)
     }
 
-    /// Whether a write of `key` would wait for a long write of several keys. A store with such waits must override this
-    /// default.
+    /// Whether a write of `key` would wait for a long write of several keys, or of this one. A store with such waits
+    /// must override this default.
     fn holds_up(&self, _key: &[u8]) -> bool {
         false
     }

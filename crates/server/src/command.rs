@@ -250,8 +250,8 @@ impl Command {
         }
     }
 
-    /// Whether the command writes to a key that a long write of several keys holds, or to a store that may have to make
-    /// room first. A worker's other clients would wait, too.
+    /// Whether the command writes to a key that another write holds for long, or to a store that may have to make room
+    /// first. A worker's other clients would wait, too.
     fn is_held_up(&self, args: &Args<'_>, backend: &dyn Backend) -> bool {
         let (first, last, step) = self.keys;
         let last = if last < 0 { args.len() as i32 + last } else { last };

@@ -48,7 +48,8 @@ const LANDED_HEAD_BYTES: usize = 48;
 /// thousands.
 const SEARCHES_MAX: usize = 64;
 
-/// Looks at a lock before its holder counts as one that takes long: a single write and a short batch are over by then.
+/// Looks at a lock, or a turn, before its holder counts as one that takes long: a single write and a short batch are
+/// over by then.
 const LOOKS_MAX: u32 = 16;
 
 /// A condition on a key, without which a batch is not written.
@@ -239,11 +240,18 @@ impl Core {
         }
     }
 
-    /// Whether a write of `key` would wait for a long batch: it has the leaf's lock, or packs the landing that grew for
-    /// it.
+    /// Whether a write of `key` would wait for an update whose turn takes longer than a moment, or for a long batch: it
+    /// has the leaf's lock, or packs the landing that grew for it.
     pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
-        if !self.long_batches.is_locked() {
-            return false;
+        let has_turn = (0..LOOKS_MAX).all(|round| {
+            let has_turn = self.turns.holds_up(std::iter::once(key));
+            if has_turn {
+                back_off(round);
+            }
+            has_turn
+        });
+        if has_turn || !self.long_batches.is_locked() {
+            return has_turn;
         }
         let guard = self.pin();
         let (leaf, _) = self.locate(key, &guard);

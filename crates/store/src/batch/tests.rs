@@ -172,3 +172,14 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
     let guard = core.pin();
     assert!(!core.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
 }
+
+/// The turn of an update lasts as long as it takes to read and code a value of hundreds of megabytes.
+#[test]
+#[cfg(not(shuttle))]
+fn writes_to_a_key_that_has_its_turn_are_held_up() {
+    let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
+    let turn = core.turns.take(key_hash(b"key"));
+    assert!(core.is_held_up(b"key") && !core.is_held_up(b"other"));
+    drop(turn);
+    assert!(!core.is_held_up(b"key"));
+}

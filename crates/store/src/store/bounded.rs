@@ -65,7 +65,8 @@ impl Store {
         self.written(self.core.write_waiting(batch, false))
     }
 
-    /// Whether a write of `key` would wait for a long batch, which has its leaf just now.
+    /// Whether a write of `key` would wait for a long batch, which has its leaf just now, or for an update of the key
+    /// that was decided in vain too often.
     pub fn holds_up(&self, key: &[u8]) -> bool {
         self.core.is_held_up(key)
     }

@@ -201,6 +201,10 @@ impl Core {
                     && is_cold
                 {
                     self.bring_up(key)?;
+                    if self.fails(key, condition) {
+                        // The records of other conditions may have no room in memory together.
+                        return Ok(Some(false));
+                    }
                     if let Condition::ValueIs(wanted) = condition {
                         self.compare_on_ssd(key, wanted, &mut compared)?;
                     }
@@ -492,6 +496,18 @@ impl Core {
     fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
         let state = leaf.state(guard);
         state.below.is_some() && matches!(state.find(key, key_hash(key), &self.commits).0, Lookup::Absent)
+    }
+
+    /// Whether memory says at this moment that a condition on `key` does not hold.
+    fn fails(&self, key: &[u8], condition: &Condition) -> bool {
+        let guard = self.pin();
+        let (_, state) = self.locate(key, &guard);
+        let is_there = match state.find(key, key_hash(key), &self.commits).0 {
+            Lookup::Found(found) => !self.is_over(found.expires_at_ms),
+            Lookup::Absent if state.below.is_some() => return false,
+            Lookup::Absent | Lookup::Deleted => false,
+        };
+        is_there == matches!(condition, Condition::Absent)
     }
 
     /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.

@@ -245,6 +245,7 @@ mod tests {
 
     use ziptier_media::testing::RecordingDisk;
 
+    use crate::batch::{Batch, Condition};
     use crate::cold::core_over;
     use crate::record::PutMeta;
     use crate::update::{Update, Wanted};
@@ -271,5 +272,24 @@ mod tests {
         let mut value = Vec::new();
         let meta = core.read(b"key", &mut value).expect("it is whole").expect("it is there");
         assert_eq!((value.as_slice(), meta.expires_at_ms, meta.flags), (&b"value"[..], None, 7));
+    }
+
+    /// All records were copied to memory before any condition was looked at. Where memory had no room for all of them,
+    /// those that were copied first went down again, and the batch never ended.
+    #[test]
+    fn a_batch_reads_from_ssd_until_a_condition_does_not_hold() {
+        let core = core_over(RecordingDisk::new());
+        for n in 0..100_u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        let batch = (0..100_u8)
+            .fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent));
+        assert_eq!(core.write(&batch), Ok(false));
+        assert!(core.gauges.landing.held() < 5_000, "{} bytes of landings", core.gauges.landing.held());
+        // All are looked at if all hold.
+        let holds = |n: u8| Batch::new().require(&[n], Condition::Exists).require(&[n, 0], Condition::Absent);
+        assert!((0..100).all(|n| core.write(&holds(n)) == Ok(true)));
     }
 }

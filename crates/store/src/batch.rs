@@ -174,11 +174,6 @@ impl Core {
         check_landed_bytes(landed_bytes)?;
         operations.sort_by(|a, b| a.0.cmp(b.0)); // stable: the order within a key stays
         self.wait_for_retired();
-        let bytes = operations.iter().map(|(key, operation, _)| match operation {
-            Operation::Put(value, _) => key.len() + value.len(),
-            _ => key.len(),
-        });
-        let logged_bytes = bytes.sum();
         // Deletes ask for no room, so that they are never refused, unless they take much themselves.
         let has_puts = operations.iter().any(|(_, operation, _)| matches!(operation, Operation::Put(..)));
         let frees = !has_puts && landed_bytes <= LONG_BYTES;
@@ -221,7 +216,7 @@ impl Core {
                 };
                 // Nobody else counts on the same room.
                 let room = if frees { self.gauges.reserve(0) } else { self.reserve(room_bytes)? };
-                self.try_write(&mut operations, logged_bytes, &compared, room, waits)?
+                self.try_write(&mut operations, &compared, room, waits)?
             };
             match tried {
                 Tried::Done(written) => {
@@ -295,7 +290,6 @@ impl Core {
     fn try_write(
         &self,
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
-        logged_bytes: usize,
         compared: &[Compared],
         mut room: Reserved<'_>,
         waits: bool,
@@ -336,14 +330,18 @@ impl Core {
             return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
         }
         if let Some(journal) = self.journal.get() {
-            journal.append_all(operations.iter().filter_map(|(key, operation, value)| match operation {
-                Operation::Put(_, meta) => {
-                    Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
-                }
-                Operation::Delete => Some(durable::Operation::Delete { key }),
-                Operation::Require(_) => None,
-            }))?;
-            self.stats.own().logged_bytes.add(logged_bytes as u64);
+            let operations = &*operations;
+            let logged = || {
+                operations.iter().filter_map(|(key, operation, value)| match operation {
+                    Operation::Put(_, meta) => {
+                        Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
+                    }
+                    Operation::Delete => Some(durable::Operation::Delete { key }),
+                    Operation::Require(_) => None,
+                })
+            };
+            journal.append_all(logged())?;
+            self.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
         }
 
         // While memory is short, a landing has room for the batch alone: that is all the room that was reserved.

@@ -193,17 +193,20 @@ impl Core {
             let delete = (!keep_source).then_some(Operation::Delete { key: source });
             let put = Operation::put(target, value.raw(), &fields);
             journal.append_all([put].into_iter().chain(delete))?;
-            self.stats.own().logged_bytes.add(put.bytes());
+            let logged_bytes = put.bytes() + delete.map_or(0, |delete| delete.bytes());
+            self.stats.own().logged_bytes.add(logged_bytes);
         }
         let number = self.commits.begin();
         let mut record = RecordBytes::default();
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
         self.append_growing(locked[of_target].leaf, &record, key_hash(target), &guard);
+        self.count_write(target, &value);
         value.written();
         if !keep_source {
             let fields = Fields { batch: Some(number), ..Fields::default() };
             NewValue::None.lay_out(&mut record, fields, source, Kind::Tombstone);
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
+            self.count_write(source, &NewValue::None);
         }
         self.commit(number, locked, &guard);
         Ok(Tried::Ended(Transferred::Done))
@@ -220,7 +223,7 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::batch::Batch;
+    use crate::batch::{Batch, Condition};
     use crate::multi_get::{MULTI_GET_ROUNDS, Values};
     use crate::{CodecChoice, DiskHandle, DurableOptions, Options, Store};
 
@@ -261,6 +264,23 @@ mod tests {
                 store.delete(b"target").unwrap();
             }
         }
+    }
+
+    #[test]
+    fn what_batches_renames_and_copies_write_and_log_is_counted() {
+        let disk = DiskHandle(Arc::new(RecordingDisk::new()));
+        let durable = Some(DurableOptions { disk, ..DurableOptions::new("/data") });
+        let store = Store::open(Options { durable, ..options() }).unwrap();
+        let counts = || {
+            let stats = store.stats();
+            (stats.writes, stats.written_bytes, stats.logged_bytes)
+        };
+        let batch = Batch::new().put(b"source", b"value").delete(b"x").require(b"source", Condition::Absent);
+        assert_eq!((store.write(&batch), counts()), (Ok(true), (2, 12, 12)));
+        assert_eq!(store.copy(b"source", b"copy", true), Ok(Transferred::Done));
+        assert_eq!(counts(), (3, 21, 21));
+        assert_eq!(store.rename(b"source", b"name", true), Ok(Transferred::Done));
+        assert_eq!(counts(), (5, 36, 36));
     }
 
     #[test]

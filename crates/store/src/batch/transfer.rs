@@ -101,7 +101,9 @@ impl Core {
                 self.turns.wait_for_all(keys.into_iter());
             }
             self.bring_up(source)?;
-            self.bring_up(target)?;
+            if !replace {
+                self.bring_up(target)?;
+            }
             match self.try_transfer(source, target, keep_source, replace, &mut carried, waits) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
@@ -159,7 +161,7 @@ impl Core {
         };
 
         if self.is_unknown(locked[of_source].leaf, source, &guard)
-            || self.is_unknown(locked[of_target].leaf, target, &guard)
+            || !replace && self.is_unknown(locked[of_target].leaf, target, &guard)
         {
             return Ok(Tried::Again);
         }

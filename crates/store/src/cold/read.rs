@@ -245,9 +245,9 @@ mod tests {
 
     use ziptier_media::testing::RecordingDisk;
 
-    use crate::batch::{Batch, Condition};
+    use super::*;
+    use crate::batch::{Batch, Condition, Transferred};
     use crate::cold::core_over;
-    use crate::record::PutMeta;
     use crate::update::{Update, Wanted};
 
     /// Calls for a decision after which the test gives up.
@@ -291,5 +291,40 @@ mod tests {
         // All are looked at if all hold.
         let holds = |n: u8| Batch::new().require(&[n], Condition::Exists).require(&[n, 0], Condition::Absent);
         assert!((0..100).all(|n| core.write(&holds(n)) == Ok(true)));
+    }
+
+    /// Puts a list below the leaf of all keys whose first image cannot be found.
+    fn lose_image(core: &Core) -> Arc<Below> {
+        let (leaf, _) = core.share_at(b"");
+        let guard = core.pin();
+        let state = leaf.state(&guard);
+        let own = state.below.as_ref().expect("it is cold");
+        let mut parts = own.parts(b"");
+        parts[0].place.segment += 1000;
+        let lost = own.elsewhere(&parts);
+        lost.hand_on();
+        assert!(leaf.publish(state, LeafState { below: Some(lost.clone()), ..state.clone() }, &guard));
+        lost
+    }
+
+    /// A put would have replaced it, too. Only a caller who asks whether there is a key needs the image.
+    #[test]
+    fn a_rename_replaces_a_key_whose_image_cannot_be_read() {
+        let core = core_over(RecordingDisk::new());
+        for key in [b"target", b"others"] {
+            core.put(key, b"old", PutMeta::default()).expect("no limit is set");
+        }
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        lose_image(&core);
+        core.put(b"source", b"new", PutMeta::default()).expect("no limit is set");
+        let kept = core.transfer(b"source", b"target", true, false);
+        assert!(matches!(kept, Err(Error::Unread { .. })), "{kept:?}");
+        assert_eq!(core.transfer(b"source", b"target", true, true), Ok(Transferred::Done));
+        let mut value = Vec::new();
+        assert!(core.read(b"target", &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
+        let deleted = core.modify(b"others", Wanted::Presence, |_| Update::Delete);
+        assert!(matches!(deleted, Err(Error::Unread { .. })), "{deleted:?}");
+        assert_eq!(core.write(&Batch::new().delete(b"others")), Ok(true));
+        assert_eq!(core.read(b"others", &mut value), Ok(None));
     }
 }

@@ -30,7 +30,8 @@ impl Store {
         self.written(self.core.put(key, value, PutMeta::default()))
     }
 
-    /// Deletes `key`; `true` when it existed. A key whose value is damaged can be deleted, too.
+    /// Deletes `key`; `true` when it existed. A key whose value is damaged in memory can be deleted, too. A batch
+    /// deletes a key whose image on SSD cannot be read.
     ///
     /// # Errors
     /// As [`Store::put`].

@@ -34,7 +34,7 @@ const LEAVES_AT_A_TIME: usize = 64;
 pub(crate) struct Copy {
     pub(crate) key: Vec<u8>,
     pub(crate) meta: Meta,
-    pub(crate) value: Result<CopiedValue, String>,
+    pub(crate) value: Result<CopiedValue, Error>,
 }
 
 /// Key, value, and what the key carries beside it.
@@ -91,7 +91,7 @@ impl<'s> Range<'s> {
             Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
             Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
             Ok(CopiedValue::Large(large)) => OpenValue::large(large, meta, key.len()),
-            Err(reason) => return Some(Err(self.core.damaged(&key, reason))),
+            Err(error) => return Some(Err(self.core.uncopied(error))),
         };
         Some(Ok((key, opened)))
     }
@@ -190,7 +190,7 @@ impl Core {
                 match copy.value {
                     Ok(_) if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
                     Ok(_) => keys.push(copy.key),
-                    Err(reason) => return Err(self.damaged(&copy.key, reason)),
+                    Err(error) => return Err(self.uncopied(error)),
                 }
             }
             let is_below = |next: &[u8]| high.is_none_or(|high| next < high);
@@ -430,20 +430,20 @@ impl Core {
 
     /// Decodes the value of a record.
     fn finish(&self, copy: Copy) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let value = match copy.value {
-            Ok(CopiedValue::Inline(value)) => Ok(value),
-            Ok(CopiedValue::Skipped) => Ok(Vec::new()),
-            Ok(CopiedValue::Large(large)) => {
-                let mut value = Vec::new();
-                self.read_large(&copy.key, &large, &mut value)?;
-                Ok(value)
-            }
-            Err(reason) => Err(reason),
-        };
-        match value {
-            Ok(value) => Ok((copy.key, value)),
-            Err(reason) => Err(self.damaged(&copy.key, reason)),
+        let mut value = Vec::new();
+        match copy.value {
+            Ok(CopiedValue::Inline(inline)) => value = inline,
+            Ok(CopiedValue::Skipped) => {}
+            Ok(CopiedValue::Large(large)) => self.read_large(&copy.key, &large, &mut value)?,
+            Err(error) => return Err(self.uncopied(error)),
         }
+        Ok((copy.key, value))
+    }
+
+    /// Counts a record that could not be copied, once its reader is told.
+    fn uncopied(&self, error: Error) -> Error {
+        self.stats.damaged.raise();
+        error
     }
 
     fn copy_state(
@@ -526,7 +526,7 @@ pub(crate) fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpa
             meta = large_meta;
             Ok(CopiedValue::Large(large))
         }
-        Copied::Damaged(reason) => Err(reason),
+        Copied::Damaged(reason) => Err(Error::Damaged { key_bytes: key.len(), reason }),
     };
     Copy { key, meta, value }
 }

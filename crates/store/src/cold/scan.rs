@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Below;
 use super::sink::upper_records;
+use crate::Error;
 use crate::blocks::Unpacked;
 use crate::body::EntryKey;
 use crate::core::Core;
@@ -97,7 +98,8 @@ impl Core {
                     return None;
                 }
                 let key = below.low(index).unwrap_or_default();
-                copies.push(Copy { key, meta: Meta::default(), value: Err(reason) });
+                let value = Err(Error::Unread { key_bytes: key.len(), reason });
+                copies.push(Copy { key, meta: Meta::default(), value });
             }
         }
         copies.sort_by(|a, b| a.key.cmp(&b.key));

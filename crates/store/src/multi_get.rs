@@ -85,7 +85,8 @@ impl Core {
             drop(held);
             // Values on SSD do not change, but a record that lay there may have moved and changed since.
             if is_one_moment
-                && (self.read_elsewhere(keys, elsewhere, values)? || self.commits.version() == before)
+                && (self.read_elsewhere(keys, elsewhere, len_max, values)?
+                    || self.commits.version() == before)
             {
                 break;
             }
@@ -162,10 +163,11 @@ impl Core {
         &self,
         keys: &[K],
         Elsewhere { large, below }: Elsewhere,
+        len_max: u64,
         values: &mut Values,
     ) -> Result<bool, Error> {
-        let lay_there =
-            below.is_empty() || self.read_all_below(keys, below, values).inspect_err(|_| values.clear())?;
+        let lay_there = below.is_empty()
+            || self.read_all_below(keys, below, len_max, values).inspect_err(|_| values.clear())?;
         self.read_all_large(keys, &large, values).inspect_err(|_| values.clear())?;
         Ok(lay_there)
     }
@@ -192,21 +194,24 @@ impl Core {
         })
     }
 
-    /// Reads the values that memory says nothing of, each image once, all at the same time. See
-    /// [`Core::find_all_on_ssd`].
+    /// Reads the values that memory says nothing of. See [`Core::find_all_on_ssd`].
     fn read_all_below<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         below: Vec<(usize, Arc<Below>)>,
+        len_max: u64,
         values: &mut Values,
     ) -> Result<bool, Error> {
-        self.find_all_on_ssd(keys, below, |index, copied| {
-            let range = copied.as_ref().map(|(bytes, _)| {
-                let start = values.bytes.len();
-                values.bytes.extend_from_slice(bytes);
-                start..values.bytes.len()
+        let Values { bytes, spans } = values;
+        self.find_all_on_ssd(keys, below, len_max, |index, copied| {
+            spans[index] = copied.map(|(value, meta)| {
+                let range = value.map(|value| {
+                    let start = bytes.len();
+                    bytes.extend_from_slice(value);
+                    start..bytes.len()
+                });
+                Span { meta, range }
             });
-            values.spans[index] = copied.map(|(_, meta)| Span { meta, range });
         })
     }
 

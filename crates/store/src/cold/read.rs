@@ -15,12 +15,37 @@ use crate::leaf::LeafState;
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::{Expected, NewValue};
 
+/// Images that a look-up of many keys holds at a time.
+const IMAGES_MAX: usize = 64;
+
+#[cfg(test)]
+std::thread_local! {
+    /// The most images that this thread has read at the same time.
+    static IMAGES_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The outcome of a look-up in memory.
 pub(crate) enum Looked<R> {
     Found(R),
     Absent,
     /// Memory says nothing: the answer lies here.
     Below(Arc<Below>),
+}
+
+/// A key that memory knows nothing of.
+struct KeyBelow {
+    list: Arc<Below>,
+    /// The image of the list that owns the key.
+    image: usize,
+    /// The index of the key.
+    index: usize,
+}
+
+impl KeyBelow {
+    /// The image among those of all lists.
+    fn owner(&self) -> (*const Below, usize) {
+        (Arc::as_ptr(&self.list), self.image)
+    }
 }
 
 impl Core {
@@ -79,6 +104,8 @@ impl Core {
 
     /// Reads several images at once; they come in the order in which they were asked for.
     pub(crate) fn read_images(&self, wanted: &[(Arc<Below>, usize)]) -> Vec<Result<Image, String>> {
+        #[cfg(test)]
+        IMAGES_READ.set(IMAGES_READ.get().max(wanted.len()));
         if let [(below, index)] = wanted {
             return vec![self.read_image(below, *index)];
         }
@@ -102,55 +129,70 @@ impl Core {
         images
     }
 
-    /// Looks up keys that memory knows nothing of, each given by its index, and hands on their values. Each image is
-    /// read once, all at the same time. Returns whether all of them lay there; keys of other images were looked up once
-    /// more.
+    /// Looks up keys that memory knows nothing of, each given by its index, and hands on their values in any order. Of
+    /// a large value above `len_max` it hands on the meta alone. Each image is read once, and several at the same time.
+    /// Returns whether all of them lay there; keys of other images were looked up once more.
     pub(crate) fn find_all_on_ssd<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
         below: Vec<(usize, Arc<Below>)>,
-        mut each: impl FnMut(usize, Option<(&[u8], Meta)>),
+        len_max: u64,
+        mut each: impl FnMut(usize, Option<(Option<&[u8]>, Meta)>),
     ) -> Result<bool, Error> {
-        let mut wanted: Vec<(Arc<Below>, usize)> = Vec::new();
-        let mut image_of = Vec::with_capacity(below.len());
-        for (index, list) in &below {
-            let image = list.image_of(keys[*index].as_ref());
-            let same = |(other, at): &(Arc<Below>, usize)| Arc::ptr_eq(other, list) && *at == image;
-            image_of.push(wanted.iter().position(same).unwrap_or_else(|| {
-                wanted.push((list.clone(), image));
-                wanted.len() - 1
-            }));
-        }
-        self.stats.own().ssd_reads.add(wanted.len() as u64);
-        let images = self.read_images(&wanted);
-        let lay_there = images.iter().all(Result::is_ok);
-        let mut bytes = Vec::new();
-        for ((index, list), image) in below.iter().zip(image_of) {
-            let key = keys[*index].as_ref();
-            bytes.clear();
-            let copied = match &images[image] {
-                Ok(image) => {
-                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
-                    let copied = found.map(|found| copy_found(found, &mut bytes));
-                    self.copy_up_again(key, found, list);
-                    copied
+        let keys_below = below.into_iter().map(|(index, list)| {
+            let image = list.image_of(keys[index].as_ref());
+            KeyBelow { list, image, index }
+        });
+        let mut keys_below: Vec<KeyBelow> = keys_below.collect();
+        keys_below.sort_unstable_by_key(KeyBelow::owner);
+        let by_image: Vec<&[KeyBelow]> = keys_below.chunk_by(|a, b| a.owner() == b.owner()).collect();
+        let (mut lay_there, mut bytes) = (true, Vec::new());
+        for group in by_image.chunks(IMAGES_MAX) {
+            let wanted: Vec<_> = group.iter().map(|keys| (keys[0].list.clone(), keys[0].image)).collect();
+            self.stats.own().ssd_reads.add(wanted.len() as u64);
+            let images = self.read_images(&wanted);
+            lay_there &= images.iter().all(Result::is_ok);
+            for (of_image, image) in group.iter().zip(&images) {
+                for KeyBelow { list, index, .. } in *of_image {
+                    bytes.clear();
+                    let (key, image) = (keys[*index].as_ref(), image.as_ref().ok());
+                    let copied = self.copy_below(key, list, image, len_max, &mut bytes)?;
+                    let value = |is_copied: bool| is_copied.then_some(bytes.as_slice());
+                    each(*index, copied.map(|(is_copied, meta)| (value(is_copied), meta)));
                 }
-                // It may be elsewhere by now.
-                Err(_) => self.find_value(key, |found| copy_found(found, &mut bytes))?,
-            };
-            match copied {
-                None => each(*index, None),
-                Some(Copied::Inline(meta)) => {
-                    each(*index, Some((&bytes, Meta { len: bytes.len() as u64, ..meta })));
-                }
-                Some(Copied::Large(large, meta)) => {
-                    self.read_large(key, &large, &mut bytes)?;
-                    each(*index, Some((&bytes, meta)));
-                }
-                Some(Copied::Damaged(reason)) => return Err(self.damaged(key, reason)),
             }
         }
         Ok(lay_there)
+    }
+
+    /// Copies the value of `key` from its image, or from elsewhere if that could not be read. Returns whether it was
+    /// copied, and its meta.
+    fn copy_below(
+        &self,
+        key: &[u8],
+        list: &Arc<Below>,
+        image: Option<&Image>,
+        len_max: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<(bool, Meta)>, Error> {
+        let copied = match image {
+            Some(image) => {
+                let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
+                let copied = found.map(|found| copy_found(found, bytes));
+                self.copy_up_again(key, found, list);
+                copied
+            }
+            None => self.find_value(key, |found| copy_found(found, bytes))?,
+        };
+        match copied {
+            None => Ok(None),
+            Some(Copied::Inline(meta)) => Ok(Some((true, Meta { len: bytes.len() as u64, ..meta }))),
+            Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some((false, meta))),
+            Some(Copied::Large(large, meta)) => {
+                self.read_large(key, &large, bytes).map(|()| Some((true, meta)))
+            }
+            Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
+        }
     }
 
     /// Appends a large value, that of `key`. The caller holds no guard.
@@ -248,6 +290,7 @@ mod tests {
     use super::*;
     use crate::batch::{Batch, Condition, Transferred};
     use crate::cold::core_over;
+    use crate::multi_get::Values;
     use crate::update::{Update, Wanted};
 
     /// Calls for a decision after which the test gives up.
@@ -326,5 +369,43 @@ mod tests {
         assert!(matches!(deleted, Err(Error::Unread { .. })), "{deleted:?}");
         assert_eq!(core.write(&Batch::new().delete(b"others")), Ok(true));
         assert_eq!(core.read(b"others", &mut value), Ok(None));
+    }
+
+    #[test]
+    fn a_look_up_of_many_keys_holds_a_bounded_number_of_images() {
+        let core = core_over(RecordingDisk::new());
+        let count = 4_000_u32;
+        for n in 0..count {
+            core.put(&n.to_be_bytes(), &n.to_be_bytes().repeat(250), PutMeta::default())
+                .expect("no limit is set");
+        }
+        core.settle();
+        let images = core.send_some_to_ssd(|| true).expect("there is room");
+        assert!(images > 2 * IMAGES_MAX, "{images}");
+        // Keys of one image are far from each other.
+        let keys: Vec<[u8; 4]> = (0..count).map(|n| (n * 7 % count).to_be_bytes()).collect();
+        let (mut values, before) = (Values::default(), core.stats.stats().ssd_reads);
+        IMAGES_READ.set(0);
+        core.multi_get(&keys, u64::MAX, &mut values).expect("they are whole");
+        assert!(IMAGES_READ.get() <= IMAGES_MAX, "{}", IMAGES_READ.get());
+        assert_eq!(core.stats.stats().ssd_reads - before, images as u64, "each image is read once");
+        assert!((0..).zip(&keys).all(|(index, key)| values.get(index) == Some(key.repeat(250).as_slice())));
+    }
+
+    /// A long value took the place of a record while its image was read, and only short ones were asked for.
+    #[test]
+    fn a_value_that_is_longer_than_was_asked_for_is_not_read() {
+        let core = core_over(RecordingDisk::new());
+        core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        let lost = lose_image(&core);
+        core.put(b"key", &[7; 5000], PutMeta::default()).expect("no limit is set");
+        for (len_max, read) in [(4999, None), (5000, Some(5000))] {
+            let mut lengths = Vec::new();
+            let looked = core.find_all_on_ssd(&[b"key"], vec![(0, lost.clone())], len_max, |_, copied| {
+                lengths.extend(copied.map(|(value, meta)| (value.map(<[u8]>::len), meta.len)));
+            });
+            assert_eq!((looked, lengths), (Ok(false), vec![(read, 5000)]));
+        }
     }
 }

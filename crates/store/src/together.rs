@@ -44,9 +44,11 @@ impl Core {
                     self.pack_queued_with(&next, left, packs, guard);
                 }
             };
-            Self::with_scratch(|scratch| self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile));
+            let packed = Self::with_scratch(|scratch| {
+                self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile)
+            });
+            self.stats.packs_background.add(u64::from(packed));
         }
-        self.stats.packs_background.raise();
     }
 
     /// Gives `leaf`, which the caller owns, its form, and leaves to its right theirs while a device has its blocks.
@@ -314,6 +316,10 @@ mod tests {
         }
         assert_eq!(packs, queued);
         assert!(calls * 3 < queued, "{calls} of {queued}");
+        // A leaf that a writer has packed meanwhile is no pack.
+        let packed = core.stats.packs_background.get();
+        core.pack_queued(core.locate(&[], &guard).0, &guard);
+        assert_eq!(core.stats.packs_background.get(), packed);
         assert!(engine.most()[0] > 4);
         for number in (0..KEYS).step_by(40) {
             let mut found = Vec::new();

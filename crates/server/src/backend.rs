@@ -251,8 +251,8 @@ pub trait Backend: Send + Sync {
     /// Performs all operations or none; readers see all of them or none. `false` if a requirement was not met.
     fn write(&self, operations: &[Operation<'_>]) -> Result<bool, BackendError>;
 
-    /// As [`Backend::write`], but returns `None` and does nothing if it would wait for another write of several keys. A
-    /// store whose writes of several keys wait for each other must override this default.
+    /// As [`Backend::write`], but returns `None` and does nothing if it would wait for another write of several keys,
+    /// or read many keys from an SSD. A store whose writes of several keys wait so must override this default.
     fn write_if_free(&self, operations: &[Operation<'_>]) -> Result<Option<bool>, BackendError> {
         self.write(operations).map(Some)
     }

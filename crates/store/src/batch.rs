@@ -52,6 +52,9 @@ const SEARCHES_MAX: usize = 64;
 /// over by then.
 const LOOKS_MAX: u32 = 16;
 
+/// Conditions on keys on SSD that a caller looks at who may not wait: each reads an image of about 8 KiB.
+const READS_MAX: usize = 32;
+
 /// A condition on a key, without which a batch is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -158,8 +161,8 @@ impl Core {
     }
 
     /// As [`Core::write`]. A caller that does not wait gets `None` if another writer has one of its leaves, or one of
-    /// its keys has its turn. It also gets `None` if a landing that grew for another batch has to be packed first.
-    /// Nothing was changed then.
+    /// its keys has its turn. It also gets `None` if a landing that grew for another batch has to be packed first, or
+    /// if many conditions are on keys on SSD. Nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
         let mut operations = Vec::with_capacity(batch.operations.len());
         for (key, operation) in &batch.operations {
@@ -183,7 +186,7 @@ impl Core {
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
-        let (mut round, mut is_cold) = (0, false);
+        let (mut round, mut is_cold, mut reads) = (0, false, 0);
         loop {
             let keys = || operations.iter().map(|(key, ..)| *key);
             if !waits && self.turns.holds_up(keys()) {
@@ -195,6 +198,10 @@ impl Core {
                 if let Operation::Require(condition) = operation
                     && is_cold
                 {
+                    if !waits && reads == READS_MAX {
+                        return Ok(None);
+                    }
+                    reads += 1;
                     self.bring_up(key)?;
                     if self.fails(key, condition) {
                         // The records of other conditions may have no room in memory together.

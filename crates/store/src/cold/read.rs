@@ -336,6 +336,22 @@ mod tests {
         assert!((0..100).all(|n| core.write(&holds(n)) == Ok(true)));
     }
 
+    /// A worker of the server read an image for each key of an MSETNX, while its other clients waited.
+    #[test]
+    fn a_batch_that_may_not_wait_reads_little_from_ssd() {
+        let core = core_over(RecordingDisk::new());
+        core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        let batch = |from: u8, to: u8| {
+            (from..to).fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent))
+        };
+        assert_eq!(core.write_waiting(&batch(0, 10), false), Ok(Some(true)));
+        assert_eq!(core.write_waiting(&batch(10, 100), false), Ok(None));
+        assert_eq!(core.count_keys(), 11);
+        assert_eq!(core.write_waiting(&batch(10, 100), true), Ok(Some(true)));
+        assert_eq!(core.count_keys(), 101);
+    }
+
     /// Puts a list below the leaf of all keys whose first image cannot be found.
     fn lose_image(core: &Core) -> Arc<Below> {
         let (leaf, _) = core.share_at(b"");

@@ -56,8 +56,8 @@ impl Store {
         }))
     }
 
-    /// As [`Store::write`], but never waits for others who write to the same leaves and take long: `None` says that
-    /// somebody does, and that nothing was changed.
+    /// As [`Store::write`], but never waits for others who write to the same leaves and take long, nor for more than
+    /// some reads of the SSD: `None` says that the write would, and that nothing was changed.
     ///
     /// # Errors
     /// As [`Store::write`].

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::RecordingDisk;
 use crate::disk::{Caching, DirLock, Disk, DiskError, DiskFile, OpenDir};
 
-/// A disk that waits once before it makes a file in a folder.
+/// A disk that waits once before it makes a file in a folder, or locks that folder.
 #[derive(Clone)]
 pub struct PausingDisk {
     disk: RecordingDisk,
@@ -36,11 +36,11 @@ impl PausingDisk {
         &self.disk
     }
 
-    /// Runs `meanwhile` when `work`, in another thread, is about to make a file in `dir`.
+    /// Runs `meanwhile` when `work`, in another thread, is about to make a file in `dir`, or to lock `dir`.
     ///
     /// # Panics
     ///
-    /// `work` makes no file there.
+    /// `work` makes no file there, and does not lock the folder.
     pub fn during<T>(
         &self,
         dir: impl Into<PathBuf>,
@@ -52,14 +52,22 @@ impl PausingDisk {
         thread::scope(|scope| {
             scope.spawn(move || {
                 work();
-                // If `work` made no file there, this drops the sender, so that the receiver does not wait in vain.
+                // If `work` came to no pause, this drops the sender, so that the receiver does not wait in vain.
                 drop(self.pause.lock().take());
             });
-            has_begun.recv().expect("a file is made in the folder");
+            has_begun.recv().expect("a file is made in the folder, or the folder is locked");
             // The sender is dropped even after a panic.
             let _ends: Sender<()> = end;
             meanwhile()
         })
+    }
+
+    fn pause_at(&self, dir: Option<&Path>) {
+        let pause = self.pause.lock().take_if(|pause| dir == Some(&pause.dir));
+        if let Some(Pause { begun, ended, .. }) = pause {
+            begun.send(()).expect("the other thread waits for it");
+            ended.iter().for_each(drop);
+        }
     }
 }
 
@@ -69,11 +77,7 @@ impl Disk for PausingDisk {
     }
 
     fn create(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
-        let pause = self.pause.lock().take_if(|pause| path.parent() == Some(&pause.dir));
-        if let Some(Pause { begun, ended, .. }) = pause {
-            begun.send(()).expect("the other thread waits for it");
-            ended.iter().for_each(drop);
-        }
+        self.pause_at(path.parent());
         self.disk.create(path, caching)
     }
 
@@ -102,6 +106,7 @@ impl Disk for PausingDisk {
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, DiskError> {
+        self.pause_at(Some(dir));
         self.disk.lock_dir(dir)
     }
 }

@@ -40,21 +40,28 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;
     let segments_dir = segments_dir::path_of(dir, None, options.segments_dir.as_ref());
-    let former = former_attempt(&*disk, dir)?;
     let inside = [dir.clone(), dir.join(LOG_DIR), dir.join(GENERATIONS_DIR)];
-    let is_formers =
-        former.map_or(Ok(false), |store| segments_dir::is_given(&*disk, &segments_dir, store))?;
-    let segments = (!is_formers).then_some(&segments_dir);
-    inside
-        .iter()
-        .filter(|_| former.is_none())
-        .chain(segments)
-        .try_for_each(|dir| refuse_files(&*disk, dir))?;
+    let look = || -> Result<Option<u64>, Error> {
+        let former = former_attempt(&*disk, dir)?;
+        let is_formers =
+            former.map_or(Ok(false), |store| segments_dir::is_given(&*disk, &segments_dir, store))?;
+        let segments = (!is_formers).then_some(&segments_dir);
+        inside
+            .iter()
+            .filter(|_| former.is_none())
+            .chain(segments)
+            .try_for_each(|dir| refuse_files(&*disk, dir))?;
+        Ok(former)
+    };
+    // A folder with something in it gets no lock file.
+    look()?;
     disk.create_dir(dir)?;
     let _lock = disk.lock_dir(dir)?;
     disk.create_dir(&segments_dir)?;
     let is_elsewhere = segments_dir::remembered(dir, &segments_dir).is_some();
     let _segments_lock = is_elsewhere.then(|| disk.lock_dir(&segments_dir)).transpose()?;
+    // Another restore may have ended before this one had the lock.
+    let former = look()?;
     let clear = || {
         let all = inside[1..].iter().chain([&segments_dir, dir]);
         all.into_iter().try_for_each(|dir| remove_files(&*disk, dir))

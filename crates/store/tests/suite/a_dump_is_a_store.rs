@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ziptier::{Batch, CodecChoice, DurableOptions, Error, Store, check, dump, restore};
-use ziptier_media::testing::RecordingDisk;
+use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
 use crate::durable::{DIR, SetOnDrop, contents, options, value};
 
@@ -202,4 +202,34 @@ fn a_restore_that_did_not_end_can_be_repeated() {
         }
     }
     assert!(whole > 0 && unfinished > 0, "{whole} whole, {unfinished} unfinished");
+}
+
+/// The second one looks at a folder that is empty, or in which a restore was killed. It has the folder's lock once the
+/// first one has ended.
+#[test]
+fn a_restore_that_begins_as_another_one_ends_clears_nothing() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    (0..300_u64).for_each(|n| store.put(format!("key:{n:06}").as_bytes(), &value(n, 100)).unwrap());
+    let before = contents(&store);
+    drop(store);
+    let mut stream = Vec::new();
+    dump(&durable_options(&disk), &mut stream).unwrap();
+    let mark = Path::new(DIR).join("RESTORING");
+    let images = restored(&stream).images();
+    let left = images.sample(1, 60).find_map(|image| image.disk.contents(&mark));
+    assert!(left.is_some());
+    for left in [None, left] {
+        let disk = PausingDisk::new();
+        left.into_iter().for_each(|bytes| disk.recording().put(&mark, bytes));
+        let of_second = options(Arc::new(disk.clone()), CodecChoice::None).durable.unwrap();
+        let mut second = None;
+        disk.during(
+            DIR,
+            || second = Some(restore(&of_second, &mut &*stream)),
+            || restore(&durable_options(disk.recording()), &mut &*stream).unwrap(),
+        );
+        assert!(matches!(second, Some(Err(Error::NotEmpty { .. }))), "{second:?}");
+        assert_eq!(contents(&open(disk.recording(), CodecChoice::None)), before);
+    }
 }

@@ -112,6 +112,8 @@ impl Pick {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    #[cfg(not(miri))]
+    use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     use ziptier_media::far::Fit;
@@ -120,6 +122,8 @@ mod tests {
     use crate::Error;
     use crate::far::FarMemory;
     use crate::options::{CodecChoice, Options};
+    #[cfg(not(miri))]
+    use crate::packing::Goal;
     use crate::record::PutMeta;
     #[cfg(not(miri))]
     use crate::{DiskHandle, DurableOptions, FarOptions, FarPlace, Store};
@@ -244,43 +248,93 @@ mod tests {
         assert!(eventually(&core, || put(1, &[9; 200]).is_ok()));
     }
 
+    /// A store with a folder, and with far memory in a file.
+    #[cfg(not(miri))]
+    fn durable_over(disk: &RecordingDisk, far: &Path) -> Store {
+        let mut durable = DurableOptions::new("/data");
+        durable.disk = DiskHandle(Arc::new(disk.clone()));
+        durable.log.segment_bytes = 1 << 20;
+        let place = FarPlace::File(far.to_path_buf());
+        let far = Some(FarOptions { place, capacity_bytes: 8 << 20, require_dax: false });
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        Store::open(Options { far, durable: Some(durable), ..options }).expect("the disk has no faults")
+    }
+
+    #[cfg(not(miri))]
+    fn marked(n: u32) -> Vec<u8> {
+        format!("mark of {n:06}, ").into_bytes().repeat(6)
+    }
+
+    /// Flips a bit of each marked value in a far file, and returns the number of marks.
+    #[cfg(not(miri))]
+    fn damage_marked(far: &Path) -> usize {
+        let mut bytes = std::fs::read(far).expect("the file is there");
+        let marks: Vec<usize> =
+            bytes.windows(8).enumerate().filter(|(_, mark)| mark == b"mark of ").map(|(at, _)| at).collect();
+        marks.iter().for_each(|at| bytes[*at] ^= 1);
+        // The file stays the one that is mapped.
+        let file = std::fs::OpenOptions::new().write(true).open(far).expect("it is there");
+        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).expect("there is room");
+        marks.len()
+    }
+
     // A mapping does not run under Miri.
     #[test]
     #[cfg(not(miri))]
     fn no_checkpoint_has_what_was_made_from_damaged_far_memory() {
         let (disk, folder) = (RecordingDisk::new(), tempfile::tempdir().unwrap());
         let path = folder.path().join("far");
-        let open = || {
-            let mut durable = DurableOptions::new("/data");
-            durable.disk = DiskHandle(Arc::new(disk.clone()));
-            durable.log.segment_bytes = 1 << 20;
-            let place = FarPlace::File(path.clone());
-            let far = Some(FarOptions { place, capacity_bytes: 8 << 20, require_dax: false });
-            let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
-            Store::open(Options { far, durable: Some(durable), ..options }).unwrap()
-        };
-        let value = |n: u32| format!("mark of {n:06}, ").into_bytes().repeat(6);
         let records = 2000u32;
-        let store = open();
-        (0..records).for_each(|n| store.put(&n.to_be_bytes(), &value(n)).unwrap());
+        let store = durable_over(&disk, &path);
+        (0..records).for_each(|n| store.put(&n.to_be_bytes(), &marked(n)).unwrap());
         store.core.settle();
         move_all(&store.core, true);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let marks: Vec<usize> =
-            bytes.windows(8).enumerate().filter(|(_, mark)| mark == b"mark of ").map(|(at, _)| at).collect();
-        assert!(marks.len() >= records as usize, "{}", marks.len());
-        marks.iter().for_each(|at| bytes[*at] ^= 1);
-        // The file stays the one that is mapped.
-        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).unwrap();
+        let marks = damage_marked(&path);
+        assert!(marks >= records as usize, "{marks}");
         // Each leaf is packed, and half of its values stay as they are.
-        (0..records).step_by(2).for_each(|n| store.put(&n.to_be_bytes(), &value(n)).unwrap());
+        (0..records).step_by(2).for_each(|n| store.put(&n.to_be_bytes(), &marked(n)).unwrap());
         store.core.settle();
         let refusal = store.checkpoint().unwrap_err().to_string();
         assert!(refusal.contains("far memory") && refusal.contains("open it anew"), "{refusal}");
         drop(store);
-        let store = open();
-        (0..records).for_each(|n| assert!(store.get(&n.to_be_bytes()).unwrap() == Some(value(n)), "{n}"));
+        let store = durable_over(&disk, &path);
+        (0..records).for_each(|n| assert!(store.get(&n.to_be_bytes()).unwrap() == Some(marked(n)), "{n}"));
+    }
+
+    /// The images of all leaves are current, and sound.
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn a_pack_of_damaged_far_memory_that_finds_no_room_refuses_no_checkpoint() {
+        let (disk, folder) = (RecordingDisk::new(), tempfile::tempdir().unwrap());
+        let path = folder.path().join("far");
+        let store = durable_over(&disk, &path);
+        let core = &*store.core;
+        (0..2000u32).for_each(|n| store.put(&n.to_be_bytes(), &marked(n)).unwrap());
+        core.settle();
+        move_all(core, true);
+        store.checkpoint().unwrap();
+        damage_marked(&path);
+        let far = core.far.as_ref().unwrap();
+        let mut fillers = Vec::new();
+        for bytes in [500_000, 8000, 4000, 1000] {
+            while let Some(filler) = far.put(&vec![0; bytes]) {
+                fillers.push(filler);
+            }
+        }
+        core.gauges.set_limit(Some(1));
+        {
+            let guard = core.pin();
+            let (leaf, state) = core.locate(&[], &guard);
+            assert!(state.body.is_far() && !state.body.is_whole());
+            let _ownership = leaf.try_own().unwrap();
+            let packed = Core::with_scratch(|scratch| {
+                core.pack_while(leaf, Goal::Recode, &guard, scratch, &mut || ())
+            });
+            assert!(!packed, "its body has a place");
+        }
+        core.gauges.set_limit(None);
+        store.checkpoint().unwrap();
     }
 
     #[test]

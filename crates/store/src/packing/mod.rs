@@ -384,6 +384,7 @@ impl Core {
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings the leaf has by now. A landing
     /// that was sealed after the plan was made is not in the body.
     pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
+        self.note_damage(&[planned]);
         self.account(&pieces);
         loop {
             let current = leaf.state(guard);
@@ -410,7 +411,6 @@ impl Core {
     /// in DRAM.
     pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
-        self.note_damage(leaves);
         if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
             return;
         }

@@ -137,6 +137,7 @@ impl Core {
 
     /// Publishes `pieces` in place of `closed` leaves, and hands on what is known of their records.
     fn publish_cut(&self, closed: &[(&Leaf, &LeafState)], span: Span, pieces: Pieces, guard: &Guard) {
+        closed.iter().for_each(|(_, state)| self.note_damage(&[*state]));
         self.account(&pieces);
         let (leaf, state) = closed[0];
         let removed = closed.get(1).copied();

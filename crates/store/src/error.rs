@@ -266,7 +266,7 @@ pub enum Error {
         reason: String,
     },
     /// A folder that is not a store's.
-    #[error("{} is no file of a store; name an empty folder, or one that a store was kept in", path.display())]
+    #[error("{} is no file of a store; move it away, or name another folder", path.display())]
     ForeignFile {
         /// The file that was found there.
         path: PathBuf,

@@ -14,7 +14,7 @@ use super::image::LeafImage;
 use super::loading::{LoadedLarges, Source, is_within};
 use super::manifest::{Entry, Manifest};
 use super::operation::Operations;
-use super::recovery::{GENERATIONS_DIR, LOG_DIR};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::coding::Coding;
@@ -67,13 +67,15 @@ pub struct CheckReport {
 /// Verifies the folder of a store that is not open.
 ///
 /// # Errors
-/// The folder is in use, is not a store's, or cannot be read. Damage is no error: it is in the report.
+/// The folder is in use, is not a store's, has a file that is none of a store, or cannot be read. Damage is no error:
+/// it is in the report.
 pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let load = || Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok));
     let no_store = || Error::NoStore { path: dir.clone() };
     // A folder that is no store's gets no lock file.
     drop(load().ok_or_else(no_store)?);
+    check_folder(&*disk, dir)?;
     let _lock = disk.lock_dir(dir)?;
     // A store that was open until now may have made another checkpoint.
     let loaded = load().ok_or_else(no_store)?;

@@ -303,7 +303,7 @@ pub(crate) fn new_store() -> u64 {
 }
 
 /// Refuses a folder that is not a store's.
-fn check_folder(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+pub(super) fn check_folder(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     let names = match disk.list(dir) {
         Err(error) if error.is_not_found() => return Ok(()),
         names => names?,

@@ -233,6 +233,19 @@ fn a_salvage_starts_with_what_is_whole_and_lists_what_is_not() {
     }
 }
 
+#[test]
+fn a_foreign_file_that_each_start_refuses_is_told_by_a_check() {
+    let disk = RecordingDisk::new();
+    let options = options_of(&disk, CodecChoice::None);
+    drop(Store::open(options.clone()).unwrap());
+    let durable = options.durable.clone().unwrap();
+    assert_eq!(check(&durable).map(|report| report.damages), Ok(Vec::new()));
+    disk.put(&Path::new(DIR).join("thesis.tex"), b"years of work".to_vec());
+    let refused = Store::open(options).map(drop).unwrap_err();
+    assert!(matches!(refused, Error::ForeignFile { .. }), "{refused}");
+    assert_eq!(check(&durable).map(drop), Err(refused));
+}
+
 /// Its last checkpoint removes files that the one before names.
 #[test]
 fn a_store_that_stops_beside_a_check_is_not_damaged() {

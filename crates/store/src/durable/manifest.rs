@@ -90,11 +90,12 @@ fn seed(number: u64, index: u64) -> u32 {
 #[cfg(not(miri))]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
     use crate::Error;
-    use ziptier_media::disk::Disk;
-    use ziptier_media::testing::RecordingDisk;
+    use ziptier_media::disk::{Disk, DiskError};
+    use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
     const DIR: &str = "/d";
 
@@ -239,6 +240,20 @@ mod tests {
         let (disk, _) = stored(10);
         disk.remove(&path(NAME)).unwrap();
         assert_eq!(Manifest::load(&disk, Path::new(DIR)).unwrap().unwrap().head, head());
+    }
+
+    /// The copy is opened first.
+    #[test]
+    fn a_copy_that_cannot_be_opened_is_told_and_not_the_damage_of_the_other_file() {
+        let (disk, mut bytes) = stored(10);
+        bytes[100] ^= 1;
+        disk.put(&path(NAME), bytes);
+        let disk = FailingDisk::new(Arc::new(disk), Fault::TooManyFiles, 0);
+        let refused = Manifest::load(&disk, Path::new(DIR)).err();
+        let told = Error::from(DiskError::TooManyFiles { operation: "open", path: path(COPY_NAME) });
+        assert_eq!(refused, Some(told));
+        let manifest = Manifest::load(&disk, Path::new(DIR)).unwrap().unwrap();
+        assert!(manifest.damage().is_some());
     }
 
     #[test]

@@ -68,9 +68,10 @@ impl Manifest {
             },
             Err(error) => {
                 let damage = damage_only(error)?;
-                match copy {
-                    Ok(Some(copy)) => (copy, unlike(NAME, Some(damage))),
-                    _ => return Err(damage),
+                // A copy that could not be looked at may be whole.
+                match copy.or_else(|error| damage_only(error).map(|_| None))? {
+                    Some(copy) => (copy, unlike(NAME, Some(damage))),
+                    None => return Err(damage),
                 }
             }
         };

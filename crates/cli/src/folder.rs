@@ -162,7 +162,7 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
     }
     let partial = path.with_added_extension("partial");
     // Its lock ends with it, once the file has another name or is gone.
-    let file = begin(&partial).map_err(|error| failed("create", &partial, &error))?;
+    let file = begin(&partial, path).map_err(|error| failed("create", &partial, &error))?;
     let write = || -> Outcome<ziptier::DumpSummary> {
         let mut buffered = BufWriter::new(&file);
         let summary = ziptier::dump(options, &mut buffered)?;
@@ -180,8 +180,8 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
 }
 
 /// Makes the file of a dump that is not whole yet, and locks it. A file without a lock was left by a dump that did not
-/// end, and goes.
-fn begin(partial: &Path) -> Outcome<File> {
+/// end, and goes. The whole dump, which only the holder of the lock may make, must not be there.
+fn begin(partial: &Path, whole: &Path) -> Outcome<File> {
     let lock = |file: &File| -> Outcome<()> {
         // File systems without locks tell nothing.
         let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
@@ -202,6 +202,10 @@ fn begin(partial: &Path) -> Outcome<File> {
     }
     let file = OpenOptions::new().write(true).create_new(true).mode(DUMP_MODE).open(partial)?;
     lock(&file)?;
+    if whole.symlink_metadata().is_ok() {
+        fs::remove_file(partial)?;
+        return Err(format!("{} was made meanwhile; name another file", whole.display()).into());
+    }
     Ok(file)
 }
 
@@ -248,11 +252,22 @@ mod tests {
     #[test]
     fn one_dump_at_a_time_writes_a_file() {
         let folder = tempfile::tempdir().unwrap();
-        let partial = folder.path().join("dump.partial");
-        let running = begin(&partial).unwrap();
-        assert!(begin(&partial).unwrap_err().to_string().contains("another dump writes it"));
+        let (whole, partial) = (folder.path().join("dump"), folder.path().join("dump.partial"));
+        let running = begin(&partial, &whole).unwrap();
+        assert!(begin(&partial, &whole).unwrap_err().to_string().contains("another dump writes it"));
         assert!(partial.exists());
         drop(running);
-        begin(&partial).unwrap();
+        begin(&partial, &whole).unwrap();
+    }
+
+    /// The name was free when the second dump looked at it.
+    #[test]
+    fn a_dump_that_begins_as_another_one_ends_replaces_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, partial) = (folder.path().join("dump"), folder.path().join("dump.partial"));
+        drop(begin(&partial, &whole).unwrap());
+        fs::rename(&partial, &whole).unwrap();
+        assert!(begin(&partial, &whole).unwrap_err().to_string().contains("was made meanwhile"));
+        assert!(whole.exists() && !partial.exists());
     }
 }

@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Gives `leaf`, which the caller owns, its form, and leaves to its right theirs while a device has its blocks.
-    /// `false` if memory has no room for that.
+    /// `false` if memory has no room for that, or a damaged value keeps the leaf in its coding.
     pub(crate) fn settle_with_next(
         &self,
         leaf: &Leaf,
@@ -72,11 +72,14 @@ impl Core {
             }
         }
         self.seal(leaf, guard);
-        let settled = Self::with_scratch(|scratch| {
+        let packed = Self::with_scratch(|scratch| {
             self.pack_while(leaf, goal, guard, scratch, &mut || {
                 self.settle_next(leaf, all_quiet, left, guard);
             })
         });
+        // A damaged value keeps its leaf in its coding.
+        let stays = goal == Goal::Recode && self.is_loose(leaf.state(guard));
+        let settled = packed && !stays;
         if settled {
             self.count_settled(goal, was_heated);
         }

@@ -17,6 +17,7 @@ mod real;
 pub use crate::aligned::AlignedBytes;
 pub use claim::Claim;
 pub use real::RealDisk;
+pub(crate) use real::in_pieces;
 
 use rustix::io::Errno;
 use std::io;

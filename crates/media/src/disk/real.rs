@@ -214,7 +214,10 @@ impl RealFile {
 
 /// Allocates `len` bytes through `allocate`, which takes an offset and a count: in one call, unless a signal interrupts
 /// it.
-fn in_pieces(len: u64, mut allocate: impl FnMut(u64, u64) -> Result<(), Errno>) -> Result<(), Errno> {
+pub(crate) fn in_pieces(
+    len: u64,
+    mut allocate: impl FnMut(u64, u64) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let (mut at, mut step) = (0, len);
     while at < len {
         let count = step.min(len - at);

@@ -7,11 +7,12 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::error::FarError;
 use super::layout::{CHUNK_BYTES, FoundHead, HEAD_BYTES, HEAD_OFFSETS, Head, VERSION};
 use super::{FarKind, MIN_BYTES};
+use crate::disk::in_pieces;
 use crate::mapping::{self, Mapping};
 use crate::persist::{Domain, Persistence};
 
@@ -38,7 +39,7 @@ pub(super) fn open(
     // The lock of the folder is held until the file itself is locked. Of two processes that make the same file, one
     // finds the other's file.
     let folder = File::open(parent).map_err(failed("open the folder of", path))?;
-    rustix::fs::flock(&folder, FlockOperation::LockExclusive)
+    retry_on_intr(|| rustix::fs::flock(&folder, FlockOperation::LockExclusive))
         .map_err(|errno| failed("lock the folder of", path)(errno.into()))?;
     let asked = Asked { path, capacity_bytes, require_dax, sysfs };
     match fs::metadata(path) {
@@ -180,7 +181,8 @@ impl Asked<'_> {
 
     /// Allocates every byte of the medium, so that no access to the mapping fails for lack of space.
     fn allocate(&self, file: &File, length_bytes: u64) -> Result<(), FarError> {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, self.capacity_bytes) {
+        let allocate = |at, count| rustix::fs::fallocate(file, FallocateFlags::empty(), at, count);
+        match in_pieces(self.capacity_bytes, allocate) {
             Ok(()) => Ok(()),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
                 let _ = file.set_len(length_bytes);

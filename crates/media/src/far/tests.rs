@@ -57,6 +57,41 @@ fn what_was_put_is_found_again_and_what_was_freed_is_not() {
     assert_eq!(again.usage().used_bytes, 0);
 }
 
+/// A signal for the thread that waits for the lock of the folder, as a profiler or a timer of the application sends it.
+#[test]
+#[cfg(not(miri))]
+fn a_signal_does_not_keep_a_file_from_being_opened() {
+    use std::os::unix::thread::JoinHandleExt;
+    use std::sync::atomic::AtomicBool;
+    static HAS_COME: AtomicBool = AtomicBool::new(false);
+    extern "C" fn notes(_: libc::c_int) {
+        HAS_COME.store(true, Ordering::Relaxed);
+    }
+    // SAFETY: a record of integers and pointers, for which zeros are valid; the handler sets an atomic mark, and no
+    // other test has one for this signal.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = notes as *const () as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()), 0);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lock = std::fs::File::open(folder.path()).unwrap();
+    lock.lock().unwrap();
+    let place = FarPlace::File(folder.path().join("far"));
+    let options = FarOptions { place, capacity_bytes: MIN_BYTES, require_dax: false };
+    let opening = std::thread::spawn(move || Far::open(&options).map(drop));
+    let own = format!(" {} ", std::process::id());
+    ziptier_testing::until("the thread waits for the lock", || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|lock| lock.contains("-> FLOCK") && lock.contains(&own))
+    });
+    // SAFETY: the thread is joined below.
+    assert_eq!(unsafe { libc::pthread_kill(opening.as_pthread_t(), libc::SIGUSR2) }, 0);
+    ziptier_testing::until("the signal has come", || HAS_COME.load(Ordering::Relaxed));
+    drop(lock);
+    opening.join().unwrap().unwrap();
+}
+
 /// When the machine stops, any subset of the changed eight-byte words may have reached the medium. Cache lines and
 /// fences allow fewer states. Every acknowledged block must be there; the block under way must be there whole or not at
 /// all.

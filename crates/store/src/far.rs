@@ -10,7 +10,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage, Fit};
 use ziptier_media::placement::Placement;
@@ -45,8 +45,10 @@ impl fmt::Display for FarStatus {
 /// The medium of a store.
 pub(crate) struct FarMemory {
     medium: Medium,
-    /// A block found no room, and none was freed since.
-    full: AtomicBool,
+    /// Blocks that were ever freed.
+    freed: AtomicU64,
+    /// So many were freed when a block that found no room began to look for it; [`NEVER`] if none did.
+    full_at: AtomicU64,
     /// Places chunks of large values, if their ratio is set.
     placement: Option<Placement>,
     /// Whether a block takes a slot of any size where none of its own is free.
@@ -74,6 +76,8 @@ enum Held {
     Heap(Box<[u8]>),
 }
 
+const NEVER: u64 = u64::MAX;
+
 /// Bytes of DRAM for a share of bytes in far memory.
 pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<usize>();
 
@@ -93,8 +97,8 @@ impl FarMemory {
     fn over(medium: Medium, ratio: Option<FarRatio>, fit: Fit) -> Arc<Self> {
         let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
         let takes_any = AtomicBool::new(fit == Fit::Any);
-        let (full, damaged) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { medium, full, placement, takes_any, damaged })
+        let (freed, full_at, damaged) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicBool::new(false));
+        Arc::new(Self { medium, freed, full_at, placement, takes_any, damaged })
     }
 
     fn fit(&self) -> Fit {
@@ -118,13 +122,14 @@ impl FarMemory {
 
     /// A copy of `bytes`; `None` when there is no room.
     pub(crate) fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<FarBytes> {
+        let freed = self.freed.load(Relaxed);
         let held = match &self.medium {
             Medium::Mapped(far) => far.put_fitting(bytes, self.fit()).ok().map(Held::Block),
             #[cfg(test)]
             Medium::Heap(heap) => heap.put(bytes).map(Held::Heap),
         };
         if held.is_none() {
-            self.full.store(true, Relaxed);
+            self.full_at.store(freed, Relaxed);
         }
         held.map(|held| FarBytes { memory: self.clone(), held: ManuallyDrop::new(held) })
     }
@@ -147,7 +152,7 @@ impl FarMemory {
 
     /// Whether it had no room, and nothing was freed since.
     pub(crate) fn is_full(&self) -> bool {
-        self.full.load(Relaxed)
+        self.full_at.load(Relaxed) == self.freed.load(Relaxed)
     }
 
     /// Notes that a body was made from bytes that are no longer what was put. Its own checksum does not tell.
@@ -227,13 +232,30 @@ impl Drop for FarBytes {
             #[cfg(test)]
             _ => unreachable!("a block lies on the medium that gave it"),
         }
-        self.memory.full.store(false, Relaxed);
+        self.memory.freed.fetch_add(1, Relaxed);
     }
 }
 
 impl fmt::Debug for FarMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.status().fmt(f)
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn far_memory_with_a_block_that_was_freed_while_another_one_found_no_room_is_not_full() {
+        let far = FarMemory::on_heap(100);
+        let block = far.put(&[0; 80]).expect("there is room");
+        assert!(far.put(&[0; 80]).is_none() && far.is_full());
+        let as_it_began = far.freed.load(Relaxed);
+        drop(block);
+        // A block that began to look for room before that notes last that there was none.
+        far.full_at.store(as_it_began, Relaxed);
+        assert!(!far.is_full());
     }
 }
 

@@ -329,9 +329,10 @@ impl Core {
                 }
             }
             Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
-            // Above what lies on SSD a value is written again with its expiry, so it must be there.
+            // Above what lies on SSD a value is written again with its expiry, so it must be there. Any other one may
+            // have been lost since.
             Operation::Expire { key, expires_at_ms } => {
-                self.modify(key, Wanted::Meta, |_| Update::Expire(expires_at_ms)).map(|_| ())
+                self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)).map(|_| ())
             }
             Operation::DeleteRange { low, high } => self.delete_range(low, high),
         }
@@ -410,7 +411,40 @@ impl From<DiskError> for Error {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::body::{Builder, Entry, EntryKey, fingerprint};
+    use crate::leaf::{LeafState, RightSibling};
     use crate::options::CodecChoice;
+    use crate::record::{Fields, Found, Lookup, Payload, key_hash};
+
+    /// The value had its expiry before a pack lost it, and the image of its leaf came later.
+    #[test]
+    fn the_expiry_of_a_lost_value_is_redone() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        core.recovering.store(true, Ordering::Relaxed);
+        {
+            let guard = core.pin();
+            let (leaf, before) = core.locate(b"", &guard);
+            let entry = Entry {
+                key: EntryKey::whole(b"key"),
+                fingerprint: fingerprint(key_hash(b"key")),
+                kind: Kind::Lost,
+                fields: Fields::default(),
+                payload: &[],
+            };
+            let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+            assert!(leaf.publish(before, state, &guard));
+        }
+        let expires_at_ms = Some(1 << 44);
+        assert_eq!(core.redo(&Operation::Expire { key: b"key", expires_at_ms }), Ok(()));
+        let guard = core.pin();
+        let (_, state) = core.locate(b"key", &guard);
+        let found = match state.find(b"key", key_hash(b"key"), &core.commits).0 {
+            Lookup::Found(Found { payload: Payload::Lost, expires_at_ms, .. }) => expires_at_ms,
+            _ => None,
+        };
+        assert_eq!(found, expires_at_ms);
+    }
 
     /// A thread that replays a range waits for other threads afterwards. These waited more than a second for each of
     /// their packs.

@@ -91,6 +91,8 @@ pub(crate) struct Core {
     pub(crate) loading: AtomicBool,
     /// Writes repeat what the log says.
     pub(crate) recovering: AtomicBool,
+    /// A recovery deletes a range of keys. Leaves on SSD that were cut at its bounds stay apart.
+    pub(crate) deletes_range: AtomicBool,
     /// The store's epochs; dropped last.
     epochs: Epochs,
 }
@@ -142,6 +144,7 @@ impl Core {
             checkpointer: OnceLock::new(),
             loading: AtomicBool::new(options.durable.is_some()),
             recovering: AtomicBool::new(options.durable.is_some()),
+            deletes_range: AtomicBool::new(false),
             epochs: Epochs::default(),
         }
     }

@@ -2,6 +2,7 @@
 //! nothing is read or written.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::Guard;
 
@@ -28,6 +29,10 @@ impl Core {
         let Some(right) = leaf.state(guard).right(guard) else { return false };
         let Some(ownership) = right.try_own() else { return false };
         if right.state(guard).closed || right.state(guard).below.is_none() {
+            return false;
+        }
+        // A thread that deletes a range owns the leaves at its bounds after it has said so, and cuts them.
+        if self.deletes_range.load(Ordering::Acquire) {
             return false;
         }
         for leaf in [leaf, right] {

@@ -334,7 +334,12 @@ impl Core {
             Operation::Expire { key, expires_at_ms } => {
                 self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)).map(|_| ())
             }
-            Operation::DeleteRange { low, high } => self.delete_range(low, high),
+            Operation::DeleteRange { low, high } => {
+                self.deletes_range.store(true, Ordering::Release);
+                let deleted = self.delete_range(low, high);
+                self.deletes_range.store(false, Ordering::Release);
+                deleted
+            }
         }
     }
 
@@ -410,11 +415,72 @@ impl From<DiskError> for Error {
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use std::sync::{OnceLock, Weak};
+
+    use ziptier_media::testing::{FailingDisk, RecordingDisk};
+
     use super::*;
     use crate::body::{Builder, Entry, EntryKey, fingerprint};
     use crate::leaf::{LeafState, RightSibling};
     use crate::options::CodecChoice;
     use crate::record::{Fields, Found, Lookup, Payload, key_hash};
+    use crate::{DiskHandle, Store};
+
+    /// Joins the first leaf with its neighbour, if both are on SSD; whether it did.
+    fn join_first(core: &Core) -> bool {
+        let guard = core.pin();
+        let leaf = core.locate(b"", &guard).0;
+        leaf.try_own().is_some_and(|_ownership| core.join_cold(leaf, &guard))
+    }
+
+    /// The range begins within an image, and the next image, all of which goes, is damaged.
+    #[test]
+    fn leaves_that_a_deleted_range_has_cut_are_not_joined_before_it_is_gone() {
+        let recording = RecordingDisk::new();
+        let reads: Arc<OnceLock<Weak<Core>>> = Arc::default();
+        let joins = {
+            let reads = reads.clone();
+            move |_: &Path| {
+                if let Some(core) = reads.get().and_then(Weak::upgrade) {
+                    let _ = join_first(&core);
+                }
+                false
+            }
+        };
+        let disk = FailingDisk::with_bad_bytes(Arc::new(recording.clone()), joins, 0..u64::MAX);
+        let mut durable = DurableOptions::new("/data");
+        durable.disk = DiskHandle(Arc::new(disk));
+        durable.log.segment_bytes = 1 << 20;
+        let ssd = Some(SsdOptions { path: None, limit_bytes: 16 << 20 });
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let store = Store::open(Options { ssd, durable: Some(durable), ..options }).expect("it is new");
+        let core = &store.core;
+        for n in 0..40u8 {
+            core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        let second = core.share_at(b"").1.expect("there are several leaves");
+        assert!(join_first(core));
+        store.checkpoint().expect("the disk works");
+        let value = [second[0]; 1000];
+        let mut segments = recording.paths().into_iter().filter(|path| path.starts_with("/data/segments"));
+        let (path, at) = segments
+            .find_map(|path| {
+                let bytes = recording.contents(&path)?;
+                let at = bytes.windows(value.len()).position(|found| found == value)?;
+                Some((path, at))
+            })
+            .expect("a segment has the value");
+        let mut bytes = recording.contents(&path).expect("it is there");
+        bytes[at] ^= 1;
+        recording.put(&path, bytes);
+        core.recovering.store(true, Ordering::Relaxed);
+        reads.set(Arc::downgrade(core)).expect("it is set once");
+        assert_eq!(core.redo(&Operation::DeleteRange { low: &[1], high: None }), Ok(()));
+        core.recovering.store(false, Ordering::Relaxed);
+        assert_eq!(core.keys_from(b"", None, 40), Ok(Keys { keys: vec![vec![0]], next: None }));
+    }
 
     /// The value had its expiry before a pack lost it, and the image of its leaf came later.
     #[test]

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::Error;
+use crate::cold::is_crowded;
 use crate::core::{Copied, Core, Unowned, check_key, copy_found};
 use crate::durable;
 use crate::landing::{Landing, RecordBytes};
@@ -333,7 +334,12 @@ impl Core {
             let state = locked.leaf.state(&guard);
             state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
         };
-        if let Some(full) = (0..locked.len()).find(|leaf| grows(bytes_of[*leaf]) && is_full(&locked[*leaf])) {
+        // The overlay of a crowded leaf may have no room for the sealed landing, and then nobody packs the open one.
+        let must_fit = |leaf: usize| {
+            let is_written = bytes_of[leaf] > 0;
+            grows(bytes_of[leaf]) || is_written && is_crowded(locked[leaf].leaf.state(&guard))
+        };
+        if let Some(full) = (0..locked.len()).find(|leaf| is_full(&locked[*leaf]) && must_fit(*leaf)) {
             return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
         }
         if let Some(journal) = self.journal.get() {

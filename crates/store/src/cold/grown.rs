@@ -50,6 +50,7 @@ mod tests {
     use ziptier_media::disk::RealDisk;
 
     use super::*;
+    use crate::Error;
     use crate::batch::Batch;
     use crate::cold::{Cold, SsdOptions, with_cold_neighbours};
     use crate::leaf::{Leaf, LeafState};
@@ -121,6 +122,19 @@ mod tests {
         let mut value = Vec::new();
         core.read(&key(CROWD - 1), &mut value).expect("it is in memory").expect("it is there");
         assert_eq!(value, b"above");
+    }
+
+    /// The landing of such a leaf would grow with each one.
+    #[test]
+    fn batches_above_a_crowded_leaf_that_cannot_be_promoted_are_refused() {
+        let core = with_crowded_leaf();
+        let write = |n: u32| core.write(&Batch::new().put(&key(n), &[7; 1000]));
+        let (taken, refusal) =
+            (0..1000).find_map(|n| Some((n, write(n).err()?))).expect("a landing grows without end");
+        assert!(matches!(refusal, Error::Unread { .. }) && taken > 0, "{refusal} after {taken}");
+        let mut value = Vec::new();
+        core.read(&key(0), &mut value).expect("it is in memory").expect("it is there");
+        assert_eq!(value, [7; 1000]);
     }
 
     /// A start was refused at the first one without room.

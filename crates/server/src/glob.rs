@@ -37,6 +37,11 @@ impl Pattern {
     ///
     /// If it has more than [`ELEMENTS_MAX`] elements behind its plain beginning.
     pub(crate) fn new(pattern: &[u8]) -> Result<Self, Refusal> {
+        Self::new_counted(pattern).map(|(pattern, _)| pattern)
+    }
+
+    /// As [`Pattern::new`], and returns the number of bits that were set one by one.
+    fn new_counted(pattern: &[u8]) -> Result<(Self, usize), Refusal> {
         let prefix = literal_prefix(pattern);
         let rest = &pattern[prefix.len()..];
         let mut elements = 0;
@@ -47,18 +52,29 @@ impl Pattern {
             )));
         }
         let words = elements / BITS + 1;
-        let (mut takes, mut stays) = (vec![0; 256 * words], vec![0; words]);
-        let mut at = 0;
+        let (mut takes, mut stays) = (vec![0_u64; 256 * words], vec![0; words]);
+        // The elements that take most bytes: `takes` has the bytes that they do not take, until the end.
+        let mut wide = vec![0_u64; words];
+        let (mut at, mut steps) = (0, 0);
         for_each_element(rest, |class| match class {
             None => stays[at / BITS] |= 1 << (at % BITS),
             Some(class) => {
-                for byte in (0..256).filter(|byte| class[byte / 64] >> (byte % 64) & 1 == 1) {
-                    takes[byte * words + at / BITS] |= 1 << (at % BITS);
+                let bit = 1_u64 << (at % BITS);
+                let is_wide = class.iter().map(|word| word.count_ones()).sum::<u32>() > 128;
+                if is_wide {
+                    wide[at / BITS] |= bit;
                 }
+                for_each_byte(if is_wide { class.map(|word| !word) } else { class }, |byte| {
+                    takes[byte * words + at / BITS] |= bit;
+                    steps += 1;
+                });
                 at += 1;
             }
         });
-        Ok(Self { prefix: prefix.into(), elements, words, takes, stays })
+        for takes in takes.chunks_exact_mut(words) {
+            takes.iter_mut().zip(&wide).for_each(|(takes, wide)| *takes ^= wide);
+        }
+        Ok((Self { prefix: prefix.into(), elements, words, takes, stays }, steps))
     }
 
     /// The literal bytes that every match starts with.
@@ -130,6 +146,16 @@ fn for_each_element(pattern: &[u8], mut each: impl FnMut(Option<Class>)) {
                 at += 1;
             }
             literal => each(Some(range(literal, literal))),
+        }
+    }
+}
+
+/// Calls `each` with the bytes of `class`.
+fn for_each_byte(class: Class, mut each: impl FnMut(usize)) {
+    for (index, mut word) in class.into_iter().enumerate() {
+        while word != 0 {
+            each(64 * index + word.trailing_zeros() as usize);
+            word &= word - 1;
         }
     }
 }
@@ -282,6 +308,16 @@ mod tests {
         assert_eq!(compiled.matches_counted(&text[..1000], &mut Vec::new()), (false, 0));
         assert!(Pattern::new(&[&b"*"[..], &vec![b'a'; 1 << 20]].concat()).is_err());
         assert!(Pattern::new(&vec![b'a'; 1 << 20]).is_ok_and(|plain| plain.words == 1));
+    }
+
+    /// A pipeline of `SCAN`, or a `CONFIG GET` of many patterns, compiles each of them on a worker.
+    #[test]
+    fn hostile_patterns_are_compiled_in_few_steps_a_byte() {
+        for element in [&b"?"[..], b"a", b"[^a]", b"[\0-\x7f]", b"[\0-\x80]"] {
+            let pattern = [&b"*"[..], &element.repeat(ELEMENTS_MAX)].concat();
+            let (_, steps) = Pattern::new_counted(&pattern).unwrap();
+            assert!(steps <= 32 * pattern.len(), "{steps} for {}", String::from_utf8_lossy(element));
+        }
     }
 
     #[test]

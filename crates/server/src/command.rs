@@ -276,11 +276,13 @@ impl Command {
     fn run(&self, session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
         let _room = session.shared.reserve(self.bytes_needed(args, session.shared))?;
         let outcome = (self.run)(session, args);
+        // Redis has the flags of these two at their subcommands.
+        let looks_at_a_key = || matches!(self.name, "object" | "memory");
         session.client.rests_on_log |= outcome.is_ok()
             && match self.flags.first() {
                 Some(&"write") => true,
                 Some(&"readonly") => session.shared.backend.waits_for_disk(),
-                _ => false,
+                _ => looks_at_a_key() && session.shared.backend.waits_for_disk(),
             };
         outcome
     }

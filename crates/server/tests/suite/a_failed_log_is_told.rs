@@ -51,7 +51,8 @@ fn nobody_is_told_ok_for_what_may_be_lost() {
         if failed > failed_before {
             let said = server.connect().text("SET key again");
             assert!(said.starts_with("-ERR") && said.contains("made by a test"), "{said}");
-            for read in ["GET key", "MGET other none", "EXISTS key", "SCAN 0"] {
+            let looks = ["OBJECT ENCODING key", "MEMORY USAGE key"];
+            for read in ["GET key", "MGET other none", "EXISTS key", "SCAN 0"].into_iter().chain(looks) {
                 let mut reader = server.connect();
                 let said = reader.text(read);
                 assert!(

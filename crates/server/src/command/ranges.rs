@@ -8,6 +8,9 @@ use crate::refusal::Refusal;
 use crate::request::{Args, BULK_BYTES_MAX};
 use crate::streaming::{PIECE_BYTES, Streaming};
 
+/// Bytes that a store may unpack for a part of a value, however short the part is.
+const UNPACKED_BYTES: u64 = 64 << 10;
+
 pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     let start = strict_i64(args.at(2)).ok_or(Refusal::NOT_INTEGER)?;
     let end = strict_i64(args.at(3)).ok_or(Refusal::NOT_INTEGER)?;
@@ -26,6 +29,7 @@ pub(super) fn getrange(session: &mut Session<'_>, args: &Args<'_>) -> Result<(),
         session.shared.check_room_for(&session.client.info, &*reader)?;
         session.client.streaming = Some(Box::new(Streaming::range(reader, start, end, session.reply)));
     } else {
+        session.client.worked_bytes += reader.len().min(UNPACKED_BYTES);
         session.value.clear();
         reader.read_at(start, (end - start) as usize, session.value)?;
         session.reply.bulk(session.value);

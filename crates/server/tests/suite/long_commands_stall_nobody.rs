@@ -406,16 +406,21 @@ fn all_sockets_are_looked_at_between_short_requests_of_much_work() {
     assert_eq!(client.ask(&[b"SET", b"long", &vec![b'v'; 100 << 10]]), b"+OK\r\n");
     // No number is so large.
     assert_eq!(client.ask(&[b"SET", b"digits", &[b'1'; 5000]]), b"+OK\r\n");
+    // Clients for CLIENT KILL to look at.
+    let mut others: Vec<_> = (0..100).map(|_| counting.connect()).collect();
+    others.iter_mut().for_each(|other| assert_eq!(other.text("PING"), "+PONG\r\n"));
     for (server, command, count) in [
         (&gated, "SCAN 0 MATCH *x COUNT 10000", 100),
         // No key is behind that.
         (&gated, "ZT.RANGE [x +", 200),
+        (&gated, "GETRANGE long 0 0", 100),
         (&gated, "APPEND long x", 100),
         (&gated, "SETRANGE long 0 x", 100),
         (&gated, "COPY key:00000 copy REPLACE", 100),
         (&gated, "INCRBYFLOAT digits 1", 100),
         (&counting, "DBSIZE", 400),
         (&counting, "INFO keyspace", 400),
+        (&counting, "CLIENT KILL ID 999999", 2000),
     ] {
         let mut client = server.connect();
         let before = server.info(&mut client).field("eventloop_cycles");

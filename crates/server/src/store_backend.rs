@@ -257,6 +257,10 @@ impl Backend for StoreBackend {
         adds && self.store.may_wait_for_room()
     }
 
+    fn thread_read_bytes(&self) -> u64 {
+        self.store.thread_read_bytes()
+    }
+
     fn keys_from(
         &self,
         from: &[u8],

@@ -153,6 +153,8 @@ pub(crate) struct ThreadCounters {
     pub(crate) reads_large: OwnCounter,
     pub(crate) reads_below: OwnCounter,
     pub(crate) ssd_reads: OwnCounter,
+    /// Bytes of the images that it has read from SSD, for whatever purpose.
+    pub(crate) image_bytes: OwnCounter,
     pub(crate) misses: OwnCounter,
     pub(crate) writes: OwnCounter,
     pub(crate) written_bytes: OwnCounter,
@@ -176,6 +178,10 @@ impl OwnCounter {
         let count = self.0.load(Relaxed) + some;
         self.0.store(count, Relaxed);
         count
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 

@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use ziptier::{CodecChoice, Options, SsdOptions};
+use ziptier_server::{Backend, StoreBackend};
 use ziptier_testing::until;
 
 use crate::support;
@@ -427,6 +429,35 @@ fn all_sockets_are_looked_at_between_short_requests_of_much_work() {
         let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
         client.send(&request(&words).repeat(count));
         (0..count).for_each(|_| drop(client.reply()));
+        let looks = server.info(&mut client).field("eventloop_cycles") - before;
+        assert!(looks >= 15, "{command}: {looks} looks at the sockets");
+    }
+}
+
+/// Each look-up reads a whole image. A pipeline of a thousand of them held the worker for as many reads.
+#[test]
+fn all_sockets_are_looked_at_between_look_ups_on_an_ssd() {
+    const KEYS: u32 = 1000;
+    let folder = tempfile::tempdir().unwrap();
+    let store = StoreBackend::open(Options {
+        ssd: Some(SsdOptions { path: Some(folder.path().to_owned()), limit_bytes: 64 << 20 }),
+        codec: CodecChoice::None,
+        background_threads: 0,
+        ..Options::default()
+    });
+    let store = store.unwrap();
+    let key = |number: u32| format!("key:{number:04}").into_bytes();
+    (0..2 * KEYS).for_each(|number| store.put(&key(number), &[7; 200], None).unwrap());
+    store.store().send_to_ssd(|| true).unwrap();
+    assert!(store.store().ssd().unwrap().leaves > 0);
+    let server = TestServer::start_with(Arc::new(store), |config| config.threads = 1);
+    let mut client = server.connect();
+    // A record that is read twice is copied to memory.
+    for (command, first) in [("EXISTS", 0), ("GET", KEYS)] {
+        let before = server.info(&mut client).field("eventloop_cycles");
+        let look_up = |number| request(&[command.as_bytes(), &key(number)]);
+        client.send(&(first..first + KEYS).flat_map(look_up).collect::<Vec<_>>());
+        (0..KEYS).for_each(|_| drop(client.reply()));
         let looks = server.info(&mut client).field("eventloop_cycles") - before;
         assert!(looks >= 15, "{command}: {looks} looks at the sockets");
     }

@@ -99,7 +99,7 @@ impl Core {
     pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
         let bytes =
             below.tier().files.segments.read(below.place(index)).map_err(|error| error.to_string())?;
-        decode(&bytes, below, index)
+        self.decode_read(&bytes, below, index)
     }
 
     /// Reads several images at once; they come in the order in which they were asked for.
@@ -122,11 +122,17 @@ impl Core {
         let mut images: Vec<_> = wanted.iter().map(|_| unanswered()).collect();
         for (at, read) in receiver {
             images[at] = match read {
-                Ok(bytes) => decode(&bytes, &wanted[at].0, wanted[at].1),
+                Ok(bytes) => self.decode_read(&bytes, &wanted[at].0, wanted[at].1),
                 Err(error) => Err(error.to_string()),
             };
         }
         images
+    }
+
+    /// Image `index` of `below`, whose `bytes` were read for the calling thread.
+    fn decode_read(&self, bytes: &[u8], below: &Below, index: usize) -> Result<Image, String> {
+        self.stats.own().image_bytes.add(bytes.len() as u64);
+        decode(bytes, below, index)
     }
 
     /// Looks up keys that memory knows nothing of, each given by its index, and hands on their values in any order. Of

@@ -57,6 +57,12 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
+    /// Bytes of images that the calling thread has read from SSD since the store was opened. A look-up reads and checks
+    /// a whole image, however short its answer is.
+    pub fn thread_read_bytes(&self) -> u64 {
+        self.core.cold.as_ref().map_or(0, |_| self.core.stats.own().image_bytes.get())
+    }
+
     /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without
     /// blocks.
     pub fn block_engine(&self) -> Option<&'static str> {

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::expiry::{Time, has_passed};
-use crate::backend::{Meta, Old, Update};
+use crate::backend::{Meta, Old, Update, ValueReader};
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
@@ -92,7 +92,8 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
 }
 
 /// Answers with the old value of `key` and changes the key atomically. A missing key may be deleted, too: a cache in a
-/// folder may have evicted it, and then it must not come back. Changes nothing if there is no room for the answer.
+/// folder may have evicted it, and then it must not come back. Changes nothing if there is no room for the answer, or
+/// if its value cannot be read before the reply begins.
 pub(super) fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],
@@ -102,43 +103,43 @@ pub(super) fn read_and_change(
     let mut found = Ok(Found::Nothing);
     session.backend.update(key, &mut |old| {
         let meta = old.as_ref().map(|(_, meta)| *meta);
-        let kept = keep_old(old, value);
-        let room = match &kept {
-            Found::Large(reader) => shared.check_room_for(&client.info, &**reader),
-            Found::Nothing | Found::Small => Ok(()),
-        };
-        found = room.map(|()| kept);
+        let check_room = |reader: &dyn ValueReader| shared.check_room_for(&client.info, reader);
+        found = keep_old(old, value, check_room);
         if found.is_ok() { change(meta) } else { Update::Keep }
     })?;
-    answer_old(session, found?)
+    answer_old(session, found?);
+    Ok(())
 }
 
-/// Keeps an old value for the reply: its bytes in `waiting`, or open.
-fn keep_old(old: Option<(Old<'_>, Meta)>, waiting: &mut Vec<u8>) -> Found {
+/// Keeps an old value for the reply: its bytes in `waiting`, or open if it is to be sent in pieces.
+fn keep_old(
+    old: Option<(Old<'_>, Meta)>,
+    waiting: &mut Vec<u8>,
+    check_room: impl FnOnce(&dyn ValueReader) -> Result<(), Refusal>,
+) -> Result<Found, Refusal> {
     waiting.clear();
     match old {
-        None => Found::Nothing,
-        Some((Old::Whole(bytes), _)) => {
-            waiting.extend_from_slice(bytes);
-            Found::Small
+        None => return Ok(Found::Nothing),
+        Some((Old::Whole(bytes), _)) => waiting.extend_from_slice(bytes),
+        Some((Old::Large(mut reader), _)) => {
+            check_room(&*reader)?;
+            if reader.len() > PIECE_BYTES as u64 {
+                return Ok(Found::Large(reader));
+            }
+            reader.read_at(0, reader.len() as usize, waiting)?;
         }
-        Some((Old::Large(reader), _)) => Found::Large(reader),
     }
+    Ok(Found::Small)
 }
 
 /// Answers with a value that [`keep_old`] kept, and counts the look-up. A large value is sent in pieces.
-fn answer_old(session: &mut Session<'_>, found: Found) -> Result<(), Refusal> {
+fn answer_old(session: &mut Session<'_>, found: Found) {
     session.counters.note_lookup(!matches!(found, Found::Nothing));
     match found {
         Found::Nothing => session.reply.null(),
         Found::Small => session.reply.bulk(session.value),
-        Found::Large(mut reader) if reader.len() <= PIECE_BYTES as u64 => {
-            reader.read_at(0, reader.len() as usize, session.value)?;
-            session.reply.bulk(session.value);
-        }
         Found::Large(reader) => {
             session.client.streaming = Some(Box::new(Streaming::value(reader, session.reply)));
         }
     }
-    Ok(())
 }

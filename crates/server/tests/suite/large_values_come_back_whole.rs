@@ -2,7 +2,9 @@
 //! pieces must be those of one value, even when another client replaces the value meanwhile.
 
 use std::io::Read;
+use std::sync::Arc;
 
+use crate::support::gated_backend::GatedBackend;
 use crate::support::{TestServer, request};
 
 on_every_backend!(
@@ -109,4 +111,22 @@ fn commands_that_read_and_change_answer_with_the_whole_value(server: &TestServer
     connection.ask(&[b"SET", b"number", &value(1 << 20, 8)]);
     assert!(connection.text("INCRBYFLOAT number 1").starts_with("-ERR value is not a valid float"));
     assert!(connection.text("INCR number").starts_with("-ERR value is not an integer"));
+}
+
+/// The value would be gone, and no client would have it.
+#[test]
+fn a_value_that_cannot_be_read_is_not_changed() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend, |_| {});
+    let mut connection = server.connect();
+    let old = value(3000, 9);
+    assert_eq!(connection.ask(&[b"SET", b"key", &old]), b"+OK\r\n");
+    gate.fail_reads();
+    for command in ["GETDEL key", "GETSET key new", "SET key new GET", "GETEX key PX 1"] {
+        assert_eq!(connection.text(command), "-ERR made by a test\r\n", "{command}");
+        assert_eq!(connection.text("STRLEN key"), ":3000\r\n", "{command}");
+        assert_eq!(connection.text("TTL key"), ":-1\r\n", "{command}");
+    }
+    assert!(connection.ask(&[b"GET", b"key"]) == bulk(&old));
 }

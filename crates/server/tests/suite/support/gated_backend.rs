@@ -55,6 +55,8 @@ struct State {
     is_slow: bool,
     /// Replies wait for a log, which has failed.
     has_failed: bool,
+    /// No opened value can be read.
+    is_unreadable: bool,
 }
 
 impl Gate {
@@ -104,6 +106,11 @@ impl Gate {
     /// Has walks with brief patience say from now on that they take too long.
     pub(crate) fn slow_walks(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_slow = true;
+    }
+
+    /// Lets no opened value be read from now on.
+    pub(crate) fn fail_reads(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_unreadable = true;
     }
 
     /// Has replies wait from now on for a log that has failed.
@@ -198,6 +205,9 @@ impl ValueReader for Gated {
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
         self.gate.pass("read_at");
+        if self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).is_unreadable {
+            return Err(BackendError::Refused("made by a test".into()));
+        }
         self.reader.read_at(offset, len, out)
     }
 }

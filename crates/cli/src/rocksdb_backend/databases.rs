@@ -121,7 +121,7 @@ fn names_in(dir: &Path) -> io::Result<Vec<String>> {
 }
 
 /// Whether RocksDB has begun a database in `folder`. An open that ends before that, or a crash, leaves an empty folder.
-fn is_begun(folder: &Path) -> bool {
+pub(super) fn is_begun(folder: &Path) -> bool {
     std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 

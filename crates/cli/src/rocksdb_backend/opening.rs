@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub(crate) use ziptier::Durability;
 use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table};
 
-use super::databases::{Named, OPEN_MAX};
+use super::databases::{Named, OPEN_MAX, is_begun};
 use super::locks::Locks;
 use super::log::Log;
 use super::memtables::Memtables;
@@ -178,22 +178,28 @@ pub(crate) fn has_databases_alone(dir: &Path) -> bool {
 
 /// Refuses a folder that holds something else, such as a store of ziptier's.
 fn check(dir: &Path) -> Result<(), Error> {
-    if dir.join(DEFAULT_NAME).exists() {
+    let first = dir.join(DEFAULT_NAME);
+    // RocksDB's first file, and its file with the name of the manifest.
+    if ["LOG", "CURRENT"].iter().any(|file| first.join(file).exists()) {
         return Ok(());
     }
-    match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(()),
-        Ok(false) => {
+    let failed = |error| format!("could not read {}: {error}", dir.display());
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        // A start that ends before RocksDB's leaves an empty folder.
+        if entry.map_err(failed)?.file_name() != DEFAULT_NAME || is_begun(&first) {
             let shown = dir.display();
-            Err(format!(
-                "{shown} is not empty and has no folder {DEFAULT_NAME}, so it belongs to something else; name another \
-                 --dir"
+            return Err(format!(
+                "{shown} is not empty and has no folder {DEFAULT_NAME} of RocksDB, so it belongs to something else; \
+                 name another --dir"
             )
-            .into())
+            .into());
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(format!("could not read {}: {error}", dir.display()).into()),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -234,6 +240,30 @@ mod tests {
             open_files: 1_000,
         });
         Some((folder, backend.unwrap()))
+    }
+
+    /// RocksDB's files would lie among somebody else's.
+    #[test]
+    fn a_folder_named_default_makes_no_folder_of_rocksdb() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, first) = (folder.path(), folder.path().join(DEFAULT_NAME));
+        check(&dir.join("none")).unwrap();
+        check(dir).unwrap();
+        // A start ended early.
+        std::fs::create_dir(&first).unwrap();
+        check(dir).unwrap();
+        for other in [first.join("file"), dir.join("file")] {
+            std::fs::write(&other, "of somebody else").unwrap();
+            let told = check(dir).unwrap_err().to_string();
+            assert!(told.contains("has no folder default of RocksDB"), "{told}");
+            std::fs::remove_file(other).unwrap();
+        }
+        for begun in ["LOG", "CURRENT"] {
+            std::fs::write(first.join(begun), "").unwrap();
+            std::fs::write(dir.join("file"), "").unwrap();
+            check(dir).unwrap();
+            std::fs::remove_file(first.join(begun)).unwrap();
+        }
     }
 
     #[test]

@@ -308,6 +308,7 @@ impl Backend for RocksDbBackend {
         self.admit()?;
         let _held = self.locks.hold(key);
         let pinned = self.database.get_pinned(key).map_err(refused)?;
+        let existed = pinned.is_some();
         let update = match pinned {
             None => change(None),
             Some(pinned) => {
@@ -325,8 +326,8 @@ impl Backend for RocksDbBackend {
                 self.database.put(key, &value).map_err(refused)
             }
             Update::Expire { expires_at_ms } => without_expiry(expires_at_ms),
-            Update::Delete => self.database.delete(key).map_err(refused),
-            Update::Keep => Ok(()),
+            Update::Delete if existed => self.database.delete(key).map_err(refused),
+            Update::Delete | Update::Keep => Ok(()),
         }
     }
 

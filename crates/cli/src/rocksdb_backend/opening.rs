@@ -209,7 +209,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use ziptier_rocksdb::host::LIBRARY_VARIABLE;
-    use ziptier_server::{Backend, BackendError, DatabaseName, Patience, Save, Saving};
+    use ziptier_server::{Backend, BackendError, DatabaseName, Patience, Save, Saving, Update};
 
     use super::*;
 
@@ -322,6 +322,20 @@ mod tests {
         assert!(read_bytes(&length) >= VALUE_BYTES as u64);
         assert!(read_bytes(&|| assert!(backend.delete(b"long").unwrap())) >= VALUE_BYTES as u64);
         assert!(read_bytes(&|| assert!(!backend.delete(b"long").unwrap())) < 64 << 10);
+    }
+
+    /// `GETDEL` of keys that are not there would write to the log each time, and walks would pass what it wrote.
+    #[test]
+    fn a_missing_key_is_not_deleted() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        backend.put(b"key", b"value", None).unwrap();
+        let number = || backend.database.latest_sequence();
+        let before = number();
+        backend.update(b"none", &mut |_| Update::Delete).unwrap();
+        assert_eq!(number(), before);
+        backend.update(b"key", &mut |_| Update::Delete).unwrap();
+        assert!(number() > before);
+        assert_eq!(backend.meta(b"key"), Ok(None));
     }
 
     /// Before, between and behind them.

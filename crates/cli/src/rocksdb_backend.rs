@@ -482,6 +482,10 @@ impl Backend for RocksDbBackend {
         }
     }
 
+    fn wait_alone(&self) -> Result<(), BackendError> {
+        if self.holds_replies() { self.log.sync() } else { Ok(()) }
+    }
+
     /// Flushes the memtables, so that the next start replays nothing.
     fn save(&self, how: Save) -> Result<Saving, BackendError> {
         if how == Save::Begin {

@@ -350,6 +350,12 @@ pub trait Backend: Send + Sync {
         Ok(())
     }
 
+    /// As [`Backend::wait`], but for this database alone. Of a store that has others, the server asks so after a failed
+    /// [`Backend::wait`], which does not tell whose log has failed.
+    fn wait_alone(&self) -> Result<(), BackendError> {
+        self.wait()
+    }
+
     /// Writes everything to the folder apart from the log.
     ///
     /// # Errors

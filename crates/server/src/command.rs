@@ -40,6 +40,8 @@ pub(crate) struct Client {
     /// Whether a command since the last release of replies may have written, or has read a write that is not yet
     /// durable.
     pub(crate) rests_on_log: bool,
+    /// The same of databases other than its own.
+    pub(crate) rests_on_others: bool,
     /// The reply to the last command is still being produced; later commands wait.
     pub(crate) streaming: Option<Box<Streaming>>,
     /// Whether the client sent the password, or connected when there was none.
@@ -76,6 +78,7 @@ impl Client {
             info,
             closing: false,
             rests_on_log: false,
+            rests_on_others: false,
             streaming: None,
             authenticated,
             in_transaction: false,
@@ -105,6 +108,14 @@ impl Client {
         self.scans = twin.scans;
         self.reads_long = twin.reads_long;
         self.chosen = twin.chosen;
+    }
+
+    /// Whether replies may tell of what is lost, once a wait for the logs of all databases has failed. The log of
+    /// `database`, the client's own, may be whole.
+    pub(crate) fn may_tell_what_is_lost(&self, shared: &Shared, database: &Chosen) -> bool {
+        let one_log = shared.backend.databases().is_none();
+        let has_failed = || shared.backend_of(database).wait_alone().is_err();
+        self.rests_on_log && (one_log || self.rests_on_others || has_failed())
     }
 
     /// Whether the client must send the password first.
@@ -394,7 +405,7 @@ pub(crate) static COMMANDS: &[Command] = &[
     command("zt.db.close", 2, DATABASES, NO_KEYS, databases::close),
     command("zt.db.list", 1, DATABASES, NO_KEYS, databases::list),
     command("zt.db.open", -2, DATABASES, NO_KEYS, databases::open),
-    command("zt.db.use", 2, READ, NO_KEYS, databases::choose),
+    command("zt.db.use", 2, &["fast"], NO_KEYS, databases::choose),
     command("zt.range", -3, READ_MUCH, NO_KEYS, range::range),
 ];
 

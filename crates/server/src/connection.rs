@@ -190,6 +190,7 @@ impl Connection {
     /// Takes the database that the last command chose.
     fn choose(&mut self) {
         if let Some(chosen) = self.client.chosen.take() {
+            self.client.rests_on_others |= self.client.rests_on_log;
             self.database = chosen;
         }
     }
@@ -253,9 +254,9 @@ impl Connection {
 
     /// Releases the replies after a wait for durability. If durability is unknown, clients whose replies depend on it
     /// get an error instead. A client that has a part of a reply gets nothing more. Another turn is due.
-    pub(crate) fn release(&mut self, durable: &Result<(), Refusal>) {
+    pub(crate) fn release(&mut self, durable: &Result<(), Refusal>, shared: &Shared) {
         if let Err(refusal) = durable
-            && self.client.rests_on_log
+            && self.client.may_tell_what_is_lost(shared, &self.database)
         {
             self.output.drop_held();
             if !self.released_part {
@@ -266,7 +267,7 @@ impl Connection {
             self.client.streaming = None;
             self.client.closing = true;
         }
-        self.client.rests_on_log = false;
+        (self.client.rests_on_log, self.client.rests_on_others) = (false, false);
         self.output.release();
         self.released_part = self.client.streaming.as_ref().is_some_and(|streaming| streaming.has_begun());
     }
@@ -478,9 +479,10 @@ impl Connection {
         &mut self,
         durable: &Result<(), Refusal>,
         space: &mut Workspace,
+        shared: &Shared,
         counters: &Counters,
     ) {
-        self.release(durable);
+        self.release(durable, shared);
         self.refuse_waiting();
         let _ = self.socket.flush(&mut self.output, counters);
         self.socket.end(&mut space.input);

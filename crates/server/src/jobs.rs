@@ -212,7 +212,7 @@ fn run(mut job: Job, thread: usize, shared: &Shared, value: &mut Vec<u8>) -> Don
         (job.client.streaming, job.client.closing) = (None, true);
     }
     if let Err(error) = shared.backend.wait()
-        && job.client.rests_on_log
+        && job.client.may_tell_what_is_lost(shared, &job.database)
     {
         reply.output = Output::default();
         reply.error(&Refusal::not_known(&error));

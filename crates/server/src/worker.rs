@@ -127,11 +127,11 @@ impl Worker {
     /// Sends the last replies of the clients whose requests have all ended, and closes their connections.
     fn dismiss(&mut self) {
         let durable = self.wait();
-        let (space, counters) = (&mut self.space, &self.shared.counters[self.index]);
+        let (space, shared) = (&mut self.space, &*self.shared);
         self.connections.retain(|_, connection| {
             let stays = connection.has_job();
             if !stays {
-                connection.dismiss(&durable, space, counters);
+                connection.dismiss(&durable, space, shared, &shared.counters[self.index]);
             }
             stays
         });
@@ -149,7 +149,7 @@ impl Worker {
             let held = self.connections.get_mut(*key).filter(|connection| connection.held);
             held.is_some_and(|connection| {
                 connection.held = false;
-                connection.release(&durable);
+                connection.release(&durable, &self.shared);
                 true
             })
         });

@@ -532,9 +532,10 @@ mod tests {
         });
         let told = databases.close(name).unwrap_err().to_string();
         assert!(told.contains("RocksDB's log has failed (made by a test)"), "{told}");
-        // Replies to its former users must learn of that.
+        // Replies to its former users must learn of that, and no others.
         assert!(backend.wait().is_err());
-        assert!(databases.find(name).is_ok());
+        assert_eq!(backend.wait_alone(), Ok(()));
+        assert!(databases.find(name).unwrap().unwrap().wait_alone().is_err());
     }
 
     #[test]

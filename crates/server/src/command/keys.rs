@@ -91,6 +91,7 @@ pub(super) fn flushdb(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
 pub(super) fn flushall(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     check_mode(args)?;
     let shared = session.shared;
+    session.client.rests_on_others = true;
     shared.backend.clear()?;
     if let Some(databases) = shared.backend.databases() {
         for database in databases.list()?.into_iter().filter(|database| database.is_open) {

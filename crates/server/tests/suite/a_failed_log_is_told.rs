@@ -132,3 +132,30 @@ fn nothing_follows_the_error_that_stands_for_several_replies() {
     assert!(said.starts_with("-ERR whether the last writes are kept is not known: "), "{said}");
     assert_eq!(slow.rest(), b"");
 }
+
+/// Each database has a log of its own. Clients of one whose log is whole lose nothing.
+#[test]
+fn a_failed_log_is_told_to_the_clients_of_its_database() {
+    const LOST: &str = "-ERR whether the last writes are kept is not known: made by a test\r\n";
+    let other = Arc::new(GatedBackend::default());
+    other.gate().fail_log();
+    let server = TestServer::start_with(Arc::new(GatedBackend::beside(other)), |_| {});
+    let mut client = server.connect();
+    let long = vec![b'v'; 300 << 10];
+    assert_eq!(client.text("SET key value"), "+OK\r\n");
+    assert_eq!(client.text("GET key"), "$5\r\nvalue\r\n");
+    // Another thread runs this one.
+    assert_eq!(client.ask(&[b"SET", b"long", &long]), b"+OK\r\n");
+    // Whoever leaves the other database has written there.
+    for lost in ["SET key value\r\n", "GET key\r\n", "SET key value\r\nZT.DB.USE default\r\n", "FLUSHALL\r\n"]
+    {
+        let mut client = server.connect();
+        assert_eq!(client.text("ZT.DB.USE other"), "+OK\r\n");
+        client.send(lost.as_bytes());
+        assert_eq!(String::from_utf8(client.rest()).unwrap(), LOST, "{lost}");
+    }
+    let mut client = server.connect();
+    assert_eq!(client.text("ZT.DB.USE other"), "+OK\r\n");
+    assert_eq!(client.ask(&[b"SET", b"long", &long]), LOST.as_bytes());
+    assert_eq!(server.connect().text("FLUSHALL"), LOST);
+}

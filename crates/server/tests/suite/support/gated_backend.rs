@@ -9,8 +9,8 @@ use super::PATIENCE;
 use super::map_backend::MapBackend;
 use ziptier_server::backend::{Change, ChangeMeta, EachRecord, Grant, Need};
 use ziptier_server::{
-    Backend, BackendError, MemoryUse, Meta, Old, Operation, Patience, Save, Saving, Transfer, Transferred,
-    Update, ValueReader,
+    Backend, BackendError, Chosen, DatabaseName, Databases, ListedDatabase, MemoryUse, Meta, Old, Operation,
+    Patience, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 
 thread_local! {
@@ -22,6 +22,8 @@ thread_local! {
 pub(crate) struct GatedBackend {
     map: MapBackend,
     gate: Arc<Gate>,
+    /// Another database.
+    other: Option<Arc<Self>>,
 }
 
 /// Holds up calls of one method.
@@ -179,6 +181,11 @@ impl Gate {
 }
 
 impl GatedBackend {
+    /// A store with the other database, too.
+    pub(crate) fn beside(other: Arc<Self>) -> Self {
+        Self { other: Some(other), ..Self::default() }
+    }
+
     pub(crate) fn gate(&self) -> Arc<Gate> {
         self.gate.clone()
     }
@@ -209,6 +216,26 @@ impl ValueReader for Gated {
             return Err(BackendError::Refused("made by a test".into()));
         }
         self.reader.read_at(offset, len, out)
+    }
+}
+
+/// The other database has any name but `default`.
+impl Databases for GatedBackend {
+    fn open(&self, _: DatabaseName<'_>, _: &[(&[u8], &[u8])]) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn close(&self, _: DatabaseName<'_>) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<ListedDatabase>, BackendError> {
+        Ok(vec![ListedDatabase { name: "other".into(), is_open: true }])
+    }
+
+    fn find(&self, name: DatabaseName<'_>) -> Result<Chosen, BackendError> {
+        let other = self.other.clone().filter(|_| name.as_str() != "default");
+        Ok(other.map(|other| other as Arc<dyn Backend>))
     }
 }
 
@@ -354,14 +381,27 @@ impl Backend for GatedBackend {
     }
 
     fn holds_replies(&self) -> bool {
-        self.gate.has_failed()
+        self.wait().is_err()
+    }
+
+    fn waits_for_disk(&self) -> bool {
+        self.other.is_some()
     }
 
     fn wait(&self) -> Result<(), BackendError> {
+        self.wait_alone()?;
+        self.other.as_ref().map_or(Ok(()), |other| other.wait_alone())
+    }
+
+    fn wait_alone(&self) -> Result<(), BackendError> {
         if self.gate.has_failed() {
             return Err(BackendError::Refused("made by a test".into()));
         }
         Ok(())
+    }
+
+    fn databases(&self) -> Option<&dyn Databases> {
+        self.other.as_ref().map(|_| self as &dyn Databases)
     }
 
     fn may_evict(&self) -> Result<(), BackendError> {

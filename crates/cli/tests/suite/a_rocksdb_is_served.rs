@@ -234,6 +234,8 @@ fn a_stop_closes_the_database_and_a_start_finds_it() {
         assert!(server.said.contains(&format!("durability {durability} (")), "{}", server.said);
         assert_eq!(server.ask(b"DBSIZE\r\n"), format!(":{round}\r\n"));
         assert_eq!(server.ask(format!("SET key:{round} v\r\n").as_bytes()), "+OK\r\n");
+        // RocksDB tells no bytes of keys and values, so each byte counts as one.
+        assert_eq!(server.ask(format!("MEMORY USAGE key:{round}\r\n").as_bytes()), ":6\r\n");
         let info = server.ask(b"INFO persistence\r\nINFO codec\r\n");
         let syncs = info.lines().find_map(|line| line.strip_prefix("log_syncs:")).unwrap();
         // A reply in `always` has waited for one.

@@ -99,7 +99,11 @@ pub(super) fn memory(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
     };
     let memory = session.backend.memory();
     let written = args.at(2).len() as u64 + meta.len;
-    let held_per_written = memory.held_bytes as f64 / memory.logical_bytes.max(1) as f64;
+    let held_per_written = match memory.logical_bytes {
+        // Nothing has settled yet, or the store does not count.
+        0 => 1.0,
+        logical_bytes => memory.held_bytes as f64 / logical_bytes as f64,
+    };
     // Right after the first writes, most held bytes are not data.
     let bytes = written as f64 * held_per_written.clamp(0.0, 2.0);
     session.reply.integer((bytes as i64).max(1));

@@ -509,11 +509,13 @@ impl Backend for RocksDbBackend {
     }
 
     fn persistence(&self) -> Vec<(&'static str, String)> {
-        let (mut failure, mut syncs) = (String::new(), 0);
+        let (mut failures, mut syncs) = (Vec::new(), 0);
         self.for_each(|database| {
             syncs += database.log.syncs();
-            failure.push_str(database.log.failure().unwrap_or_default());
+            let name = database.database.folder().file_name().unwrap_or_default().display();
+            failures.extend(database.log.failure().map(|failure| format!("{name}: {failure}")));
         });
+        let failure = failures.join("; ");
         let errors = self.sum(|database| database.property_number(c"rocksdb.background-errors").unwrap_or(0));
         let is_ok = failure.is_empty() && errors == 0;
         vec![

@@ -536,6 +536,9 @@ mod tests {
         assert!(backend.wait().is_err());
         assert_eq!(backend.wait_alone(), Ok(()));
         assert!(databases.find(name).unwrap().unwrap().wait_alone().is_err());
+        backend.log.fail();
+        let failures = ("log_failure", "default: made by a test; users: made by a test".to_owned());
+        assert!(backend.persistence().contains(&failures));
     }
 
     #[test]

@@ -120,10 +120,7 @@ fn describe(reply: &mut Reply, command: &Command) {
     command.flags.iter().for_each(|flag| reply.simple(flag));
     let (first, last, step) = command.keys;
     [first, last, step].into_iter().for_each(|number| reply.integer(number.into()));
-    reply.set(0);
-    reply.set(0);
-    reply.array(0);
-    reply.array(0);
+    (0..4).for_each(|_| reply.set(0));
 }
 
 /// A command's name and its documentation.
@@ -136,5 +133,17 @@ fn document(reply: &mut Reply, command: &Command) {
     for (field, text) in fields {
         reply.bulk(field.as_bytes());
         reply.bulk(text.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_leaves_four_sets_empty() {
+        let mut reply = Reply { resp3: true, ..Reply::default() };
+        describe(&mut reply, find(b"get").unwrap());
+        assert!(reply.output.unsent().ends_with(b":1\r\n~0\r\n~0\r\n~0\r\n~0\r\n"));
     }
 }

@@ -15,6 +15,8 @@ use crate::rocksdb_target::Compression;
 pub(super) const OPEN_MAX: usize = 16;
 /// Folders in which RocksDB has begun a database, open or closed. `ZT.DB.LIST` reads and answers them all.
 const FOLDERS_MAX: usize = 1_000;
+/// Bytes of a client's own words in an error, as in the server's. No compression has a longer name.
+const QUOTED_BYTES_MAX: usize = 128;
 
 /// A database that is open, or that a thread opens or closes at the moment.
 enum Slot {
@@ -141,11 +143,11 @@ fn check_number(folders_max: usize, dir: &Path) -> Result<(), Error> {
 fn compression(options: &[(&[u8], &[u8])]) -> Result<Option<Compression>, BackendError> {
     let mut chosen = None;
     for (option, value) in options {
-        let (option, value) = (String::from_utf8_lossy(option), String::from_utf8_lossy(value));
-        if !option.eq_ignore_ascii_case("compression") {
+        if !option.eq_ignore_ascii_case(b"compression") {
             return refused("a database has one option, COMPRESSION".into());
         }
-        chosen = Some(Compression::named(&value).map_err(BackendError::Refused)?);
+        let name = String::from_utf8_lossy(&value[..value.len().min(QUOTED_BYTES_MAX)]);
+        chosen = Some(Compression::named(&name).map_err(BackendError::Refused)?);
     }
     Ok(chosen)
 }
@@ -231,6 +233,15 @@ impl Databases for Named {
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use super::*;
+
+    /// A name of 512 MiB that is no text would be copied four times, each time with three bytes for one.
+    #[test]
+    fn an_error_shows_the_beginning_of_a_long_name() {
+        let long = vec![0xff; 1 << 20];
+        let told = compression(&[(&b"Compression"[..], &long[..])]).err().unwrap().to_string();
+        assert!(told.starts_with("there is no compression \u{fffd}") && told.len() < 4_000, "{told}");
+        assert!(compression(&[(&b"Compression"[..], &b"builtin-zstd"[..])]).unwrap().is_some());
+    }
 
     /// A client that makes databases for ever would fill the disk's table of files, and each list would be longer.
     #[test]

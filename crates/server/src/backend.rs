@@ -269,9 +269,9 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// Bytes of this store that the calling thread has read since it began, about. A store that reads whole values to
-    /// look at their keys must override this default. A worker that reads much for one command leaves the rest of it,
-    /// or the client's next one, to another thread, and one that reads much for one client serves others next.
+    /// Bytes of this store that the calling thread has read since it began, about. A store that reads whole values, or
+    /// more, to look at a key must override this default. A worker that reads much for one command leaves the rest of
+    /// it, or the client's next one, to another thread, and one that reads much for one client serves others next.
     fn thread_read_bytes(&self) -> u64 {
         0
     }

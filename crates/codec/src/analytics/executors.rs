@@ -1,7 +1,7 @@
 //! Executors for callers whose batches come on any thread, as those of the C interface do.
 //!
 //! A caller that owns its threads keeps an executor for each instead. On the path `auto` the CPU runs the jobs that the
-//! device cannot run, and a counter counts them.
+//! device cannot run or calls damaged, and a counter counts them.
 
 use super::{Accelerated, AnalyticsError, Cpu, Executor, Job};
 use crate::block::iaa::devices::Devices;
@@ -91,10 +91,16 @@ impl Executors {
         Worker { cpu: Cpu::new(), device }
     }
 
-    /// Runs the jobs that the device did not run.
+    /// Runs the jobs that the device did not run, and those whose column it calls damaged: the CPU decides on damage.
     fn run_on_cpu(&self, cpu: &mut Cpu, jobs: &mut [Job<'_>]) {
         for job in jobs {
-            if matches!(job.answer, Some(Err(AnalyticsError::Executor { .. })) | None) {
+            let is_open = match &job.answer {
+                Some(Err(AnalyticsError::Executor { .. } | AnalyticsError::Damaged { .. })) | None => true,
+                // No device saw a column whose length alone says that it is too short.
+                Some(Err(AnalyticsError::SourceTooShort { .. })) => job.request.plan().is_ok(),
+                Some(_) => false,
+            };
+            if is_open {
                 job.answer = Some(cpu.run(&job.request, &mut job.output));
                 self.fallbacks.fetch_add(1, Ordering::Relaxed);
             }
@@ -107,6 +113,8 @@ mod tests {
     use super::*;
     use crate::analytics::{Column, Endian, Operation, Output, OutputWidth, Request};
     use crate::block::ModelOptions;
+    use std::time::Duration;
+    use ziptier_accel::{Device, ErrorCode, Injection, Misfortune, Model};
 
     fn ran(executors: &Executors, elements: u32) -> Result<usize, AnalyticsError> {
         let bytes = vec![7; elements as usize];
@@ -154,6 +162,28 @@ mod tests {
         assert!(matches!(ran(Path::Hardware, all - 1), Err(AnalyticsError::Executor { .. })));
         assert_eq!(ran(Path::Auto, all - 1), Err(AnalyticsError::OutputFull { bytes_max: all - 1 }));
         assert_eq!(ran(Path::Hardware, 100), Err(AnalyticsError::OutputFull { bytes_max: 100 }));
+    }
+
+    /// If a flaky device had the last word, people would throw sound columns away.
+    #[test]
+    fn on_the_path_auto_the_cpu_has_the_last_word_on_damage() {
+        for code in [ErrorCode::BadDistance, ErrorCode::TooFewElements] {
+            let ran_on = |path| {
+                let one_in = vec![(1, Misfortune::Error(code))];
+                let injection = Injection { one_in, ..Injection::default() };
+                let model = Model::with_injection(&ModelOptions::default(), injection).expect("it starts");
+                let queue: Arc<dyn Device> = Arc::new(model);
+                let devices = Some(Arc::new(Devices::given(vec![queue], Duration::from_secs(60))));
+                let (free, fallbacks) = (Mutex::default(), AtomicU64::new(0));
+                let executors = Executors { path, devices, free, fallbacks };
+                (ran(&executors, 1024), executors.fallbacks())
+            };
+            assert_eq!(ran_on(Path::Auto), (Ok(128), 1));
+            let (blamed, fallbacks) = ran_on(Path::Hardware);
+            let is_blamed =
+                matches!(blamed, Err(AnalyticsError::Damaged { .. } | AnalyticsError::SourceTooShort { .. }));
+            assert!(is_blamed && fallbacks == 0, "{blamed:?}, {fallbacks} fallbacks");
+        }
     }
 
     #[test]

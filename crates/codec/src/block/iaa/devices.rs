@@ -124,7 +124,7 @@ impl Devices {
     }
 
     /// Queues that somebody else opened.
-    pub(super) fn given(queues: Vec<Arc<dyn Device>>, job_time_max: Duration) -> Devices {
+    pub(crate) fn given(queues: Vec<Arc<dyn Device>>, job_time_max: Duration) -> Devices {
         let queues = queues.into_iter().map(Queue::guarded).collect();
         Devices { queues, discovery: Discovery::default(), job_time_max }
     }

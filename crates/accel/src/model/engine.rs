@@ -75,11 +75,16 @@ impl Engine {
             Opcode::Decompress => self.recall(memory).unwrap_or_else(|| self.decompress(memory)),
             _ => self.filter(memory, opcode),
         };
+        let is_success = outcome.status() == Some(Status::Success);
+        let is_filter = opcode as u8 >= Opcode::Scan as u8;
         let raw_bytes = match opcode {
             Opcode::Decompress => u64::from(outcome.output_bytes()),
+            _ if is_filter && is_success && descriptor.kind_flags() & decompress::ENABLE != 0 => {
+                self.inflater.output().len() as u64
+            }
             _ => u64::from(descriptor.source1_bytes()),
         };
-        if outcome.status() == Some(Status::Success) && opcode != Opcode::Decompress {
+        if is_success && opcode != Opcode::Decompress {
             outcome.set_source1_bytes(descriptor.source1_bytes());
         }
         Done { outcome, raw_bytes }
@@ -318,4 +323,35 @@ fn swapped(source: &mut [u8], flags: u16) -> &[u8] {
         source.as_chunks_mut::<2>().0.iter_mut().for_each(|pair| pair.swap(0, 1));
     }
     source
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptor::filter::SOURCE1_WIDTH_SHIFT;
+    use crate::device::Device;
+    use crate::null::NullDevice;
+    use ziptier_deflate::{Dictionary, Encoder, Huffman, Level};
+
+    /// The rates of a modelled device are those of uncompressed bytes.
+    #[test]
+    fn a_filter_of_a_compressed_column_takes_the_time_of_its_elements() {
+        let (column, dictionary, mut packed) = ([7; 1000], Dictionary::new(b""), Vec::new());
+        let packed_bytes =
+            Encoder::new(&dictionary, Level::Fast).compress(Huffman::Fixed, &column, &mut packed, 100);
+        let (state, mut output) = (FilterState::range(7, 7), [0u8; 125]);
+        let mut job = Descriptor::new(Opcode::Scan, operation::READ_SOURCE2_STATE);
+        job.set_source1(packed.as_ptr().expose_provenance() as u64);
+        job.set_source1_bytes(packed_bytes.expect("it shrinks") as u32);
+        job.set_source2(state.as_bytes().as_ptr().expose_provenance() as u64);
+        job.set_source2_bytes(FilterState::BYTES as u32);
+        job.set_destination(output.as_mut_ptr().expose_provenance() as u64).set_destination_bytes_max(125);
+        job.set_kind_flags(decompress::WHOLE_STREAM);
+        job.set_filter_flags(7 << SOURCE1_WIDTH_SHIFT).set_elements(1000);
+        // SAFETY: the buffers outlive the job, and nobody else uses them meanwhile.
+        let memory = unsafe { JobMemory::new(job) };
+        let done = Engine::new(None).execute(&memory, NullDevice::new().capabilities());
+        assert_eq!((done.outcome.status(), done.raw_bytes), (Some(Status::Success), 1000));
+        assert_eq!(output, [0xFF; 125]);
+    }
 }

@@ -6,7 +6,7 @@
 mod scripted;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use scripted::{Answer, Scripted, analytics, fault, put_output, source, success};
@@ -229,6 +229,27 @@ fn a_resubmission_waits_for_room_and_gives_up_in_time() {
     let error = session.run(&COMPRESS, b"block", 100, |result| result.unwrap_err());
     assert!(matches!(error, JobError::QueueFull), "{error}");
     assert_eq!(session.room(), 4);
+}
+
+/// If a job timed out for the wait, three of them would lose a queue that is merely full.
+#[test]
+fn a_wait_for_a_full_queue_takes_no_time_from_the_device() {
+    let has_room = Arc::new(AtomicBool::new(false));
+    let (room, mut is_first) = (has_room.clone(), true);
+    let device = Scripted::new(move |job| match std::mem::take(&mut is_first) {
+        true => Answer::Ends(fault(job.source1(), false)),
+        false if room.load(Ordering::Relaxed) => Answer::Runs,
+        false => Answer::Full,
+    });
+    // The first look at what a job waits for begins its time, and the second one ends it.
+    let mut session = Session::new(vec![device.clone()], Limits { time_max: Duration::ZERO, ..LIMITS });
+    session.submit(&COMPRESS, 7, b"block", 100).unwrap();
+    let reap = |session: &mut Session| session.reap(|_, result| assert!(result.is_ok(), "{result:?}"));
+    assert_eq!([reap(&mut session), reap(&mut session)], [0, 0], "the queue is full");
+    has_room.store(true, Ordering::Relaxed);
+    assert_eq!([reap(&mut session), reap(&mut session)], [0, 0], "the device has it");
+    device.end_oldest(&success(1));
+    assert_eq!(reap(&mut session), 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub struct Limits {
     pub source_bytes_max: usize,
     /// The longest output.
     pub output_bytes_max: usize,
-    /// The longest time of a job, from the first wait for it.
+    /// The longest time of a job, from the first wait for it. After a wait for a full queue, the time begins anew.
     pub time_max: Duration,
 }
 

@@ -149,7 +149,7 @@ impl Session {
         self.free.len()
     }
 
-    /// Takes a job whose output has at most `output_bytes_max` bytes; The result carries `tag`. The source is copied.
+    /// Takes a job whose output has at most `output_bytes_max` bytes. The result carries `tag`. The source is copied.
     ///
     /// After an error the job was not taken.
     pub fn submit(
@@ -345,7 +345,11 @@ impl Session {
         }
         let Some(queue) = self.slots[job].queue else {
             return match self.dispatch(job, Tries::One) {
-                Ok(()) => None,
+                Ok(()) => {
+                    // The queue was full, and the device must not have less time for that.
+                    self.slots[job].deadline = None;
+                    None
+                }
                 Err(JobError::QueueFull) => self.is_late(job, clock).then_some(Err(JobError::QueueFull)),
                 Err(error) => Some(Err(error)),
             };

@@ -103,8 +103,9 @@ impl<'a> Encoder<'a> {
         let is_plain = self.dictionary.history().is_empty() && huffman != Huffman::Canned;
         assert!(parts == 1 || parts > 1 && is_plain, "only a plain stream has parts");
         let start = out.len();
-        // No code of a byte is longer than 15 bits.
-        let bound = raw.len().saturating_mul(2).saturating_add(64);
+        // No code of a byte is longer than 15 bits. A part has a header and an end, of less than 64 bytes together.
+        let ends = parts.min(raw.len().max(1)).saturating_mul(64);
+        let bound = raw.len().saturating_mul(2).saturating_add(ends);
         out.resize(start + max_bytes.min(bound) + SLACK_BYTES, 0);
         let length = self.write(huffman, raw, parts, BitWriter::new(&mut out[start..]));
         out.truncate(start + length.unwrap_or(0));

@@ -121,3 +121,12 @@ fn parts_make_one_stream_and_each_is_read_by_itself() {
         }
     }
 }
+
+#[test]
+fn parts_whose_ends_are_longer_than_they_are_fit() {
+    let (dictionary, raw, mut packed) = (Dictionary::new(b""), [0xA5; 100], Vec::new());
+    let mut encoder = Encoder::new(&dictionary, Level::Lazy);
+    let length = encoder.compress_in_parts(Huffman::Dynamic, &raw, raw.len(), &mut packed, 1000);
+    assert_eq!(length, Some(packed.len()));
+    assert!(zlib::inflate(&packed, b"", raw.len()).as_deref() == Some(&raw[..]));
+}

@@ -137,7 +137,7 @@ pub struct Told {
     pub class: Text<4>,
     /// Whether the process is not in its class: the file of classes is damaged, or has no such class.
     pub is_class_lost: AtomicU32,
-    /// Threads that have allocated and live.
+    /// Threads that live and have allocated in far memory.
     pub threads: AtomicU32,
     /// Ticks so far.
     pub ticks: AtomicU64,

@@ -26,7 +26,7 @@ const SPILL_BYTES: usize = 4 + LENGTH_MAX + 4 * WIDE_BYTES;
 /// Bytes of one step of a copy.
 const WIDE_BYTES: usize = 16;
 
-/// Decodes blocks with a dictionary. It holds 20 KiB, and 11 KiB more after a block with codes of its own.
+/// Decodes blocks with a dictionary. It holds 20 KiB, and 21 KiB more after a block with codes of its own.
 ///
 /// ```
 /// use ziptier_deflate::{Decoder, Dictionary, Encoder, Huffman, Level};

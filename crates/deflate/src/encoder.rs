@@ -38,7 +38,8 @@ impl Level {
 /// The most bytes of a stored part, less than a stored block may hold.
 const _: () = assert!(SEGMENT_BYTES < 1 << 16);
 
-/// Encodes blocks with a dictionary. It holds 30 KiB, and up to 200 KiB at the dense levels.
+/// Encodes blocks with a dictionary. It holds 30 KiB, and up to 64 KiB more after a block with codes of its own. The
+/// level [`Deep`](Level::Deep) takes 72 KiB besides, the dense levels up to 240 KiB.
 pub struct Encoder<'a> {
     dictionary: &'a Dictionary,
     level: Level,

@@ -31,7 +31,7 @@ pub struct Snapshot {
     pub class: Option<ClassName>,
     /// Whether the library lost its class.
     pub is_class_lost: bool,
-    /// Threads that have allocated and live.
+    /// Threads that live and have allocated in far memory.
     pub threads: u32,
     /// Ticks so far.
     pub ticks: u64,

@@ -36,7 +36,7 @@ const OF_PROGRAMS: [Metric<Snapshot>; 7] = [
     ("failed_bindings_total", "Mappings not bound to far memory.", "counter", |seen| {
         seen.failed_bindings as f64
     }),
-    ("threads", "Threads that have allocated.", "gauge", |seen| f64::from(seen.threads)),
+    ("threads", "Threads that have allocated in far memory.", "gauge", |seen| f64::from(seen.threads)),
     ("ticks_total", "Decisions of the policy.", "counter", |seen| seen.ticks as f64),
 ];
 

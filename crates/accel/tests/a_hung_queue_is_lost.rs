@@ -7,12 +7,15 @@
 mod scripted;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use scripted::{Answer, Scripted, success};
 use ziptier_accel::guarded::TIME_OUTS_MAX;
-use ziptier_accel::{Codes, Device, Guarded, JobError, Limits, Operation, Session};
+use ziptier_accel::null::NullDevice;
+use ziptier_accel::{
+    Capabilities, Codes, Descriptor, Device, Guarded, JobError, Limits, Operation, Session, SubmitError,
+};
 
 const COMPRESS: Operation = Operation::Compress { codes: Codes::Fixed, verify: false };
 
@@ -119,4 +122,70 @@ fn entries_of_jobs_that_end_after_their_session_come_back() {
         std::thread::yield_now();
     }
     assert_eq!(device.retired(), 2);
+}
+
+/// A queue that holds up the thread that takes a late job back.
+struct Slow {
+    device: Arc<Scripted>,
+    holds: AtomicBool,
+    may_go_on: AtomicBool,
+}
+
+impl Device for Slow {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        self.device.capabilities()
+    }
+
+    unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError> {
+        // SAFETY: the caller's.
+        unsafe { self.device.submit(descriptor) }
+    }
+
+    fn retire_late(&self) {
+        self.holds.store(true, Ordering::SeqCst);
+        while !self.may_go_on.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// One thread takes late jobs back while another one drops a session. If the first one kept the second one out, the
+/// jobs of that session would never be taken back.
+#[test]
+fn jobs_that_are_left_while_others_are_taken_back_come_back_too() {
+    let limits = Limits { jobs: 1, source_bytes_max: 1000, output_bytes_max: 1000, time_max: Duration::ZERO };
+    let session = |device: Arc<dyn Device>| Session::new(vec![device], limits);
+    let leave = |device: Arc<dyn Device>| session(device).submit(&COMPRESS, 1, b"never reaped", 100).unwrap();
+    let look = || drop(session(Arc::new(NullDevice::new())));
+    let [first, second] = [(); 2].map(|()| Scripted::new(|_| Answer::Runs));
+    let (holds, may_go_on) = (AtomicBool::new(false), AtomicBool::new(false));
+    let slow = Arc::new(Slow { device: first.clone(), holds, may_go_on });
+    leave(slow.clone());
+    first.end_oldest(&success(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !slow.holds.load(Ordering::SeqCst) {
+                look();
+            }
+        });
+        while !slow.holds.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        leave(second.clone());
+        slow.may_go_on.store(true, Ordering::SeqCst);
+    });
+    second.end_oldest(&success(0));
+    // Another test's session may be looking just now.
+    for _ in 0..10_000 {
+        look();
+        if second.retired() == 1 {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(second.retired(), 1);
 }

@@ -3,7 +3,9 @@
 //! Each new session releases the jobs that have ended, so that their memory and their entries of a dedicated queue come
 //! back.
 
-use std::sync::{Mutex, TryLockError};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::Slot;
 use super::queues::Queues;
@@ -20,22 +22,40 @@ pub(super) struct Abandoned {
     pub(super) jobs: Vec<u32>,
 }
 
-static ABANDONED: Mutex<Vec<Abandoned>> = Mutex::new(Vec::new());
+struct Node {
+    abandoned: Abandoned,
+    next: *mut Node,
+}
+
+// Another thread than that of the session may take a node.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Abandoned>()
+};
+
+/// The newest node of a list. No thread locks the list: in a forked process, a thread that no longer exists would hold
+/// the lock for ever.
+static ABANDONED: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 
 /// Keeps memory that a device may still write.
 pub(super) fn keep(abandoned: Abandoned) {
-    match ABANDONED.try_lock() {
-        Ok(mut all) => all.push(abandoned),
-        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().push(abandoned),
-        // In a forked process, a thread that no longer exists may hold the lock for ever.
-        Err(TryLockError::WouldBlock) => std::mem::forget(abandoned),
-    }
+    let node = Box::into_raw(Box::new(Node { abandoned, next: null_mut() }));
+    // Never fails: there is always a newest node.
+    let _ = ABANDONED.fetch_update(Release, Relaxed, |newest| {
+        // SAFETY: no other thread has the node before it is in the list.
+        unsafe { (*node).next = newest };
+        Some(node)
+    });
 }
 
-/// Releases ended jobs.
+/// Releases ended jobs. A thread that looks meanwhile finds only what was kept since.
 pub(super) fn sweep() {
-    let Ok(mut all) = ABANDONED.try_lock() else { return };
-    for mut abandoned in std::mem::take(&mut *all) {
+    let mut node = ABANDONED.swap(null_mut(), Acquire);
+    while !node.is_null() {
+        // SAFETY: `keep` made the box, and this thread alone has the nodes that it took out of the list.
+        let taken = unsafe { Box::from_raw(node) };
+        let Node { mut abandoned, next } = *taken;
+        node = next;
         // A forked child does not have the pages.
         if !abandoned.home.is_here() {
             std::mem::forget(abandoned);
@@ -44,7 +64,7 @@ pub(super) fn sweep() {
         let Abandoned { pool, slots, queues, jobs, .. } = &mut abandoned;
         release(pool, slots, queues, jobs, |_| {});
         if !abandoned.jobs.is_empty() {
-            all.push(abandoned);
+            keep(abandoned);
         }
     }
 }

@@ -155,9 +155,10 @@ impl<'a> Batch<'a> {
             Err(reason) => return self.failed(own, reason),
         };
         let result = match own.task {
-            Task::Compress { .. } => {
-                outcome.compressed().map_err(|reason| BlockError::Engine { engine: NAME, reason })
-            }
+            Task::Compress { .. } => match outcome.compressed() {
+                Ok(made) => Ok(made),
+                Err(reason) => return self.failed(own, reason),
+            },
             Task::Decompress { raw_bytes } => {
                 let packed_bytes = own.input.len();
                 let ended = outcome.decompressed(packed_bytes).and_then(|made| match made {
@@ -174,9 +175,6 @@ impl<'a> Batch<'a> {
         if let Ok(Some(made)) = result {
             // SAFETY: the library wrote so many bytes behind the old length, into room that was reserved there.
             unsafe { own.output.set_len(own.output.len() + made) };
-        }
-        if matches!(result, Err(BlockError::Engine { .. })) {
-            self.counters.faulted();
         }
         self.counters.ended(own.task, own.input.len(), &result, None);
         Done { job: own, result }
@@ -392,15 +390,18 @@ mod tests {
             let how = How { path, has_device: true, dynamic: false, level: 1 };
             let mut batch = batch(how, fake::functions(), &counters);
             fake::BLAMES_DATA.store(true, Relaxed);
-            let mut out = Vec::new();
+            let (mut out, mut packed) = (Vec::new(), Vec::new());
             let result = batch.decompress(b"bytes", &mut out, 5);
+            let compressed = batch.compress(b"bytes", &mut packed, 60);
             fake::BLAMES_DATA.store(false, Relaxed);
             if path == Path::Auto {
                 let counted = counters.snapshot();
                 assert_eq!((result, out.as_slice()), (Ok(()), &b"bytes"[..]));
-                assert_eq!((counted.fallbacks, counted.faults), (1, 1), "{counted}");
+                assert_eq!((compressed, packed.as_slice()), (Ok(Some(5)), &b"bytes"[..]));
+                assert_eq!((counted.fallbacks, counted.faults), (2, 2), "{counted}");
             } else {
                 assert!(matches!(result, Err(BlockError::Damaged { .. })), "{result:?}");
+                assert!(matches!(compressed, Err(BlockError::Engine { .. })), "{compressed:?}");
             }
         }
     }

@@ -365,6 +365,7 @@ mod tests {
         a_device_that_ends_nothing_gets_no_more_jobs();
         a_library_that_says_it_wrote_too_much_is_not_believed();
         a_device_that_blames_sound_data_is_not_believed_on_auto();
+        any_stream_of_no_bytes_is_an_empty_block();
     }
 
     fn a_library_that_says_it_wrote_too_much_is_not_believed() {
@@ -403,6 +404,21 @@ mod tests {
                 assert!(matches!(result, Err(BlockError::Damaged { .. })), "{result:?}");
                 assert!(matches!(compressed, Err(BlockError::Engine { .. })), "{compressed:?}");
             }
+        }
+    }
+
+    /// Engine `software` writes such a block as a stored one.
+    fn any_stream_of_no_bytes_is_an_empty_block() {
+        let counters = Counters::new();
+        let how = How { path: Path::Auto, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        fake::MAKES_NOTHING.store(true, Relaxed);
+        let empty = batch.decompress(&[1, 0, 0, 0xFF, 0xFF], &mut Vec::new(), 0);
+        fake::MAKES_NOTHING.store(false, Relaxed);
+        assert_eq!(empty, Ok(()));
+        for other in [&b"x"[..], b"bytes"] {
+            let other = batch.decompress(other, &mut Vec::new(), 0);
+            assert!(matches!(other, Err(BlockError::Damaged { .. })), "{other:?}");
         }
     }
 

@@ -10,6 +10,8 @@ pub(in super::super) static IS_STUCK: AtomicBool = AtomicBool::new(false);
 pub(in super::super) static IS_FULL: AtomicBool = AtomicBool::new(false);
 /// Whether it reports more written bytes than the target has room for.
 pub(in super::super) static IS_LYING: AtomicBool = AtomicBool::new(false);
+/// Whether it reads a stream of no bytes.
+pub(in super::super) static MAKES_NOTHING: AtomicBool = AtomicBool::new(false);
 /// Whether its device calls the data of every job damaged.
 pub(in super::super) static BLAMES_DATA: AtomicBool = AtomicBool::new(false);
 /// Jobs that there are.
@@ -53,6 +55,10 @@ unsafe extern "C" fn check(job: *mut Fields) -> u32 {
 unsafe extern "C" fn execute(job: *mut Fields) -> u32 {
     // SAFETY: the caller's job is valid and prepared.
     let job = unsafe { &mut *job };
+    if MAKES_NOTHING.load(Relaxed) {
+        (job.total_in, job.total_out) = (job.available_in, 0);
+        return status::OK;
+    }
     if job.available_in > job.available_out {
         return status::MORE_OUTPUT_NEEDED;
     }

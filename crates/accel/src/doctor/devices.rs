@@ -55,7 +55,8 @@ pub(super) fn examine(root: &Path, found: &Discovery) -> Section {
 }
 
 fn bind(function: &PciFunction, driver: &str, what: &str) -> String {
-    format!("echo {} | sudo tee /sys/bus/pci/drivers/{}/{what}", function.address, shell_word(driver))
+    let address = shell_word(&function.address);
+    format!("echo {address} | sudo tee /sys/bus/pci/drivers/{}/{what}", shell_word(driver))
 }
 
 fn device_line(device: &Accelerator) -> Finding {
@@ -192,3 +193,24 @@ fn mapping(root: &Path, found: &Discovery, section: &mut Section) {
 
 /// The number of the capability.
 const CAP_SYS_RAWIO: u32 = 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of a recorded tree are another machine's, and its reader pastes the commands.
+    #[test]
+    fn no_name_of_a_recorded_tree_becomes_a_command() {
+        let driver = Some("a;b".to_owned());
+        let function = PciFunction { address: "$(reboot)".to_owned(), device: 0x0CFE, driver };
+        let found = Discovery { has_bus: true, pci: vec![function], ..Discovery::default() };
+        let section = examine(Path::new("/nowhere"), &found);
+        assert_eq!(
+            section.remedies[0].commands,
+            [
+                "echo '$(reboot)' | sudo tee /sys/bus/pci/drivers/'a;b'/unbind",
+                "echo '$(reboot)' | sudo tee /sys/bus/pci/drivers/idxd/bind",
+            ]
+        );
+    }
+}

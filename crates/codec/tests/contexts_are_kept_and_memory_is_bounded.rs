@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use ziptier_codec::block::{Dictionary, Huffman, Setting, frame};
+use ziptier_codec::block::{DeviceSource, Dictionary, Huffman, ModelOptions, Setting, frame};
 use ziptier_codec::format::Format;
 
 struct Counting;
@@ -205,4 +205,21 @@ fn a_training_takes_no_more_memory_than_it_announces() {
             }
         }
     }
+}
+
+/// A store counts what its engines hold.
+#[test]
+fn an_engine_of_a_device_tells_what_it_has_prepared_of_a_dictionary() {
+    let samples = text(200_000);
+    let samples: Vec<&[u8]> = samples.chunks(500).collect();
+    let dictionary = Arc::new(Dictionary::train(Format::Deflate, &samples, 4096, 1).expect("trains"));
+    let plain = Setting::new(Format::Deflate).with_device(DeviceSource::Modelled(ModelOptions::default()));
+    // The model is this engine's.
+    let without = plain.engine_named("iaa").expect("opens");
+    assert_eq!(without.memory_bytes(), 0);
+    let before = HELD.get();
+    let setting = plain.with_dictionary(dictionary).with_huffman(Huffman::Canned);
+    let engine = setting.engine_named("iaa").expect("opens");
+    let (held, told) = ((HELD.get() - before) as usize, engine.memory_bytes());
+    assert!(told <= held && held - told < 4096, "{told} of {held} bytes");
 }

@@ -70,6 +70,12 @@ impl Preset {
         self.canned.is_some()
     }
 
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let behind = self.canned.as_ref().map_or(0, |canned| size_of_val(&*canned.behind));
+        size_of_val(self) + size_of_val(&*self.fixed) + behind
+    }
+
     /// The addresses of its parts, which a device reads.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u64, u64)> {
         fn part<T>(part: &T) -> (u64, u64) {

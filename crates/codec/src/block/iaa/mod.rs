@@ -194,7 +194,11 @@ impl Engine for Iaa {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.software.memory_bytes() + if self.operations.fingerprint == 0 { 0 } else { size_of::<Preset>() }
+        let prepared = match &self.operations.decompress {
+            Operation::Decompress(Stream::History(preset) | Stream::Canned(preset)) => preset.memory_bytes(),
+            _ => 0,
+        };
+        self.software.memory_bytes() + prepared
     }
 
     fn open(&self) -> Result<Box<dyn BlockCodec + '_>, BlockError> {

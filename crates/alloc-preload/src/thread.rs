@@ -246,7 +246,8 @@ unsafe extern "C" fn end(thread: *mut c_void) {
             jemalloc::free(magazines.cast());
         }
     }
-    THREADS.fetch_sub(1, Relaxed);
+    // A child without handlers of fork may begin to count after this thread had its first block there.
+    let _ = THREADS.fetch_update(Relaxed, Relaxed, |threads| threads.checked_sub(1));
 }
 
 /// Makes the key. To be called before threads have magazines.

@@ -203,7 +203,9 @@ fn begin_anew() {
     IS_FORKED.store(true, Relaxed);
     Counts::clear();
     ROOMS.iter().for_each(Room::end_all);
-    THREADS.store(1, Relaxed);
+    // SAFETY: the variables are this thread's. The child has no other thread of its parent.
+    let has_magazines = unsafe { !(*Thread::current()).magazines.is_null() };
+    THREADS.store(has_magazines.into(), Relaxed);
 }
 
 /// Undoes [`before_fork`] in the child.

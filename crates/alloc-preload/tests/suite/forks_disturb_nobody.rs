@@ -85,6 +85,27 @@ fn by_nodes_and_a_class_that_are_missing() {
     });
 }
 
+/// Threads with far memory by the page, after a tick.
+fn far_threads() -> u32 {
+    (0..8).for_each(|_| free(malloc(MB)));
+    page_of(std::process::id()).told.threads.load(Relaxed)
+}
+
+fn fork_without_far_memory_and_with_some() {
+    assert_eq!(far_threads(), 0);
+    fork(|| far_threads() == 0, |_| {});
+    let page = page_of(std::process::id());
+    let changes = page.want(&Configuration { policy: Policy::OnlyFar, ..Configuration::DEFAULT });
+    assert!(far_threads() > 0 && page.applied.load(Relaxed) == changes);
+    fork(|| far_threads() == 1, |_| {});
+}
+
+#[test]
+fn by_threads_that_it_does_not_have() {
+    let name = "forks_disturb_nobody::by_threads_that_it_does_not_have";
+    in_child(name, "policy=only-dram", fork_without_far_memory_and_with_some);
+}
+
 fn fork_and_overwrite() {
     let far = far_range();
     let blocks: Vec<usize> = (0..16 * MB / 1024).map(|_| malloc(1024)).collect();

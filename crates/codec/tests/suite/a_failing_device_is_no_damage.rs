@@ -210,6 +210,20 @@ fn without_a_device_auto_counts_and_hardware_says_what_is_missing() {
     assert_eq!(counted.fallbacks, counted.compress_calls + counted.decompress_calls, "{counted}");
 }
 
+/// A caller that does not know the length of a block tries with little room first.
+#[test]
+fn a_block_that_has_no_room_is_no_fault_of_the_device() {
+    let setting = Setting::new(Format::Deflate).with_path(Path::Auto);
+    let engine = Iaa::on(&setting, device(Injection::default()), JOB_TIME_MAX).unwrap();
+    let (mut codec, raw, mut packed) = (engine.open().unwrap(), blocks().pop().unwrap(), Vec::new());
+    codec.compress(&raw, &mut packed, raw.len()).unwrap().unwrap();
+    let mut target = vec![MaybeUninit::uninit(); raw.len() - 1];
+    assert_eq!(codec.decompress_up_to(&packed, &mut target).unwrap(), None);
+    drop(codec);
+    let counted = engine.counters().snapshot();
+    assert_eq!((counted.faults, counted.fallbacks), (0, 0), "{counted}");
+}
+
 /// A caller that does not know the length of a block gives more room than a job of a device may have.
 #[test]
 fn more_room_than_a_device_transfers_refuses_no_sound_block() {

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::results::row::median;
 
+/// A window that inserts keys or deletes some ends with another number of keys in each round.
+const LOADED_KEYS: &str = "loaded_keys";
 /// Columns that say which work a run did. Runs that agree in all of them are one series.
 const SETTINGS: [&str; 27] = [
     "run",
@@ -14,7 +16,7 @@ const SETTINGS: [&str; 27] = [
     "codec",
     "engine",
     "target",
-    "keys",
+    LOADED_KEYS,
     "key_shape",
     "key_bytes",
     "value_bytes",
@@ -208,7 +210,12 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
     // Busy cores have three decimals, too few for work that waits for a slow disk.
     let cpu_sec = figure("qps_per_cpu_core").map(f64::recip);
     let cpu_sec = cpu_sec.or_else(|| Some(figure("cpu_cores")? / throughput));
-    let settings: Vec<String> = SETTINGS.iter().map(|name| known(name).unwrap_or("").to_owned()).collect();
+    let setting = |name: &str| match known(name) {
+        // Older tables have the keys of the end alone.
+        None if name == LOADED_KEYS => known("keys"),
+        cell => cell,
+    };
+    let settings: Vec<String> = SETTINGS.iter().map(|name| setting(name).unwrap_or("").to_owned()).collect();
     let place = series.iter().position(|one| one.settings == settings).unwrap_or_else(|| {
         let model = known("model").map(str::to_owned);
         series.push(Series { name: String::new(), model, points: Vec::new(), settings });
@@ -270,7 +277,7 @@ pub(super) mod tests {
     }
 
     const COLUMNS: &str = "run\tworkload\tthreads\tqps\tmismatches\tcpu_cores\tinstances\tprocessors\toffered_qps\t\
-                           status\tvalue_bytes\ttrace_speed\tkey_bytes\tqps_per_cpu_core";
+                           status\tvalue_bytes\ttrace_speed\tkey_bytes\tqps_per_cpu_core\tkeys\tloaded_keys";
 
     fn read_text(rows: &[&str]) -> Result<Vec<Series>, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -321,6 +328,24 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn rounds_that_insert_other_numbers_of_keys_are_of_one_series() {
+        let inserts = |ends: [&str; 3]| {
+            let row = |end: &&str| format!("store ycsb_d 1 100 0 1.0 1 4 NA measured 128 NA 16 NA {end}");
+            let rows: Vec<String> = ends.iter().map(row).collect();
+            let all = read_text(&rows.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+            all.iter().map(|one| (one.name.clone(), one.points[0].rounds.len())).collect::<Vec<_>>()
+        };
+        let of = |name: &str, rounds: usize| (format!("store, ycsb_d{name}"), rounds);
+        assert_eq!(inserts(["70 50", "80 50", "90 50"]), [of("", 3)]);
+        assert_eq!(
+            inserts(["70 50", "70 60", "90 60"]),
+            [of(", loaded_keys 50", 1), of(", loaded_keys 60", 2)]
+        );
+        // Tables of older versions have no such column.
+        assert_eq!(inserts(["50", "60", "60"]), [of(", loaded_keys 50", 1), of(", loaded_keys 60", 2)]);
+    }
+
+    #[test]
     fn runs_of_other_keys_are_another_series_and_a_trace_at_its_own_times_is_none() {
         let all = read_text(&[
             "store read_only 1 100 0 1.0 1 4 NA measured 128 NA 16",
@@ -356,6 +381,6 @@ pub(super) mod tests {
         }
         let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
         let told = add(&mut Vec::new(), &cut, None).unwrap_err();
-        assert_eq!(told, "line 2: it has 4 of 14 columns, so that the file is damaged");
+        assert_eq!(told, "line 2: it has 4 of 16 columns, so that the file is damaged");
     }
 }

@@ -264,6 +264,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("modelled_memo_bytes", modelled.map_or(Cell::Missing, |m| Cell::Count(m.memo_bytes as i64))),
         ("files", Cell::count(counters.files)),
         ("loaded_held_bytes", Cell::count(measured.loaded_held_bytes)),
+        ("loaded_keys", Cell::Count(measured.loaded_keys as i64)),
         ("value_order", chosen(spec.value_order.to_string())),
         ("after_cpu_sec", Cell::number(measured.servers.and_then(|servers| servers.after_cpu_sec), 3)),
         ("disk_read_bytes", Cell::count(machine.disk_bytes(|disk| disk.read_bytes))),

@@ -79,7 +79,8 @@ pub(crate) fn run(
     progress("measuring");
     let wall = Clock::system();
     let timed = run.timed(clock.as_ref(), &wall, perf.as_ref());
-    let arena = Arena { timed, law: &law, spaces: &spaces, ended: Cell::new(0) };
+    let (ended, gone_through) = (Cell::new(0), Cell::new(0));
+    let arena = Arena { timed, law: &law, spaces: &spaces, ended, gone_through };
     let windows = match spec.workload.is_fill() {
         true => {
             let counters = arena.timed.counters().since(&run.counters_before);

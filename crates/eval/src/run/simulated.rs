@@ -126,6 +126,7 @@ pub(super) fn simulated_by<T: Target + 'static, R>(
             law: &law,
             spaces: &spaces,
             ended: Cell::new(0),
+            gone_through: Cell::new(0),
         },
         &mut buffers,
     );

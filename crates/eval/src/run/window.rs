@@ -25,6 +25,8 @@ pub(crate) struct Arena<'a> {
     pub(crate) spaces: &'a [Spaces],
     /// Windows so far. Each draws keys of its own: those of the window before would be found in the target's caches.
     pub(crate) ended: Cell<u64>,
+    /// Keys of the order of the law up to the end of the last window, behind which the next one begins.
+    pub(crate) gone_through: Cell<u64>,
 }
 
 /// What a window offers to the target, and when it ends.
@@ -124,10 +126,13 @@ impl Arena<'_> {
             let mut worker = Worker { work, quota: quota(number), interval_ns, ..worker };
             move |control: &Control| {
                 target.operate(&mut worker, control);
+                worker.buffers.gone_through = worker.chooser.gone_through();
                 worker.buffers
             }
         });
         self.ended.set(self.ended.get() + 1);
+        let used = buffers.iter().rev().take(workers as usize);
+        self.gone_through.set(used.map(|one| one.gone_through).max().unwrap_or(0));
         window
     }
 
@@ -138,7 +143,7 @@ impl Arena<'_> {
         Worker {
             work: Work::Here,
             oracle: &self.spaces[instance].measured,
-            chooser: self.law.chooser(seed, thread, threads),
+            chooser: self.law.chooser(seed, thread, threads).behind(self.gone_through.get()),
             mix: spec.workload.mix,
             scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
@@ -209,6 +214,7 @@ mod tests {
     use crate::run::control::Phase;
     use crate::run::simulated::{GET_NS, simulated};
     use crate::run::tally::Mistakes;
+    use crate::workload::distribution::Distribution;
 
     #[test]
     fn a_window_ends_by_count() {
@@ -232,6 +238,22 @@ mod tests {
             arena.window(buffers, Offer::of(arena.timed.spec));
             assert_ne!(drawn(), first);
         });
+    }
+
+    #[test]
+    fn keys_in_an_order_go_on_in_the_next_window() {
+        for distribution in [Distribution::Sequential, Distribution::Latest] {
+            let workload = crate::workload::Workload::mixed("write=100").unwrap();
+            let spec = RunSpec { distribution, workload, ..RunSpec::new("ticking", "") };
+            simulated(spec, |_, arena, buffers| {
+                let next = || arena.worker(0, 1, Buffers::new(1, 16, 128, 100)).chooser.write();
+                let first = next();
+                arena.window(buffers, Offer::of(arena.timed.spec));
+                // The window has planned a few keys more than it wrote, and there are 500.
+                let begun = (next() + 500 - first) % 500;
+                assert!((1..100).contains(&begun), "{distribution}: {begun}");
+            });
+        }
     }
 
     /// A target of servers looks into all processes for that, and each thread would do so within the window.

@@ -76,6 +76,8 @@ pub(crate) struct Buffers {
     records: Records,
     scanned: Vec<Word>,
     inserts: Inserts,
+    /// Keys of the order of its distribution up to the end of its last window.
+    pub(crate) gone_through: u64,
 }
 
 /// A key that a multi-get will ask for.
@@ -114,6 +116,7 @@ impl Buffers {
             records: Records::default(),
             scanned: Vec::with_capacity(scan_max),
             inserts: Inserts::default(),
+            gone_through: 0,
         }
     }
 

@@ -279,6 +279,17 @@ impl Chooser {
         unit(&mut self.random)
     }
 
+    /// Keys of the order of `latest` or `sequential` that all threads have gone through, if all are as fast as this one
+    /// is.
+    pub(crate) fn gone_through(&self) -> u64 {
+        self.steps * self.threads
+    }
+
+    /// Goes on behind so many keys of that order.
+    pub(crate) fn behind(self, keys: u64) -> Self {
+        Chooser { steps: keys.div_ceil(self.threads), ..self }
+    }
+
     /// Moves every key by half the key space.
     pub(crate) fn jump(&mut self) {
         let keys = self.law.keys;

@@ -228,8 +228,9 @@ fn tables(folder: &Path) -> Result<Vec<Table>, Error> {
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.extension().is_some_and(|extension| extension == "tsv") && !TABLES_LEFT_OUT.contains(&&*name)
-        {
+        let is_tsv = path.extension().is_some_and(|extension| extension == "tsv");
+        // Beside a page lie the points of a report.
+        if is_tsv && !TABLES_LEFT_OUT.contains(&&*name) && !path.with_extension("html").exists() {
             paths.push((name, path));
         }
     }

@@ -336,6 +336,16 @@ fn a_file_that_no_report_wrote_stays_as_it_is() {
     write().and_then(|_| write()).unwrap();
 }
 
+#[test]
+fn a_second_report_leaves_out_the_points_of_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    benchmark(folder.path(), &ALL[..1]);
+    report(&[folder.path().to_owned()], &folder.path().join("page.html"), "x").unwrap();
+    let tables = section(folder.path()).unwrap().tables;
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
+    assert_eq!(names, ["databases.tsv"]);
+}
+
 /// The threads that were asked for do not work in the window.
 #[test]
 fn a_figure_of_a_search_does_not_name_the_threads_that_were_asked_for() {

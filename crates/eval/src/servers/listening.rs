@@ -170,9 +170,10 @@ fn inode_of(table: &str, address: SocketAddr, own: bool) -> Option<String> {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (ip, port) = fields.get(1)?.split_once(':')?;
         let port = u16::from_str_radix(port, 16).ok()?;
-        let ip = ip_of(ip)?.to_canonical();
-        let is_address = ip == address.ip().to_canonical() || own && ip.is_unspecified();
-        let is_there = port == address.port() && is_address;
+        let (ip, wanted) = (ip_of(ip)?.to_canonical(), address.ip().to_canonical());
+        // A socket of all addresses of IPv6 serves those of IPv4, too, and not the other way round.
+        let serves_all = own && ip.is_unspecified() && (ip.is_ipv6() || wanted.is_ipv4());
+        let is_there = port == address.port() && (ip == wanted || serves_all);
         (is_there && *fields.get(3)? == LISTENS).then_some(())?;
         Some((*fields.get(9)?).to_owned())
     })
@@ -258,6 +259,17 @@ mod tests {
         assert_eq!(inode_of(&table(line), address, false), None);
         let exact = line.replacen("00000000", "0100007F", 1);
         assert_eq!(inode_of(&table(&exact), address, false).as_deref(), Some("4711"));
+    }
+
+    /// Another program may listen at the same port of IPv6.
+    #[test]
+    fn a_socket_of_all_addresses_of_ipv4_serves_none_of_ipv6() {
+        let serves = |local: &str, address: &str| {
+            let line = format!("0: {local}:2352 0:0 0A 0:0 00:0 0 0 0 4711 1");
+            inode_of(&format!("sl local_address\n{line}\n"), address.parse().unwrap(), true).is_some()
+        };
+        let both = |bytes: usize| ["[::1]:9042", "127.0.0.1:9042"].map(|to| serves(&"00".repeat(bytes), to));
+        assert_eq!([both(4), both(16)], [[false, true], [true, true]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::servers::resp::{Connection, Reply};
+use crate::servers::resp::{Connection, Reply, SILENCE_MAX};
 
 /// A program that serves RESP, and its arguments; `{port}` among them stands for the port.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct ServerProgram {
 
 /// The longest time until a server's first answer.
 const START_MAX: Duration = Duration::from_secs(60);
+/// The longest wait for one answer until then, in which nobody looks at signals.
+const LOOK: Duration = Duration::from_secs(1);
 /// `times` in `/proc/PID/stat` are in hundredths of a second on every Linux that Rust runs on.
 const TICKS_PER_SEC: f64 = 100.0;
 /// The share of a processor below which a server is quiet.
@@ -67,27 +69,32 @@ impl Server {
             .spawn()
             .map_err(fail)?;
         let mut server = Server { name: program.name.clone(), address, child };
+        server.wait_until_it_answers(stop)?;
+        Ok(server)
+    }
+
+    fn wait_until_it_answers(&mut self, stop: &AtomicBool) -> Result<(), Error> {
         let began = Instant::now();
         // One that still reads what it has on disk answers with an error.
-        while server.ask(&[b"PING"]).as_deref() != Some("PONG") {
-            if let Ok(Some(status)) = server.child.try_wait() {
-                return Err(server.failed(format!("it ended at its start ({status})")));
+        while self.ask(&[b"PING"], LOOK).as_deref() != Some("PONG") {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failed(format!("it ended at its start ({status})")));
             }
             if began.elapsed() > START_MAX || stop.load(Ordering::Relaxed) {
-                return Err(server.failed("it did not answer a PING with a PONG".into()));
+                return Err(self.failed("it did not answer a PING with a PONG".into()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        Ok(server)
+        Ok(())
     }
 
     pub(crate) fn failed(&self, sentence: String) -> Error {
         Error::Run { run: self.name.clone(), sentence, status: 1 }
     }
 
-    /// The words or the value that answer a request.
-    fn ask(&self, request: &[&[u8]]) -> Option<String> {
-        match Connection::open(self.address).ok()?.ask(request).ok()? {
+    /// The words or the value that answer a request; nothing where none come in time.
+    fn ask(&self, request: &[&[u8]], patience: Duration) -> Option<String> {
+        match Connection::patient(self.address, patience).ok()?.ask(request).ok()? {
             Reply::Status(bytes) | Reply::Value(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
             _ => None,
         }
@@ -122,7 +129,7 @@ impl Server {
         if rss_bytes == 0 {
             return Err(self.failed("it has ended".into()));
         }
-        let info = self.ask(&[b"INFO", b"memory"]).unwrap_or_default();
+        let info = self.ask(&[b"INFO", b"memory"], SILENCE_MAX).unwrap_or_default();
         let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
         Ok(ServerMemory { rss_bytes, used_bytes: used.and_then(|used| used.trim().parse().ok()) })
     }
@@ -214,6 +221,8 @@ fn ticks_in(stat: &str, field: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
@@ -284,6 +293,22 @@ mod tests {
         ended.child.wait().unwrap();
         let told = ended.memory().unwrap_err().to_string();
         assert!(told.contains("it has ended"), "{told}");
+    }
+
+    /// A wait for its first connection alone would outlast the longest start.
+    #[test]
+    fn a_server_that_takes_connections_before_it_answers_is_asked_again() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut starting = server("sleep", "600");
+        starting.address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let _silent = listener.accept();
+            for mut stream in listener.incoming().flatten() {
+                let mut request = *b"*1\r\n$4\r\nPING\r\n";
+                let _ = stream.read_exact(&mut request).and_then(|()| stream.write_all(b"+PONG\r\n"));
+            }
+        });
+        starting.wait_until_it_answers(&AtomicBool::new(false)).unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
 
 use crate::bench::confine::disk_of;
 use crate::bench::process::Launcher;
@@ -33,8 +34,16 @@ pub struct Raw {
 /// The requests of the work to the devices of its folders, of all rounds: reads and writes, each with their number per
 /// second and mean bytes.
 fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
-    let devices: Vec<String> = folders.iter().map(|folder| disk_of(folder).ok()).collect::<Option<_>>()?;
-    requests_to(&devices, rounds)
+    let told = rounds.first().and_then(|round| devices_of(round.origin.machine.as_ref()?));
+    // Older results tell no devices, and those of this machine stand in.
+    let found = || folders.iter().map(|folder| disk_of(folder).ok()).collect();
+    let devices = told.map_or_else(found, Some)?;
+    requests_to(&devices, rounds).filter(|_| devices.len() == folders.len())
+}
+
+/// The devices of the folders, as the machine that measured has written them down. A folder on no disk has none.
+fn devices_of(machine: &Json) -> Option<Vec<String>> {
+    machine["disks"].as_array()?.iter().map(|disk| Some(disk["name"].as_str()?.to_owned())).collect()
 }
 
 fn requests_to(devices: &[String], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
@@ -185,7 +194,10 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
 mod tests {
     use std::io::Write;
 
+    use serde_json::json;
+
     use super::*;
+    use crate::bench::confine::Folders;
     use crate::mbwu::origin::Origin;
     use crate::medium::ceiling::raw_ceiling;
     use crate::meters::Meters;
@@ -337,6 +349,31 @@ mod tests {
             requests_to(&[device.to_owned()], std::slice::from_ref(&round)).map(|[reads, _]| reads)
         };
         assert_eq!(["dm-0", "sda", "dm-1"].map(of), [Some((40.0, 8_192.0)), Some((60.0, 8_192.0)), None]);
+    }
+
+    /// Another machine may lack the folder of the medium, or have it on another disk.
+    #[test]
+    fn the_share_of_a_medium_is_that_of_the_machine_that_measured() {
+        let mut round = round();
+        let read = DiskUse { reads: 60, read_bytes: 60 * 4_096, ..DiskUse::default() };
+        for sample in &mut round.measurement.samples {
+            sample.machine.disks = Some([("sdx".to_owned(), read)].into());
+        }
+        let work = Work { folder: Some(Folders::One("/no/medium".into())), ..Work::default() };
+        let ceiling = Ceiling {
+            operations_per_sec: 100.0,
+            bytes_per_sec: 409_600.0,
+            device_bytes_per_operation: None,
+            is_direct: true,
+        };
+        let raw = Raw { reads: Some((4_096, ceiling)), writes: None };
+        let mut medium = |machine: Option<Json>| {
+            round.origin.machine = machine;
+            shares(&work, None, std::slice::from_ref(&round), Some(&raw)).medium
+        };
+        assert_eq!(medium(Some(json!({ "disks": [{ "name": "sdx" }] }))), Some(0.6));
+        assert_eq!(medium(Some(json!({ "disks": [] }))), None, "the folder lay on no disk");
+        assert_eq!(medium(None), None, "older results");
     }
 
     #[test]

@@ -31,6 +31,13 @@ pub struct Raw {
     pub writes: Option<(usize, Ceiling)>,
 }
 
+impl Raw {
+    /// Whether the page cache took no part, so that the media did all of it.
+    fn is_direct(&self) -> bool {
+        [self.reads, self.writes].iter().flatten().all(|(_, ceiling)| ceiling.is_direct)
+    }
+}
+
 /// The requests of the work to the devices of its folders, of all rounds: reads and writes, each with their number per
 /// second and mean bytes.
 fn requests(folders: &[PathBuf], rounds: &[Round]) -> Option<[(f64, f64); 2]> {
@@ -178,7 +185,7 @@ pub(crate) fn shares(work: &Work, link: Option<Number>, rounds: &[Round], raw: O
     let network = link.and_then(|link| {
         mean(&|machine, _| Some(machine.busier_network_bytes()? as f64 / machine.sec / link.0))
     });
-    let medium = raw.and_then(|raw| {
+    let medium = raw.filter(|raw| raw.is_direct()).and_then(|raw| {
         let found = requests(work.folders(), rounds)?;
         let share = |(per_sec, _): (f64, f64), raw: Option<(usize, Ceiling)>| {
             raw.map_or(0.0, |(_, ceiling)| per_sec / ceiling.operations_per_sec.max(1e-9))
@@ -374,6 +381,23 @@ mod tests {
         assert_eq!(medium(Some(json!({ "disks": [{ "name": "sdx" }] }))), Some(0.6));
         assert_eq!(medium(Some(json!({ "disks": [] }))), None, "the folder lay on no disk");
         assert_eq!(medium(None), None, "older results");
+    }
+
+    /// Memory does far more than the medium, which may be in full use.
+    #[test]
+    fn a_raw_load_of_the_page_cache_is_no_ceiling_of_the_medium() {
+        let ceiling = |is_direct| Ceiling {
+            operations_per_sec: 1e6,
+            bytes_per_sec: 4_096e6,
+            device_bytes_per_operation: Some(0.0),
+            is_direct,
+        };
+        let round = round();
+        let medium = |is_direct| {
+            let raw = Raw { reads: None, writes: Some((4_096, ceiling(is_direct))) };
+            shares(&Work::default(), None, std::slice::from_ref(&round), Some(&raw)).medium
+        };
+        assert_eq!([true, false].map(medium), [Some(0.0), None]);
     }
 
     #[test]

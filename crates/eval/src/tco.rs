@@ -67,8 +67,10 @@ pub struct Cost {
     pub plant: f64,
     /// Operations that are done.
     pub operations: f64,
-    /// GB of data, times the months for which they are kept.
-    pub gb_months: f64,
+    /// The same, each discounted as the money of its year is.
+    pub discounted_operations: f64,
+    /// GB of data, times the months for which they are kept, discounted likewise.
+    pub discounted_gb_months: f64,
     /// Servers, times the years for which they are there, discounted.
     pub server_years: f64,
 }
@@ -85,14 +87,14 @@ impl Cost {
         of_name.reduce(|sum, more| sum + more)
     }
 
-    /// The cost of a million operations.
+    /// The cost of a million operations: the price at which all operations pay for the whole cost.
     pub fn per_million_operations(&self) -> Option<f64> {
-        (self.operations > 0.0).then(|| self.total() / self.operations * 1e6)
+        (self.discounted_operations > 0.0).then(|| self.total() / self.discounted_operations * 1e6)
     }
 
-    /// The cost of a GB of data for a month.
+    /// The cost of a GB of data for a month, likewise.
     pub fn per_gb_month(&self) -> Option<f64> {
-        (self.gb_months > 0.0).then(|| self.total() / self.gb_months)
+        (self.discounted_gb_months > 0.0).then(|| self.total() / self.discounted_gb_months)
     }
 
     /// Kilowatt-hours for a million operations.
@@ -133,7 +135,7 @@ fn cost(sheet: &Sheet, design: &Design) -> Cost {
     let bought = || sheet.items.iter().chain(&design.items);
     let items: Vec<(String, f64)> = bought().map(|item| (item.name.clone(), of_item(item))).collect();
     let kwh = |year: &Year| year.watts / 1e3 * site.pue.0 * HOURS_PER_YEAR;
-    let grown = |first: f64| years.iter().map(|year| first * year.growth).sum::<f64>();
+    let operations = |year: &Year| work.operations_per_second.0 * year.growth * SECONDS_PER_YEAR;
     let (first, last) = (&years[0], &years[years.len() - 1]);
     Cost {
         name: design.name.clone(),
@@ -151,8 +153,9 @@ fn cost(sheet: &Sheet, design: &Design) -> Cost {
         kwh: years.iter().map(kwh).sum(),
         energy: sum(&kwh) * site.price_per_kwh.0,
         plant: sum(&|year| year.servers) * design.watts_busy.0 * site.price_per_watt.0 / site.plant_years.0,
-        operations: grown(work.operations_per_second.0) * SECONDS_PER_YEAR,
-        gb_months: grown(work.data_gb.0) * 12.0,
+        operations: years.iter().map(operations).sum(),
+        discounted_operations: sum(&operations),
+        discounted_gb_months: sum(&|year| work.data_gb.0 * year.growth * 12.0),
         server_years: sum(&|year| year.servers),
     }
 }
@@ -295,6 +298,10 @@ mod tests {
         assert_eq!(grown[0].items[0].1, (2.0 + 3.0) * 1_000.0 / 4.0);
         let discounted = changed("years = 2,", "years = 2, discount_rate = 0.25,");
         assert!((discounted[0].items[0].1 - 2.0 * 250.0 * (1.0 + 0.8)).abs() < 1e-9);
+        // All years are alike, and so is the cost of the work in each.
+        let unit = |cost: &Cost| [cost.per_million_operations(), cost.per_gb_month()].map(Option::unwrap);
+        let [plain, less] = [&costs(&sheet(SMALL))[0], &discounted[0]].map(unit);
+        assert!(plain.iter().zip(less).all(|(plain, less)| (plain / less - 1.0).abs() < 1e-12), "{less:?}");
         // Nothing to do still needs a server.
         let idle =
             changed("operations_per_second = 1_600, data_gb = 50", "operations_per_second = 0, data_gb = 0");

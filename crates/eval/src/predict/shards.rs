@@ -13,6 +13,7 @@ use crate::inputs::{Inputs, Number, above_0, error_of, within};
 use crate::results::row::{Cell, Row};
 use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 use crate::statistics::Deviation;
+use crate::tco::four_digits;
 use crate::workload::distribution::{Distribution, KeyLaw};
 
 /// What is simulated.
@@ -87,22 +88,23 @@ pub struct Balance {
 
 /// Simulates every number of shards in every way.
 pub fn simulate(cluster: &Cluster) -> Vec<Balance> {
-    let requests = requests(cluster);
+    let distribution = cluster.distribution.parse().unwrap_or(Distribution::Uniform);
+    let law = KeyLaw::new(distribution, cluster.keys.into());
+    let requests = requests(cluster, &law);
     let ways = [Sharding::Ring(cluster.virtual_nodes as usize), Sharding::Jump, Sharding::Slots];
-    let numbers = cluster.shards.iter();
-    numbers.flat_map(|&shards| ways.map(|sharding| balance(cluster, &requests, sharding, shards))).collect()
+    let of = |shards| ways.map(|sharding| balance(cluster, &law, &requests, sharding, shards));
+    cluster.shards.iter().flat_map(|&shards| of(shards)).collect()
 }
 
 /// The requests for each key.
-fn requests(cluster: &Cluster) -> Vec<u32> {
-    let distribution = cluster.distribution.parse().unwrap_or(Distribution::Uniform);
-    let mut chooser = KeyLaw::new(distribution, cluster.keys.into()).chooser(cluster.seed, 0, 1);
+fn requests(cluster: &Cluster, law: &KeyLaw) -> Vec<u32> {
+    let mut chooser = law.chooser(cluster.seed, 0, 1);
     let mut requests = vec![0; cluster.keys as usize];
     (0..cluster.requests).for_each(|_| requests[chooser.read() as usize] += 1);
     requests
 }
 
-fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32) -> Balance {
+fn balance(cluster: &Cluster, law: &KeyLaw, requests: &[u32], sharding: Sharding, shards: u32) -> Balance {
     let seed = cluster.seed;
     let [now, grown] = [shards, shards + 1].map(|shards| Map::new(sharding, shards, seed));
     let mut keys = vec![0.0f64; shards as usize];
@@ -121,6 +123,8 @@ fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32)
     let mean = f64::from(cluster.keys) / f64::from(shards);
     let variance = keys.iter().map(|keys| (keys / mean - 1.0).powi(2)).sum::<f64>() / f64::from(shards);
     let hottest_shard = most(&asked) / all;
+    // Of keys that are asked for alike, the draws ask for one several times as often.
+    let drawn = || f64::from(requests.iter().copied().max().unwrap_or(0)) / all;
     Balance {
         sharding,
         shards,
@@ -128,7 +132,7 @@ fn balance(cluster: &Cluster, requests: &[u32], sharding: Sharding, shards: u32)
         keys_deviation: variance.sqrt(),
         requests_max: hottest_shard * f64::from(shards),
         hottest_shard,
-        hottest_key: f64::from(requests.iter().copied().max().unwrap_or(0)) / all,
+        hottest_key: law.hottest().unwrap_or_else(drawn),
         moved: f64::from(moved) / f64::from(cluster.keys),
         throughput: cluster.operations_per_second.0 / hottest_shard,
     }
@@ -175,13 +179,13 @@ fn text(cluster: &Cluster, all: &[Balance], error_pct: Option<Deviation>) -> Str
     let sure =
         error_pct.map_or_else(String::new, |pct| format!(" (one standard deviation: {:.1} %)", pct.error));
     let title = format!(
-        "{} keys, {}, {} requests; {} ops/s of a shard{sure}. The hottest key has {:.3} % of the requests: no sharding \
+        "{} keys, {}, {} requests; {} ops/s of a shard{sure}. The hottest key has {} % of the requests: no sharding \
          does more than {} ops/s.",
         grouped(cluster.keys.into(), 0),
         cluster.distribution,
         grouped(cluster.requests.into(), 0),
         grouped(cluster.operations_per_second.0, 0),
-        hottest_key * 100.0,
+        four_digits(hottest_key * 100.0),
         grouped(cluster.operations_per_second.0 / hottest_key, 0)
     );
     let mut lines: Vec<Vec<String>> = HEADINGS.map(|line| line.map(str::to_owned).to_vec()).into();
@@ -254,11 +258,21 @@ mod tests {
         for balance in simulate(&cluster(1_000, 160, "zipfian:0.99")) {
             // By Zipf's law: 1 over the sum of 1 / i^0.99 up to 200,000.
             assert!((balance.hottest_key / 0.0738 - 1.0).abs() < 0.02, "{}", balance.hottest_key);
-            assert!(balance.hottest_shard >= balance.hottest_key && balance.hottest_shard < 0.12);
+            assert!((0.07..0.12).contains(&balance.hottest_shard), "{}", balance.hottest_shard);
             assert!((balance.throughput * balance.hottest_shard / 1_000.0 - 1.0).abs() < 1e-9);
         }
         for balance in simulate(&cluster(4, 160, "uniform")) {
             assert!(balance.throughput > 3_300.0 && balance.throughput <= 4_000.0, "{}", balance.throughput);
+        }
+    }
+
+    /// A million requests ask for some of 200,000 keys four times as often as for the mean of them.
+    #[test]
+    fn the_hottest_of_keys_that_are_alike_is_no_hotter_than_the_others() {
+        for (distribution, share) in [("uniform", 1.0 / 200_000.0), ("hot:50:60", 0.6 / 100_000.0)] {
+            for balance in simulate(&cluster(4, 160, distribution)) {
+                assert!((balance.hottest_key / share - 1.0).abs() < 1e-9, "{}", balance.hottest_key);
+            }
         }
     }
 

@@ -230,6 +230,18 @@ impl KeyLaw {
         KeyLaw { law: Arc::new(law), keys }
     }
 
+    /// The share of all requests that the hottest key has, where the law tells that without draws.
+    pub(crate) fn hottest(&self) -> Option<f64> {
+        match &*self.law {
+            Law::Uniform | Law::Sequential => Some(1.0 / self.keys as f64),
+            Law::Zipfian(zipf, _) => Some(zipf.first_share()),
+            Law::Hot { keys, share } => {
+                Some((share / *keys as f64).max((1.0 - share) / (self.keys - keys) as f64))
+            }
+            _ => None,
+        }
+    }
+
     /// The chooser of one thread.
     pub(crate) fn chooser(&self, seed: u64, thread: u64, threads: u64) -> Chooser {
         let growing = match &*self.law {

@@ -52,6 +52,11 @@ impl Zipf {
         self.eta = self.eta_of(items_at_first as f64);
     }
 
+    /// The share of the first rank.
+    pub(crate) fn first_share(&self) -> f64 {
+        1.0 / self.zeta
+    }
+
     /// The rank of an even number in `[0, 1)`.
     #[inline]
     pub(crate) fn rank(&self, uniform: f64) -> u64 {

@@ -185,7 +185,11 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
     if number("mismatches")? > 0.0 {
         return Err("some answers of this run were wrong: its figures say nothing".into());
     }
-    let throughput = number("qps")?;
+    let figure =
+        |name: &str| known(name)?.parse().ok().filter(|figure: &f64| *figure > 0.0 && figure.is_finite());
+    let qps = number("qps")?;
+    let counted = figure("operations").zip(figure("wall_sec")).filter(|(_, sec)| is_coarser(qps, *sec));
+    let throughput = counted.map_or(qps, |(operations, sec)| operations / sec);
     if throughput <= 0.0 {
         return Err("qps is 0: nothing can be predicted from it".into());
     }
@@ -205,11 +209,9 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
             "it has {threads} threads on {cores} processors; give a row with one of each at least"
         ));
     }
-    let figure =
-        |name: &str| known(name)?.parse().ok().filter(|figure: &f64| *figure > 0.0 && figure.is_finite());
-    // Busy cores have three decimals, too few for work that waits for a slow disk.
-    let cpu_sec = figure("qps_per_cpu_core").map(f64::recip);
-    let cpu_sec = cpu_sec.or_else(|| Some(figure("cpu_cores")? / throughput));
+    let rate = figure("qps_per_cpu_core");
+    let busy = figure("cpu_cores").filter(|busy| rate.is_none_or(|rate| is_coarser(rate, *busy)));
+    let cpu_sec = busy.map(|busy| busy / throughput).or(rate.map(f64::recip));
     let setting = |name: &str| match known(name) {
         // Older tables have the keys of the end alone.
         None if name == LOADED_KEYS => known("keys"),
@@ -229,6 +231,12 @@ fn add_row(series: &mut Vec<Series>, row: &HashMap<&str, &str>, cores: Option<us
         None => points.push(Point { threads, cores, rounds: vec![round] }),
     }
     Ok(())
+}
+
+/// Whether a figure of a table that is a whole number has fewer digits than one with three decimals. Rates of slow work
+/// do, and busy cores of work that waits do not.
+fn is_coarser(whole: f64, with_decimals: f64) -> bool {
+    whole < 1_000.0 * with_decimals
 }
 
 /// Names each series by its run and workload, and by the settings that are not alike in all of them.
@@ -277,7 +285,8 @@ pub(super) mod tests {
     }
 
     const COLUMNS: &str = "run\tworkload\tthreads\tqps\tmismatches\tcpu_cores\tinstances\tprocessors\toffered_qps\t\
-                           status\tvalue_bytes\ttrace_speed\tkey_bytes\tqps_per_cpu_core\tkeys\tloaded_keys";
+                           status\tvalue_bytes\ttrace_speed\tkey_bytes\tqps_per_cpu_core\tkeys\tloaded_keys\t\
+                           operations\twall_sec";
 
     fn read_text(rows: &[&str]) -> Result<Vec<Series>, String> {
         let folder = tempfile::tempdir().unwrap();
@@ -325,6 +334,20 @@ pub(super) mod tests {
         assert_eq!(all[0].points[0].cpu_sec(), Some(25e-6));
         let all = read_text(&["store read_only 1 100 0 inf 1 4 NA measured 128 NA 16 NA"]).unwrap();
         assert_eq!(all[0].points[0].cpu_sec(), None);
+    }
+
+    #[test]
+    fn slow_work_has_more_than_the_whole_operations_of_a_second() {
+        let of = |row: &str| {
+            let all = read_text(&[row]).unwrap();
+            (all[0].points[0].throughput(), all[0].points[0].cpu_sec())
+        };
+        let slow = of("exec scan 1 3 0 0.500 1 4 NA measured 128 NA 16 7 NA NA 34 10.000");
+        assert_eq!(slow, (3.4, Some(0.5 / 3.4)));
+        // A window of five milliseconds has one digit.
+        let short =
+            of("store read_only 1 4250000 0 0.941 1 4 NA measured 128 NA 16 4500000 NA NA 21250 0.005");
+        assert_eq!(short, (4_250_000.0, Some(1.0 / 4_500_000.0)));
     }
 
     #[test]
@@ -381,6 +404,6 @@ pub(super) mod tests {
         }
         let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
         let told = add(&mut Vec::new(), &cut, None).unwrap_err();
-        assert_eq!(told, "line 2: it has 4 of 16 columns, so that the file is damaged");
+        assert_eq!(told, "line 2: it has 4 of 18 columns, so that the file is damaged");
     }
 }

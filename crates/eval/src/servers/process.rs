@@ -80,7 +80,10 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(self.failed(format!("it ended at its start ({status})")));
             }
-            if began.elapsed() > START_MAX || stop.load(Ordering::Relaxed) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(self.failed("it was told to stop".into()));
+            }
+            if began.elapsed() > START_MAX {
                 return Err(self.failed("it did not answer a PING with a PONG".into()));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -284,6 +287,12 @@ mod tests {
         assert!(idle.wait_until_quiet(0, &AtomicBool::new(false)).is_ok());
         let told = idle.wait_until_quiet(3, &AtomicBool::new(true)).unwrap_err().to_string();
         assert!(told.contains("it was told to stop"), "{told}");
+    }
+
+    #[test]
+    fn a_start_that_is_stopped_is_no_silence() {
+        let told = server("sleep", "600").wait_until_it_answers(&AtomicBool::new(true));
+        assert!(told.unwrap_err().to_string().contains("it was told to stop"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use ziptier_capi::analytics::{
 use ziptier_capi::buffer::ziptier_slice;
 use ziptier_capi::status::ziptier_status::{ZIPTIER_OK, ZIPTIER_PANIC};
 
-use crate::blocks::{room, trim};
+use crate::blocks::trim;
 use crate::{Env, call, env};
 
 /// Numbers of a job in the order in which the class `Native` writes them: 8 of the job; a bit for each object that is
@@ -148,9 +148,11 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsRun(
         SCRATCH.with_borrow_mut(|scratch| {
             let mut ints = Vec::new();
             // SAFETY: the caller's promise.
-            unsafe { env::read_ints(env, numbers, &mut ints) };
+            if let Err(refused) = unsafe { env::read_ints(env, numbers, &mut ints) } {
+                return refused as jlong;
+            }
             let rows = || ints.as_chunks::<NUMBERS>().0.iter().map(Row);
-            let memory = match room(scratch, Copies::bytes(rows())) {
+            let memory = match env::room(scratch, Copies::bytes(rows())) {
                 Ok(memory) => memory,
                 Err(refused) => return refused as jlong,
             };

@@ -9,7 +9,7 @@ use ziptier_capi::buffer::ziptier_slice;
 use ziptier_capi::codec::{
     ziptier_codec, ziptier_compress, ziptier_compress_bound, ziptier_decompress, ziptier_decompress_exact,
 };
-use ziptier_capi::status::{no_memory, ziptier_status};
+use ziptier_capi::status::ziptier_status;
 use ziptier_capi::tokens::{
     ziptier_tokens, ziptier_tokens_bound, ziptier_tokens_decode, ziptier_tokens_decode_group,
     ziptier_tokens_encode, ziptier_tokens_encode_group,
@@ -74,7 +74,7 @@ impl Part {
     /// The part lies within its buffer or array.
     unsafe fn memory(&self, env: Env, scratch: &mut Vec<u8>) -> Result<*mut u8, ziptier_status> {
         if self.is_array {
-            return room(scratch, self.length);
+            return env::room(scratch, self.length);
         }
         // An empty mapping of a file has no address. SAFETY: the caller's promise.
         Ok(unsafe { env::address(env, self.object).wrapping_add(self.start) })
@@ -109,16 +109,6 @@ unsafe fn with_memory(
             env::write(env, output.object, output.start, result as usize, target);
         }
         result
-    }
-}
-
-/// Room for copies of arrays, or the status of memory that is refused.
-pub(crate) fn room(scratch: &mut Vec<u8>, bytes: usize) -> Result<*mut u8, ziptier_status> {
-    match scratch.try_reserve(bytes) {
-        Ok(()) => Ok(scratch.as_mut_ptr()),
-        Err(_) => Err(no_memory(format_args!(
-            "copies of arrays of {bytes} bytes; pass direct buffers, or fewer bytes at once"
-        ))),
     }
 }
 
@@ -222,7 +212,9 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_runGroup(
             let Scratch { input: source, output: target, ints, slices, ends: starts, output_ends: out } =
                 scratch;
             // SAFETY: the caller's promise.
-            unsafe { env::read_ints(env, ends, ints) };
+            if let Err(refused) = unsafe { env::read_ints(env, ends, ints) } {
+                return refused as jlong;
+            }
             let group = Group { tokens: tokens as *const ziptier_tokens, ends: ints, length: input.length };
             // SAFETY: the caller's promise.
             let result = unsafe {
@@ -322,23 +314,5 @@ impl Group<'_> {
             )
         };
         outcome(status, written)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::ffi::CStr;
-    use ziptier_capi::status::ziptier_last_error;
-
-    /// No machine has room for half of all addresses.
-    #[test]
-    fn copies_that_memory_refuses_are_an_error() {
-        let mut scratch = Vec::new();
-        assert_eq!(room(&mut scratch, isize::MAX as usize), Err(ziptier_status::ZIPTIER_UNAVAILABLE));
-        // SAFETY: the sentence lasts until the next call of this thread.
-        let said = unsafe { CStr::from_ptr(ziptier_last_error()) }.to_str().unwrap();
-        assert!(said.contains("no memory for copies of arrays of 9223372036854775807 bytes"), "{said}");
-        assert!(room(&mut scratch, 100).is_ok_and(|start| !start.is_null()));
     }
 }

@@ -2,8 +2,20 @@
 
 use jni_sys::{JNINativeInterface_, jarray, jbyteArray, jintArray, jlong, jlongArray, jobject, jobjectArray};
 use std::ptr;
+use ziptier_capi::status::{no_memory, ziptier_status};
 
 use crate::Env;
+
+/// Room for copies of arrays, or the status of memory that is refused.
+pub(crate) fn room<T>(scratch: &mut Vec<T>, count: usize) -> Result<*mut T, ziptier_status> {
+    match scratch.try_reserve(count) {
+        Ok(()) => Ok(scratch.as_mut_ptr()),
+        Err(_) => Err(no_memory(format_args!(
+            "copies of arrays of {} bytes; pass direct buffers, or fewer bytes at once",
+            count.saturating_mul(size_of::<T>())
+        ))),
+    }
+}
 
 /// # Safety
 ///
@@ -21,21 +33,21 @@ unsafe fn length(env: Env, array: jarray) -> usize {
     unsafe { (functions(env).v1_1.GetArrayLength)(env, array) as usize }
 }
 
-/// A copy of an array.
+/// A copy of an array, or the status of memory that is refused.
 ///
 /// # Safety
 ///
 /// `array` is a byte array of Java.
-pub(crate) unsafe fn bytes(env: Env, array: jbyteArray) -> Vec<u8> {
+pub(crate) unsafe fn bytes(env: Env, array: jbyteArray) -> Result<Vec<u8>, ziptier_status> {
     let mut bytes = Vec::new();
     // SAFETY: the range is the whole array, and the vector has room for it.
     unsafe {
         let length = length(env, array);
-        bytes.reserve_exact(length);
-        read(env, array, 0, length, bytes.as_mut_ptr());
+        let copy = room(&mut bytes, length)?;
+        read(env, array, 0, length, copy);
         bytes.set_len(length);
     }
-    bytes
+    Ok(bytes)
 }
 
 /// Copies part of an array.
@@ -62,20 +74,25 @@ pub(crate) unsafe fn write(env: Env, array: jbyteArray, start: usize, length: us
     }
 }
 
-/// Fills a vector with the numbers of an array.
+/// Fills a vector with the numbers of an array, or gives the status of memory that is refused.
 ///
 /// # Safety
 ///
 /// `array` is an int array of Java.
-pub(crate) unsafe fn read_ints(env: Env, array: jintArray, ints: &mut Vec<i32>) {
+pub(crate) unsafe fn read_ints(
+    env: Env,
+    array: jintArray,
+    ints: &mut Vec<i32>,
+) -> Result<(), ziptier_status> {
     ints.clear();
     // SAFETY: the range is the whole array, and the vector has room for it.
     unsafe {
         let length = length(env, array);
-        ints.reserve(length);
-        (functions(env).v1_1.GetIntArrayRegion)(env, array, 0, length as i32, ints.as_mut_ptr());
+        let copy = room(ints, length)?;
+        (functions(env).v1_1.GetIntArrayRegion)(env, array, 0, length as i32, copy);
         ints.set_len(length);
     }
+    Ok(())
 }
 
 /// Copies numbers to the start of an array.
@@ -148,4 +165,22 @@ pub(crate) unsafe fn new_bytes(env: Env, bytes: &[u8]) -> jbyteArray {
 pub(crate) unsafe fn address(env: Env, buffer: jobject) -> *mut u8 {
     // SAFETY: the caller's promise.
     unsafe { (functions(env).v1_4.GetDirectBufferAddress)(env, buffer).cast() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use ziptier_capi::status::ziptier_last_error;
+
+    /// No machine has room for half of all addresses.
+    #[test]
+    fn copies_that_memory_refuses_are_an_error() {
+        let mut scratch = Vec::<u8>::new();
+        assert_eq!(room(&mut scratch, isize::MAX as usize), Err(ziptier_status::ZIPTIER_UNAVAILABLE));
+        // SAFETY: the sentence lasts until the next call of this thread.
+        let said = unsafe { CStr::from_ptr(ziptier_last_error()) }.to_str().unwrap();
+        assert!(said.contains("no memory for copies of arrays of 9223372036854775807 bytes"), "{said}");
+        assert!(room(&mut scratch, 100).is_ok_and(|start| !start.is_null()));
+    }
 }

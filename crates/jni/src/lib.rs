@@ -35,13 +35,13 @@ fn call(work: impl FnOnce() -> jlong) -> jlong {
     guard(work).unwrap_or_else(|status| status as jlong)
 }
 
-/// The address of what a call has made, or its status.
-fn opened<T>(open: impl FnOnce(&mut *mut T) -> ziptier_status) -> jlong {
+/// The address of what a call has made, or its status. An error is the status of memory that is refused before.
+fn opened<T>(open: impl FnOnce(&mut *mut T) -> Result<ziptier_status, ziptier_status>) -> jlong {
     call(|| {
         let mut object = std::ptr::null_mut();
         match open(&mut object) {
-            ziptier_status::ZIPTIER_OK => object as jlong,
-            failed => failed as jlong,
+            Ok(ziptier_status::ZIPTIER_OK) => object as jlong,
+            Ok(failed) | Err(failed) => failed as jlong,
         }
     })
 }

@@ -93,10 +93,11 @@ impl Options {
     /// # Safety
     ///
     /// `env` is the environment of this thread, and `options` a byte array.
-    unsafe fn read(env: Env, options: jbyteArray) -> Options {
+    unsafe fn read(env: Env, options: jbyteArray) -> Result<Options, ziptier_status> {
         // SAFETY: the caller's promise.
-        let text = unsafe { env::bytes(env, options) };
-        Options(text.split(|byte| *byte == 0).map(|word| CString::new(word).unwrap_or_default()).collect())
+        let text = unsafe { env::bytes(env, options)? };
+        let words = text.split(|byte| *byte == 0).map(|word| CString::new(word).unwrap_or_default());
+        Ok(Options(words.collect()))
     }
 
     fn pairs(&self) -> Vec<ziptier_option> {
@@ -120,9 +121,9 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_codecOpen(
     opened(|codec: &mut *mut ziptier_codec| {
         // SAFETY: the caller's promise; the words outlive the call.
         unsafe {
-            let options = Options::read(env, options);
-            let pairs = options.pairs();
-            ziptier_codec_open(pairs.as_ptr(), pairs.len(), dictionary as *const ziptier_dictionary, codec)
+            let options = Options::read(env, options)?;
+            let (pairs, dictionary) = (options.pairs(), dictionary as *const ziptier_dictionary);
+            Ok(ziptier_codec_open(pairs.as_ptr(), pairs.len(), dictionary, codec))
         }
     })
 }
@@ -141,9 +142,9 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_analyticsOpen(
     opened(|analytics: &mut *mut ziptier_analytics| {
         // SAFETY: the caller's promise; the words outlive the call.
         unsafe {
-            let options = Options::read(env, options);
+            let options = Options::read(env, options)?;
             let pairs = options.pairs();
-            ziptier_analytics_open(pairs.as_ptr(), pairs.len(), analytics)
+            Ok(ziptier_analytics_open(pairs.as_ptr(), pairs.len(), analytics))
         }
     })
 }
@@ -237,19 +238,19 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryTrain(
     opened(|dictionary: &mut *mut ziptier_dictionary| {
         // SAFETY: the caller's promise; the samples outlive the call.
         unsafe {
-            let format = CString::new(env::bytes(env, format)).unwrap_or_default();
-            let (bytes, mut sample_ends) = (env::bytes(env, bytes), Vec::new());
-            env::read_ints(env, ends, &mut sample_ends);
+            let format = CString::new(env::bytes(env, format)?).unwrap_or_default();
+            let (bytes, mut sample_ends) = (env::bytes(env, bytes)?, Vec::new());
+            env::read_ints(env, ends, &mut sample_ends)?;
             let samples = samples(&bytes, &sample_ends);
             let (max, number) = (bytes_max as usize, generation as u32);
-            ziptier_dictionary_train(
+            Ok(ziptier_dictionary_train(
                 format.as_ptr(),
                 samples.as_ptr(),
                 samples.len(),
                 max,
                 number,
                 dictionary,
-            )
+            ))
         }
     })
 }
@@ -268,8 +269,8 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_dictionaryLoad(
     opened(|dictionary: &mut *mut ziptier_dictionary| {
         // SAFETY: the caller's promise.
         unsafe {
-            let stored = env::bytes(env, stored);
-            ziptier_dictionary_load(stored.as_ptr().cast(), stored.len(), dictionary)
+            let stored = env::bytes(env, stored)?;
+            Ok(ziptier_dictionary_load(stored.as_ptr().cast(), stored.len(), dictionary))
         }
     })
 }
@@ -321,10 +322,11 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensTrain(
     opened(|tokens: &mut *mut ziptier_tokens| {
         // SAFETY: the caller's promise; the samples outlive the call.
         unsafe {
-            let (bytes, mut sample_ends) = (env::bytes(env, bytes), Vec::new());
-            env::read_ints(env, ends, &mut sample_ends);
+            let (bytes, mut sample_ends) = (env::bytes(env, bytes)?, Vec::new());
+            env::read_ints(env, ends, &mut sample_ends)?;
             let samples = samples(&bytes, &sample_ends);
-            ziptier_tokens_train(samples.as_ptr(), samples.len(), bits as u32, generation as u32, tokens)
+            let (bits, number) = (bits as u32, generation as u32);
+            Ok(ziptier_tokens_train(samples.as_ptr(), samples.len(), bits, number, tokens))
         }
     })
 }
@@ -343,8 +345,8 @@ pub unsafe extern "system" fn Java_io_ziptier_codec_Native_tokensLoad(
     opened(|tokens: &mut *mut ziptier_tokens| {
         // SAFETY: the caller's promise.
         unsafe {
-            let stored = env::bytes(env, stored);
-            ziptier_tokens_load(stored.as_ptr().cast(), stored.len(), tokens)
+            let stored = env::bytes(env, stored)?;
+            Ok(ziptier_tokens_load(stored.as_ptr().cast(), stored.len(), tokens))
         }
     })
 }

@@ -13,9 +13,9 @@ import io.ziptier.codec.OutputTooSmallException;
  * Compresses chunks by ziptier's native library, and by Cassandra's own code where that library fails.
  *
  * <p>Cassandra takes an {@link IOException} of a compressor for a damaged SSTable. A chunk is therefore called damaged
- * only if neither decoder can read it, or if LZ4 gives another length than the chunk states. A failure of the library
- * or of a device does not reach Cassandra, but for chunks of tokens: Cassandra's own code cannot read them, so that the
- * read fails by an unchecked exception. All threads share a codec.
+ * only if neither decoder can read it, if it is empty, or if LZ4 gives another length than the chunk states. A failure
+ * of the library or of a device does not reach Cassandra, but for chunks of tokens: Cassandra's own code cannot read
+ * them, so that the read fails by an unchecked exception. All threads share a codec.
  */
 public final class ChunkCodec {
     private final ChunkOptions options;
@@ -92,6 +92,9 @@ public final class ChunkCodec {
      */
     public void uncompress(ByteBuffer input, ByteBuffer output) throws IOException {
         int start = input.position(), rawStart = output.position(), chunkBytes = input.remaining();
+        // zstd takes no bytes at all for a frame of no bytes.
+        if (chunkBytes == 0)
+            throw damage(chunkBytes, new IOException("it is empty"));
         boolean isDone = false;
         RuntimeException ofLibrary = null;
         try {
@@ -132,6 +135,14 @@ public final class ChunkCodec {
         throws IOException {
         int chunkBytes = input.remaining();
         try {
+            if (options.format == ChunkFormat.LZ4) {
+                // Cassandra compares the length that a chunk states for arrays alone. Of a buffer it gives former bytes
+                // for those that are missing.
+                byte[] chunk = new byte[chunkBytes], raw = new byte[output.remaining()];
+                input.get(chunk);
+                output.put(raw, 0, ofCassandra.uncompress(chunk, 0, chunkBytes, raw, 0));
+                return;
+            }
             if (ofCassandra instanceof JavaZlib || input.isDirect() && output.isDirect()) {
                 ofCassandra.uncompress(input, output);
                 return;

@@ -29,7 +29,6 @@ final class Lz4Wrapping implements Wrapping {
         int start = raw.position();
         codec.decompress(chunk, raw);
         int found = raw.position() - start;
-        // Cassandra's LZ4Compressor does not compare both: it would give what lies in the buffer for the missing bytes.
         if (found != length)
             throw new IOException(String.format("it has %d bytes and states %d", found, length));
         return true;

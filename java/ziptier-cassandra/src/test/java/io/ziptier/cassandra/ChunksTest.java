@@ -169,6 +169,36 @@ class ChunksTest {
     }
 
     @Test
+    void lz4ThatStatesAnotherLengthIsDamagedWithoutTheLibrary() throws Exception {
+        ChunkCodec lz4 = new ChunkCodec(ChunkOptions.parse(Map.of("format", "lz4")), null);
+        for (BufferType[] types : pairs()) {
+            ByteBuffer raw = copy(Corpus.read().piece(9, 4096), types[0]);
+            ByteBuffer chunk = types[1].allocate(lz4.compressedBytesMax(4096));
+            lz4.compress(raw, chunk);
+            chunk.flip().order(ByteOrder.LITTLE_ENDIAN);
+            for (int stated : new int[] { -1, 0, 4095, 4097, 4200, 4201, Integer.MAX_VALUE }) {
+                chunk.putInt(0, stated);
+                assertThrows(IOException.class, () -> lz4.uncompress(chunk.duplicate(), types[0].allocate(4200)));
+            }
+        }
+    }
+
+    /** Cassandra's zstd read such a chunk as no bytes. */
+    @ParameterizedTest
+    @ValueSource(strings = { "deflate", "lz4", "token", "zstd" })
+    void anEmptyChunkIsDamaged(String format) {
+        ChunkOptions options = ChunkOptions.parse(options(format));
+        for (BlockCodec blocks : new BlockCodec[] { NativeBlocks.open(options), null }) {
+            ChunkCodec codec = new ChunkCodec(options, blocks);
+            for (BufferType type : BufferType.values()) {
+                ByteBuffer empty = type.allocate(0);
+                assertThrows(IOException.class, () -> codec.uncompress(empty, type.allocate(4096)));
+            }
+            assertEquals(BufferType.values().length, codec.counters().getDamagedChunks());
+        }
+    }
+
+    @Test
     void tokensComeBackByTheirDictionaryAlone() throws Exception {
         ICompressor tokens = ZiptierCompressor.create(options("token"));
         assertSame(tokens, ZiptierCompressor.create(options("token")));

@@ -1,9 +1,11 @@
 //! The allocator refuses the memory for a block. RocksDB's process goes on: the read of a block is an error that does
-//! not condemn the block, a new block is stored raw, and the block cache misses. Rust would end the process.
+//! not condemn the block, a new block is stored raw, the block cache misses, and the log does without a buffer. Rust
+//! would end the process.
 
 #![allow(clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -11,6 +13,7 @@ use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
 use ziptier_rocksdb::codec::{BlockType, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
+use ziptier_rocksdb::wal::LogFile;
 
 /// The system's allocator, which refuses what is longer than [`LONGEST`].
 struct Refusing;
@@ -44,10 +47,14 @@ unsafe impl GlobalAlloc for Refusing {
 #[global_allocator]
 static ALLOCATOR: Refusing = Refusing;
 
-/// Runs `work` in a new thread, which has no scratch yet, while the allocator refuses a MiB.
+/// Runs `work` in a new thread, which has no scratch yet, while the allocator refuses more than a MiB.
 fn refused<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    refused_above(1 << 20, work)
+}
+
+fn refused_above<T: Send>(bytes: usize, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
-        LONGEST.store(1 << 20, Relaxed);
+        LONGEST.store(bytes, Relaxed);
         let result = scope.spawn(work).join();
         LONGEST.store(usize::MAX, Relaxed);
         result.unwrap()
@@ -125,4 +132,23 @@ fn the_cache_misses_and_the_block_comes_later() {
         assert!(get());
     }
     assert_eq!(cache.counters().damaged.get(), 0);
+}
+
+#[test]
+fn a_log_gets_room() {
+    const APPENDS: usize = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("000007.log");
+    fs::write(&path, []).unwrap();
+    let log = refused_above(16 << 10, || {
+        let log = LogFile::begin(&path).unwrap();
+        for _ in 0..APPENDS {
+            log.append(&[7; 1000]).unwrap();
+            log.sync().unwrap();
+        }
+        log
+    });
+    assert!(fs::metadata(&path).unwrap().len() >= 256 << 10, "the log has no room");
+    log.close().unwrap();
+    assert!(fs::read(&path).unwrap() == vec![7; 1000 * APPENDS]);
 }

@@ -23,9 +23,13 @@ pub(super) struct Direct {
 }
 
 impl Direct {
-    /// For a file that was opened for direct writes, if its file system has them.
+    /// For a file that was opened for direct writes, if its file system has them, and if there is memory for the
+    /// buffer.
     pub(super) fn new(file: Arc<dyn DiskFile>) -> Option<Direct> {
-        file.is_direct().then(|| Direct { file, buffer: AlignedBytes::zeroed(BUFFER_BYTES), next: u64::MAX })
+        if !file.is_direct() {
+            return None;
+        }
+        Some(Direct { file, buffer: AlignedBytes::try_zeroed(BUFFER_BYTES)?, next: u64::MAX })
     }
 
     /// Empties the buffer, because its bytes may be cut off. The next append reads the bytes before it.

@@ -19,6 +19,9 @@ const PAGE_BYTES: u64 = 4096;
 /// Check, length and type of a record lie in its first 7 bytes; a store of 8 is not torn.
 const HEAD_BYTES: usize = 8;
 
+/// The contents of room. It is no vector, whose memory may be refused.
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+
 /// Appends that were each synced before the next one came, after which the next are taken to be such, too.
 const SYNCED_APPENDS: u32 = 8;
 
@@ -245,11 +248,10 @@ fn open_with_room(disk: &dyn Disk, path: &Path) -> Result<(Arc<dyn DiskFile>, St
 /// metadata. The new end.
 fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<u64, DiskError> {
     file.preallocate(end)?;
-    let zeros = vec![0; (end - start).min(1 << 20) as usize];
     let mut at = start;
     while at < end {
-        let count = zeros.len().min((end - at) as usize);
-        write_all_at(file, at, &zeros[..count])?;
+        let count = ZEROS.len().min((end - at) as usize);
+        write_all_at(file, at, &ZEROS[..count])?;
         at += count as u64;
     }
     file.sync_data()?;

@@ -57,6 +57,8 @@ impl Cache {
         settings.check()?;
         make_dir(&RealDisk, &settings.path)?;
         let path = settings.path.canonicalize().unwrap_or_else(|_| settings.path.clone());
+        // Another database may name the folder by a link, or from another folder.
+        let settings = &Settings { path: path.clone(), ..settings.clone() };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((_, cache)) = open.iter().find(|(other, _)| *other == path) {
             let Some(cache) = cache.upgrade() else {

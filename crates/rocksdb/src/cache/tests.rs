@@ -402,6 +402,11 @@ fn databases_of_a_process_share_a_cache() {
     assert!(has(&same, 3));
     let other = Settings { codec: Codec::Zstd, ..settings.clone() };
     assert!(Cache::open_shared(&other).is_err_and(|error| error.to_string().contains("other options")));
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&settings.path, &link).unwrap();
+    let linked = Cache::open_shared(&Settings { path: link, ..settings.clone() }).unwrap();
+    assert!(Arc::ptr_eq(&cache, &linked));
+    drop(linked);
     assert!(cache.counters().to_string().contains("cache_stored 1\n"));
     // Other tests may have shared caches at the same time, each with a few blocks; no sum of those comes near.
     for cache in [&cache, &second] {

@@ -250,14 +250,18 @@ impl Lifecycle {
         let wait_factor = if trial.is_small() { 2 } else { 1 };
         let mut state = self.state();
         let chosen = match (current, candidate) {
-            (Some(current), Some(candidate)) if candidate.file_bytes * 20 > current.file_bytes * 19 => {
+            (Some(current), candidate)
+                if candidate
+                    .as_ref()
+                    .is_none_or(|candidate| candidate.file_bytes * 20 > current.file_bytes * 19) =>
+            {
                 state.review_after = (state.review_after * 2).max(REVIEW_BYTES);
                 state.train_after *= wait_factor;
                 Some(current)
             }
-            (current, None) => {
+            (None, None) => {
                 state.train_after *= wait_factor;
-                current
+                None
             }
             (_, candidate) => {
                 state.review_after = REVIEW_BYTES;
@@ -294,7 +298,7 @@ impl Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ziptier_codec::block::{Path, Setting};
+    use ziptier_codec::block::{Dictionary, Path, Setting};
     use ziptier_codec::format::Format;
 
     /// Blocks, each with an alphabet of its own, so that no code suits two of them.
@@ -310,14 +314,33 @@ mod tests {
         (0..count).map(block).collect()
     }
 
+    fn alone() -> Contexts {
+        let engine = Setting::new(Format::Deflate).with_path(Path::Software).engine().unwrap();
+        Contexts::new(engine)
+    }
+
+    /// A generation that was found in a file was compared with none after every 8 MiB, for as long as none was made.
+    #[test]
+    fn a_generation_that_was_found_is_reviewed_once_where_no_other_is_made() {
+        let rows: Vec<String> = (0..3000).map(|i| format!("row {} of the table", i * 7919 % 1000)).collect();
+        let rows: Vec<&[u8]> = rows.iter().map(|row| row.as_bytes()).collect();
+        let dictionary = Dictionary::train(Format::Deflate, &rows, 1024, 0).unwrap();
+        let lifecycle = Lifecycle::new(Way::Canned);
+        lifecycle.adopt(&Generation::new(None, Some(&dictionary)).unwrap());
+        assert_eq!(lifecycle.state().review_after, REVIEW_BYTES_PROVISIONAL);
+        let blocks = strangers(40);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        lifecycle.train(&samples, &alone());
+        assert_eq!(lifecycle.state().review_after, REVIEW_BYTES);
+    }
+
     /// Each large file without a generation doubled the samples that small ones had to gather for theirs.
     #[test]
     fn tries_on_large_files_do_not_put_off_those_on_small_ones() {
         const TRAIN_AFTER: usize = 1 << 20;
         let lifecycle = Lifecycle::new(Way::Canned);
         lifecycle.state().train_after = TRAIN_AFTER;
-        let engine = Setting::new(Format::Deflate).with_path(Path::Software).engine().unwrap();
-        let alone = Contexts::new(engine);
+        let alone = alone();
         let blocks = strangers(400);
         let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
         assert!(!Trial::new(&samples, &alone, Way::Canned).is_small());

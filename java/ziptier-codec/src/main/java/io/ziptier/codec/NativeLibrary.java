@@ -41,6 +41,9 @@ final class NativeLibrary {
                 + version + ": name another file by -Dziptier.native, or leave the property out";
         } catch (IOException error) {
             return "cannot read ziptier's native library from the jar: " + error;
+        } catch (UnsatisfiedLinkError missing) {
+            return "the file that -Dziptier.native names is no native library of ziptier, for it lacks "
+                + missing.getMessage() + ": name another one, or leave the property out";
         }
     }
 

@@ -74,6 +74,8 @@ class NativeLibraryTest {
     @Test
     void saysWhyItDoesNotLoad() throws Exception {
         assertSays(said("-Dziptier.native=" + folder.resolve("no.so")), "-Dziptier.native", "no.so");
+        Path foreign = Paths.get(System.getProperty("java.home"), "lib", "libjimage.so");
+        assertSays(said("-Dziptier.native=" + foreign), "-Dziptier.native names is no native library of ziptier");
         assertSays(said("-Dziptier.tmpdir=" + folder.resolve("none")), "cannot write", "-Dziptier.tmpdir");
         assertSays(said("-Dos.arch=sparc"), "no native library for linux-sparc", "make java");
     }

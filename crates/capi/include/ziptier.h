@@ -559,7 +559,7 @@ ziptier_status ziptier_put(const ziptier_store *store,
 //
 // Ownership: the key is copied.
 // Threads: any number at once.
-// Errors: NOT_FOUND; INVALID_ARGUMENT, NO_ROOM, IO.
+// Errors: NOT_FOUND; INVALID_ARGUMENT, NO_ROOM, DAMAGED, IO.
 ziptier_status ziptier_set_expiry(const ziptier_store *store,
                                   const void *key,
                                   size_t key_len,
@@ -569,7 +569,7 @@ ziptier_status ziptier_set_expiry(const ziptier_store *store,
 //
 // Ownership: the key is copied.
 // Threads: any number at once.
-// Errors: NOT_FOUND if there was no such key; INVALID_ARGUMENT, IO.
+// Errors: NOT_FOUND if there was no such key; INVALID_ARGUMENT, IO; DAMAGED if the SSD cannot be read.
 ziptier_status ziptier_delete(const ziptier_store *store, const void *key, size_t key_len);
 
 // Writes what has changed since the last checkpoint to the store's folder, so that the next start is quick. The store
@@ -649,8 +649,8 @@ ziptier_status ziptier_batch_require_value(ziptier_batch *batch,
 //
 // Ownership: the batch stays the caller's.
 // Threads: any number at once, each with a batch of its own.
-// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a
-// failed log: see docs/c.md.
+// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, DAMAGED, IO. Nothing has changed then,
+// but for a failed log: see docs/c.md.
 ziptier_status ziptier_write(const ziptier_store *store,
                              const ziptier_batch *batch);
 

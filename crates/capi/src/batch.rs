@@ -124,8 +124,8 @@ pub unsafe extern "C" fn ziptier_batch_require_value(
 ///
 /// Ownership: the batch stays the caller's.
 /// Threads: any number at once, each with a batch of its own.
-/// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, IO. Nothing has changed then, but for a
-/// failed log: see docs/c.md.
+/// Errors: NOT_WRITTEN if a condition does not hold; INVALID_ARGUMENT, NO_ROOM, DAMAGED, IO. Nothing has changed then,
+/// but for a failed log: see docs/c.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_write(
     store: *const ziptier_store,

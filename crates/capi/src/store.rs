@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ziptier_put(
 ///
 /// Ownership: the key is copied.
 /// Threads: any number at once.
-/// Errors: NOT_FOUND; INVALID_ARGUMENT, NO_ROOM, IO.
+/// Errors: NOT_FOUND; INVALID_ARGUMENT, NO_ROOM, DAMAGED, IO.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_set_expiry(
     store: *const ziptier_store,
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn ziptier_set_expiry(
 ///
 /// Ownership: the key is copied.
 /// Threads: any number at once.
-/// Errors: NOT_FOUND if there was no such key; INVALID_ARGUMENT, IO.
+/// Errors: NOT_FOUND if there was no such key; INVALID_ARGUMENT, IO; DAMAGED if the SSD cannot be read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ziptier_delete(
     store: *const ziptier_store,

@@ -382,7 +382,7 @@ void ziptier_tokens_free(ziptier_tokens *tokens);
 size_t ziptier_tokens_bound(const ziptier_tokens *tokens, size_t value_len);
 
 // Encodes a value, and sets *coded_len to the bytes that it takes. Values that repeat nothing grow, to twice their
-// length at most: compare the lengths, and keep such a value as it is.
+// length and two bytes at most: compare the lengths, and keep such a value as it is.
 //
 // Ownership: all memory stays the caller's, and none is used after the call. value and coded must not overlap.
 // Threads: any number at once.
@@ -588,7 +588,8 @@ ziptier_status ziptier_checkpoint(const ziptier_store *store);
 ziptier_status ziptier_settle(const ziptier_store *store);
 
 // The statistics of a store as text, one "name value" to a line: keys, memory, work, far memory, SSD, log, recovery.
-// A store that was opened with "salvage" has a line "skipped" for each damage. Later versions may add lines.
+// While many writes are unsettled, keys counts the settled ones alone. A store that was opened with "salvage" has a
+// line "skipped" for each damage. Later versions may add lines.
 //
 // Ownership: the caller frees the buffer with ziptier_buffer_free.
 // Threads: any number at once, each with a buffer of its own.

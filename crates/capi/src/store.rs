@@ -309,7 +309,8 @@ pub unsafe extern "C" fn ziptier_settle(store: *const ziptier_store) -> ziptier_
 }
 
 /// The statistics of a store as text, one "name value" to a line: keys, memory, work, far memory, SSD, log, recovery.
-/// A store that was opened with "salvage" has a line "skipped" for each damage. Later versions may add lines.
+/// While many writes are unsettled, keys counts the settled ones alone. A store that was opened with "salvage" has a
+/// line "skipped" for each damage. Later versions may add lines.
 ///
 /// Ownership: the caller frees the buffer with ziptier_buffer_free.
 /// Threads: any number at once, each with a buffer of its own.

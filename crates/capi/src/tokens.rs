@@ -165,7 +165,7 @@ pub unsafe extern "C" fn ziptier_tokens_bound(tokens: *const ziptier_tokens, val
 }
 
 /// Encodes a value, and sets *coded_len to the bytes that it takes. Values that repeat nothing grow, to twice their
-/// length at most: compare the lengths, and keep such a value as it is.
+/// length and two bytes at most: compare the lengths, and keep such a value as it is.
 ///
 /// Ownership: all memory stays the caller's, and none is used after the call. value and coded must not overlap.
 /// Threads: any number at once.

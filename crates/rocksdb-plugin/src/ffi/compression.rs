@@ -213,8 +213,7 @@ unsafe extern "C" fn zt_pack(
     }
 }
 
-/// The most bytes that a packed block can hold. The input is as RocksDB hands it over: a length, and the packed bytes
-/// behind it. 0 for an unknown type.
+/// The most bytes that a packed block can hold, by the packed bytes behind its length. 0 for an unknown type.
 ///
 /// # Safety
 ///

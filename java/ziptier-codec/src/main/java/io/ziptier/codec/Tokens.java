@@ -7,8 +7,8 @@ import java.util.Objects;
 /**
  * Compresses single values by tokens of a trained dictionary. Each value is read without its neighbours.
  *
- * <p>Buffers behave as those of {@link Codec}. Values that repeat nothing grow, to twice their length at most: compare
- * the lengths, and keep such a value as it is.
+ * <p>Buffers behave as those of {@link Codec}. Values that repeat nothing grow, to twice their length and two bytes at
+ * most: compare the lengths, and keep such a value as it is.
  */
 public final class Tokens implements AutoCloseable {
     private final Handle handle;

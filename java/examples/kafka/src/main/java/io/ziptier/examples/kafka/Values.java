@@ -184,7 +184,11 @@ final class Values implements AutoCloseable {
     }
 
     private byte[] unpack(Kind kind, byte[] stored, int blockBytes, int length) {
-        if (kind.equals(new Kind(0, 0)) && blockBytes == length) {
+        if (kind.equals(new Kind(0, 0))) {
+            if (blockBytes != length) {
+                throw new SerializationException("it is damaged: it states a length of " + length + " bytes, and has "
+                    + blockBytes);
+            }
             return Arrays.copyOfRange(stored, HEADER_BYTES, stored.length);
         }
         Codec codec = codecs.get(kind);

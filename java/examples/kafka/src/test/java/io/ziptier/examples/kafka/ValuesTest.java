@@ -100,6 +100,16 @@ class ValuesTest {
         }
     }
 
+    /** Such a value asked for the file of a dictionary. */
+    @Test
+    void aRawValueOfAnotherLengthIsDamaged() {
+        try (Values writer = Values.writing("zstd", null); ZiptierDeserializer reader = reader("")) {
+            byte[] stored = writer.pack(new byte[] {1, 2, 3}), cut = java.util.Arrays.copyOf(stored, stored.length - 1);
+            String said = assertThrows(SerializationException.class, () -> reader.deserialize("t", cut)).getMessage();
+            assertTrue(said.endsWith("it is damaged: it states a length of 3 bytes, and has 2"), said);
+        }
+    }
+
     /** Bits that no decoder needs may be others: the value is the same then. */
     private static void assertRefused(ZiptierDeserializer reader, byte[] damaged, byte[] value, String what) {
         try {

@@ -13,32 +13,34 @@ use std::collections::VecDeque;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use ziptier_media::aligned::AlignedBytes;
 use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, RealDisk};
 
-/// The shared caches of this process, by their folder. A cache without users stays here until it is closed.
+/// The shared caches of this process, by their folder. An entry without a cache is one that is being opened or closed.
 static OPEN: Mutex<Vec<(PathBuf, Weak<Cache>)>> = Mutex::new(Vec::new());
 
-/// A cache has left [`OPEN`].
-static CLOSED: Condvar = Condvar::new();
+/// A cache has been opened, or has left [`OPEN`].
+static CHANGED: Condvar = Condvar::new();
+
+fn table() -> MutexGuard<'static, Vec<(PathBuf, Weak<Cache>)>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A cache's entry in [`OPEN`]; dropped when the cache has given up its folder.
 pub(super) struct Shares(PathBuf);
 
 impl Drop for Shares {
     fn drop(&mut self) {
-        OPEN.lock().unwrap_or_else(PoisonError::into_inner).retain(|(path, _)| *path != self.0);
-        CLOSED.notify_all();
+        table().retain(|(path, _)| *path != self.0);
+        CHANGED.notify_all();
     }
 }
 
 /// Counters of all caches that this process has [open and shared](Cache::open_shared), summed; `None` if there is none.
 pub fn counters_of_all() -> Option<Counters> {
-    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    let caches: Vec<Arc<Cache>> = open.iter().filter_map(|(_, cache)| cache.upgrade()).collect();
-    // The last reference to a cache may be dropped below.
-    drop(open);
+    // The last reference to a cache may be dropped below, without the lock.
+    let caches: Vec<Arc<Cache>> = table().iter().filter_map(|(_, cache)| cache.upgrade()).collect();
     let sum = Counters::default();
     caches.iter().for_each(|cache| sum.add_all(cache.counters()));
     (!caches.is_empty()).then_some(sum)
@@ -52,28 +54,41 @@ struct Found {
 }
 
 impl Cache {
-    /// The cache of a folder, which all databases of the process share. Waits for one that is being closed.
+    /// The cache of a folder, which all databases of the process share. Waits for one that is being opened or closed.
     pub fn open_shared(settings: &Settings) -> Result<Arc<Cache>, CacheError> {
+        Cache::open_shared_on(Arc::new(RealDisk), settings)
+    }
+
+    /// [`Cache::open_shared`] on another disk.
+    pub(super) fn open_shared_on(disk: Arc<dyn Disk>, settings: &Settings) -> Result<Arc<Cache>, CacheError> {
         settings.check()?;
-        make_dir(&RealDisk, &settings.path)?;
+        make_dir(&*disk, &settings.path)?;
         let path = settings.path.canonicalize().unwrap_or_else(|_| settings.path.clone());
         // Another database may name the folder by a link, or from another folder.
         let settings = &Settings { path: path.clone(), ..settings.clone() };
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((_, cache)) = open.iter().find(|(other, _)| *other == path) {
+        let mut caches = table();
+        while let Some((_, cache)) = caches.iter().find(|(other, _)| *other == path) {
             let Some(cache) = cache.upgrade() else {
-                open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner);
+                caches = CHANGED.wait(caches).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             // The guard is dropped first: if this was the last reference, closing the cache locks the table.
-            drop(open);
+            drop(caches);
             let is_same = cache.settings == *settings;
             return if is_same { Ok(cache) } else { Err(CacheError::OtherOptions { path }) };
         }
-        let mut cache = Cache::open(settings)?;
-        cache.shares = Some(Shares(path.clone()));
+        // To open a cache may take as long as to read all of its segments: others do not wait for the table.
+        caches.push((path.clone(), Weak::new()));
+        drop(caches);
+        let shares = Shares(path.clone());
+        let mut cache = Cache::open_on(disk, settings)?;
+        cache.shares = Some(shares);
         let cache = Arc::new(cache);
-        open.push((path, Arc::downgrade(&cache)));
+        table()
+            .iter_mut()
+            .filter(|(other, _)| *other == path)
+            .for_each(|entry| entry.1 = Arc::downgrade(&cache));
+        CHANGED.notify_all();
         Ok(cache)
     }
 

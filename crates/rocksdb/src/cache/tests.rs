@@ -6,7 +6,7 @@ use super::*;
 use std::fs;
 use std::path::Path;
 use ziptier_media::disk::RealDisk;
-use ziptier_media::testing::{FailingDisk, Fault};
+use ziptier_media::testing::{FailingDisk, Fault, PausingDisk};
 
 const CAPACITY: u64 = 8 << 20;
 
@@ -418,6 +418,19 @@ fn databases_of_a_process_share_a_cache() {
     assert!((2001..2500).contains(&stored), "{all}");
     drop((cache, same, second));
     Cache::open_shared(&other).unwrap();
+}
+
+/// Databases and counters waited until a cache had read all of its segments.
+#[test]
+fn a_cache_that_is_being_opened_holds_up_no_other_one() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), PausingDisk::new());
+    let slow = Settings::new("/slow", CAPACITY);
+    let open_slow = || drop(Cache::open_shared_on(Arc::new(disk.clone()), &slow).unwrap());
+    disk.during("/slow", open_slow, || {
+        put(&Cache::open_shared(&settings(folder.path())).unwrap(), 1);
+        counters_of_all();
+    });
+    Cache::open_shared_on(Arc::new(disk.clone()), &slow).unwrap();
 }
 
 /// A host forks while the cache is open, and its child ends as a process does. The thread that writes is the parent's

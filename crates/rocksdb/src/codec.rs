@@ -273,7 +273,10 @@ impl Codec {
                 Some(TOKENS)
             }
             Way::Canned => {
-                let contexts = generation.canned()?.of(&self.settings.canned());
+                let Some(contexts) = generation.canned()?.of(&self.settings.canned()) else {
+                    self.counters.failed();
+                    return None;
+                };
                 self.append_block(&contexts, raw, &mut scratch.bytes, max_bytes).then_some(CANNED)
             }
         }
@@ -396,7 +399,13 @@ impl Codec {
                 let shared = generation.and_then(Generation::canned);
                 let shared = shared.ok_or_else(|| without_dictionary("canned codes"))?;
                 canned = shared.of(&self.settings.canned());
-                (&*canned, Some(shared.on_cpu()))
+                match &canned {
+                    Some(contexts) => (&**contexts, Some(shared.on_cpu())),
+                    None => {
+                        self.counters.failed();
+                        (shared.on_cpu(), None)
+                    }
+                }
             }
             ZLIB => {
                 let Standard { deflate, deflate_on_cpu, .. } = standard()?;

@@ -58,8 +58,8 @@ enum Blocks {
 /// Contexts of a dictionary with canned codes, for every setting that managers of this process use.
 pub(crate) struct Canned {
     dictionary: Arc<block::Dictionary>,
-    on_cpu: Arc<Contexts>,
-    others: Mutex<Vec<(Setting, Arc<Contexts>)>>,
+    on_cpu: Contexts,
+    others: Mutex<Vec<(Setting, Option<Arc<Contexts>>)>>,
 }
 
 /// Why bytes are no generation.
@@ -216,7 +216,7 @@ impl Blocks {
 impl Canned {
     fn new(dictionary: Arc<block::Dictionary>) -> Result<Canned, SettingError> {
         let setting = Setting::new(Format::Deflate).with_path(Path::Software);
-        let on_cpu = Arc::new(Canned::contexts(&dictionary, setting)?);
+        let on_cpu = Canned::contexts(&dictionary, setting)?;
         Ok(Canned { dictionary, on_cpu, others: Mutex::default() })
     }
 
@@ -232,18 +232,18 @@ impl Canned {
         &self.on_cpu
     }
 
-    /// Contexts for a level, a path and devices; those of the CPU if there are none.
-    pub(crate) fn of(&self, setting: &Setting) -> Arc<Contexts> {
+    /// Contexts for a level, a path and devices. `None` if no engine works so: on the path `hardware` a device may not
+    /// take the dictionary.
+    pub(crate) fn of(&self, setting: &Setting) -> Option<Arc<Contexts>> {
         let is_same = |other: &Setting| {
             (other.level, other.path) == (setting.level, setting.path) && other.device == setting.device
         };
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, contexts)) = others.iter().find(|(other, _)| is_same(other)) {
-            return Arc::clone(contexts);
+            return contexts.clone();
         }
-        let contexts = Canned::contexts(&self.dictionary, setting.clone()).map(Arc::new);
-        let contexts = contexts.unwrap_or_else(|_| Arc::clone(&self.on_cpu));
-        others.push((setting.clone(), Arc::clone(&contexts)));
+        let contexts = Canned::contexts(&self.dictionary, setting.clone()).map(Arc::new).ok();
+        others.push((setting.clone(), contexts.clone()));
         contexts
     }
 }

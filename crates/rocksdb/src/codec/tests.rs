@@ -262,7 +262,8 @@ fn canned_codes_are_written_and_read_by_a_device() {
     let blocks = blocks(400);
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation = canned().train(&samples).unwrap();
-    for (fault, is_lost) in [("devices=2", false), ("lost_after=60", true)] {
+    // The last one is lost before it has the dictionary. The CPU packed all blocks in its place, and nothing told.
+    for (fault, is_lost) in [("devices=2", false), ("lost_after=60", true), ("lost_after=0", true)] {
         let model = format!("timing=off,{fault}");
         let codec = open(Settings::parse("deflate", "hardware", "canned", 0, &model).unwrap());
         let before = codec.counters.failures();
@@ -280,7 +281,7 @@ fn canned_codes_are_written_and_read_by_a_device() {
             assert!(back == *block);
         }
         assert_eq!(declined > 20, is_lost, "{fault}: {declined} blocks");
-        assert!(by_device > 0, "{fault}");
+        assert_eq!(by_device > 0, fault != "lost_after=0", "{fault}: {by_device} blocks");
         assert!(codec.counters.failures() - before >= declined, "{fault}");
     }
 }

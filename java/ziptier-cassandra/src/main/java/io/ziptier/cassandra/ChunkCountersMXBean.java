@@ -22,7 +22,7 @@ public interface ChunkCountersMXBean {
     /** Chunks that Cassandra's own code compressed, for want of the library or because it failed. */
     long getCompressedByCassandra();
 
-    /** Chunks that Cassandra's own code read. DEFLATE with a window above 4 KiB is among them. */
+    /** Chunks that Cassandra's own code read, such as DEFLATE with a window above 4 KiB and zstd with a checksum. */
     long getUncompressedByCassandra();
 
     /** Jobs that a device did not do and the CPU did. */

@@ -48,9 +48,9 @@ impl Records<'_> {
     fn encode(&self, call: Call, out: &mut Vec<u8>) {
         match call {
             Call::Set(key, version) => {
-                resp::request(&[b"SET", self.keys.room().key(key), self.values.slice(key, version)], out);
+                resp::set(self.keys.room().key(key), self.values.slice(key, version), out);
             }
-            Call::Get(key, _) => resp::request(&[b"GET", self.keys.room().key(key)], out),
+            Call::Get(key, _) => resp::get(self.keys.room().key(key), out),
         }
     }
 

@@ -15,8 +15,21 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 const CLOSED: &str = "it closed the connection";
 const BUFFER_BYTES: usize = 16 << 10;
 
-/// Appends a request to `out`.
-pub(crate) fn request(parts: &[&[u8]], out: &mut Vec<u8>) {
+/// Appends a GET to `out`.
+pub(crate) fn get(key: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
+    value(key, out);
+}
+
+/// Appends a SET to `out`.
+pub(crate) fn set(key: &[u8], bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
+    value(key, out);
+    value(bytes, out);
+}
+
+/// Appends any request to `out`.
+fn request(parts: &[&[u8]], out: &mut Vec<u8>) {
     header(b'*', parts.len(), out);
     for part in parts {
         value(part, out);
@@ -31,9 +44,12 @@ pub(crate) fn value(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 fn header(kind: u8, number: usize, out: &mut Vec<u8>) {
+    let digit = |unit: usize| b'0' + (number / unit % 10) as u8;
     match number {
-        // Most numbers have one digit: those of parts, and of the letters of a command.
-        0..=9 => out.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+        // Most keys and values have fewer bytes than a thousand.
+        0..=9 => out.extend_from_slice(&[kind, digit(1), b'\r', b'\n']),
+        10..=99 => out.extend_from_slice(&[kind, digit(10), digit(1), b'\r', b'\n']),
+        100..=999 => out.extend_from_slice(&[kind, digit(100), digit(10), digit(1), b'\r', b'\n']),
         _ => {
             out.push(kind);
             out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
@@ -154,6 +170,11 @@ impl Connection {
         self.hangs
     }
 
+    /// The requests that go together, for more of them.
+    pub(crate) fn requests(&mut self) -> &mut Vec<u8> {
+        &mut self.requests
+    }
+
     /// Adds a request to those that go together.
     pub(crate) fn add(&mut self, parts: &[&[u8]]) {
         request(parts, &mut self.requests);
@@ -236,6 +257,22 @@ mod tests {
         let mut out = Vec::new();
         request(&[b"SET", b"key", b"a\r\nb"], &mut out);
         assert_eq!(out, b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$4\r\na\r\nb\r\n");
+    }
+
+    #[test]
+    fn requests_of_known_commands_are_like_any() {
+        for length in [0, 9, 10, 16, 99, 100, 128, 999, 1_000, 12_345] {
+            let (key, bytes) = (vec![b'k'; length], vec![b'v'; length + 1]);
+            let (mut known, mut any) = (Vec::new(), Vec::new());
+            get(&key, &mut known);
+            set(&key, &bytes, &mut known);
+            request(&[b"GET", &key], &mut any);
+            request(&[b"SET", &key, &bytes], &mut any);
+            assert_eq!(known, any);
+            let mut written = Vec::new();
+            value(&key, &mut written);
+            assert_eq!(written, [format!("${length}\r\n").as_bytes(), &key[..], &b"\r\n"[..]].concat());
+        }
     }
 
     #[test]

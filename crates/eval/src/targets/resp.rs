@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
-use crate::servers::resp::{Connection, Reply};
+use crate::servers::resp::{self, Connection, Reply};
 use crate::target::{Answers, Config, Gone, Records, Target, TargetError, Work};
 use crate::workload::mix::Operation;
 
@@ -252,7 +252,7 @@ impl Target for RespTarget {
         batch.clear();
         self.database.ask(|connection| {
             for keys in keys.chunks(PIPELINE_MAX) {
-                keys.iter().for_each(|key| connection.add(&[b"GET", key]));
+                keys.iter().for_each(|key| resp::get(key, connection.requests()));
                 connection.send()?;
                 for _ in keys {
                     batch.push(found(&connection.reply()?)?);
@@ -270,7 +270,7 @@ impl Target for RespTarget {
     fn multi_put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError> {
         self.database.ask(|connection| {
             for records in records.chunks(PIPELINE_MAX) {
-                records.iter().for_each(|(key, value)| connection.add(&[b"SET", key, value]));
+                records.iter().for_each(|(key, value)| resp::set(key, value, connection.requests()));
                 connection.send()?;
                 records.iter().try_for_each(|_| done("SET", connection.reply()?))?;
             }

@@ -144,7 +144,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
 pub(crate) struct Connection {
     stream: TcpStream,
     requests: Vec<u8>,
-    /// Received bytes are those in `unread`.
+    /// Bytes of replies that were read lie before those in `unread`, and room lies behind them.
     replies: Vec<u8>,
     unread: Range<usize>,
     hangs: bool,
@@ -161,8 +161,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        let (requests, replies) = (Vec::new(), vec![0; BUFFER_BYTES]);
-        Ok(Connection { stream, requests, replies, unread: 0..0, hangs: false })
+        Ok(Connection { stream, requests: Vec::new(), replies: Vec::new(), unread: 0..0, hangs: false })
     }
 
     /// Whether the server was silent for too long.
@@ -189,14 +188,42 @@ impl Connection {
 
     /// Waits for the next reply.
     pub(crate) fn reply(&mut self) -> Result<Reply<&[u8]>, String> {
+        let reply = self.place()?;
+        Ok(self.at(reply))
+    }
+
+    /// Waits for the next reply, and tells the places of its bytes. They stay there until the connection forgets them.
+    pub(crate) fn place(&mut self) -> Result<Reply<Range<usize>>, String> {
         loop {
             let start = self.unread.start;
             if let Some((reply, length)) = parse(&self.replies[self.unread.clone()])? {
                 self.unread.start += length;
-                return Ok(reply.map(|place| &self.replies[start + place.start..start + place.end]));
+                return Ok(reply.map(|place| start + place.start..start + place.end));
             }
             self.receive()?;
         }
+    }
+
+    /// A reply with the bytes at its places.
+    pub(crate) fn at(&self, reply: Reply<Range<usize>>) -> Reply<&[u8]> {
+        reply.map(|place| &self.replies[place])
+    }
+
+    /// Forgets the replies that were read, so that their memory takes others.
+    pub(crate) fn forget(&mut self) {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        }
+    }
+
+    /// Forgets the replies that were read, and exchanges the memory with their bytes for other memory.
+    pub(crate) fn swap(&mut self, memory: &mut Vec<u8>) -> Result<(), String> {
+        if !self.unread.is_empty() {
+            return Err("it answered more than it was asked".into());
+        }
+        self.forget();
+        std::mem::swap(&mut self.replies, memory);
+        Ok(())
     }
 
     /// Sends one request and waits for its reply.
@@ -207,16 +234,9 @@ impl Connection {
     }
 
     fn receive(&mut self) -> Result<(), String> {
-        if self.unread.is_empty() {
-            self.unread = 0..0;
-        }
-        if self.unread.end == self.replies.len() {
-            self.replies.copy_within(self.unread.clone(), 0);
-            self.unread = 0..self.unread.len();
-        }
         if self.unread.end == self.replies.len() {
             // What has come decides about room, never what was announced.
-            self.replies.resize(2 * self.replies.len(), 0);
+            self.replies.resize(BUFFER_BYTES.max(2 * self.replies.len()), 0);
         }
         match self.stream.read(&mut self.replies[self.unread.end..]) {
             Ok(0) => Err(CLOSED.into()),

@@ -18,5 +18,5 @@ pub(crate) use file::NAME as FILE_NAME;
 pub use hashmap::HashMapTarget;
 pub use null::NullTarget;
 pub(crate) use resp::NAME as RESP_NAME;
-pub use resp::RespTarget;
+pub use resp::{Replies, RespTarget};
 pub use skiplist::SkipListTarget;

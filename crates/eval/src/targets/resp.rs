@@ -6,6 +6,7 @@
 //! memory back may keep it for a while.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
 use crate::servers::resp::{self, Connection, Reply};
-use crate::target::{Answers, Config, Gone, Records, Target, TargetError, Work};
+use crate::target::{Batch, Config, Gone, Records, Target, TargetError, Work};
 use crate::workload::mix::Operation;
 
 /// The name of the target in lists: any address of its scheme means it.
@@ -90,6 +91,7 @@ impl Database {
         let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = idle().pop();
         let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
+        connection.forget();
         let answer = with(&mut connection);
         if let Err(error) = &answer {
             if connection.hangs() {
@@ -130,17 +132,18 @@ impl Database {
 
     /// Removes the keys of an oracle, which are those of the benchmark.
     fn remove(&self, oracle: &Oracle) -> Result<(), TargetError> {
-        self.ask(|connection| {
-            let end = oracle.used();
-            for first in (0..end).step_by(PIPELINE_MAX) {
-                let group = first..(first + PIPELINE_MAX as u64).min(end);
-                group.clone().for_each(|index| connection.add(&[b"DEL", &oracle.key(index)]));
+        let (end, mut room) = (oracle.used(), oracle.room());
+        (0..end).step_by(PIPELINE_MAX).try_for_each(|first| {
+            let group = first..(first + PIPELINE_MAX as u64).min(end);
+            self.ask(|connection| {
+                let keys = group.clone();
+                keys.for_each(|index| connection.add(&[b"DEL", oracle.key_in(index, &mut room)]));
                 connection.send()?;
                 for _ in group {
                     removed(&connection.reply()?)?;
                 }
-            }
-            Ok(())
+                Ok(())
+            })
         })
     }
 
@@ -176,6 +179,20 @@ impl RespTarget {
     }
 }
 
+/// The answers to GETs, in the memory that received them.
+#[derive(Debug, Default)]
+pub struct Replies {
+    bytes: Vec<u8>,
+    places: Vec<Option<Range<usize>>>,
+}
+
+impl Batch for Replies {
+    #[inline]
+    fn answer(&self, position: usize) -> Option<&[u8]> {
+        self.bytes.get(self.places.get(position)?.clone()?)
+    }
+}
+
 /// Every other answer is an error.
 fn done(request: &str, reply: Reply<&[u8]>) -> Result<(), String> {
     match reply {
@@ -184,12 +201,12 @@ fn done(request: &str, reply: Reply<&[u8]>) -> Result<(), String> {
     }
 }
 
-/// The value in the answer to a GET.
-fn found<'a>(reply: &Reply<&'a [u8]>) -> Result<Option<&'a [u8]>, String> {
+/// The value in the answer to a GET. Every other answer comes back.
+fn found<B>(reply: Reply<B>) -> Result<Option<B>, Reply<B>> {
     match reply {
         Reply::Value(value) => Ok(Some(value)),
         Reply::Nothing => Ok(None),
-        other => Err(other.unexpected("GET")),
+        other => Err(other),
     }
 }
 
@@ -202,7 +219,7 @@ fn removed(reply: &Reply<&[u8]>) -> Result<bool, String> {
 }
 
 impl Target for RespTarget {
-    type Batch = Answers;
+    type Batch = Replies;
 
     const CHECKED_AT_ONCE: usize = 64;
     const LOADED_AT_ONCE: usize = 64;
@@ -241,24 +258,25 @@ impl Target for RespTarget {
         value.clear();
         self.database.ask(|connection| {
             let reply = connection.ask(&[b"GET", key])?;
-            let found = found(&reply)?;
+            let found = found(reply).map_err(|other| other.unexpected("GET"))?;
             value.extend_from_slice(found.unwrap_or_default());
             Ok(found.is_some())
         })
     }
 
     /// A pipeline of GETs.
-    fn multi_get(&self, keys: &[&[u8]], batch: &mut Answers) -> Result<(), TargetError> {
-        batch.clear();
+    fn multi_get(&self, keys: &[&[u8]], batch: &mut Replies) -> Result<(), TargetError> {
+        batch.places.clear();
         self.database.ask(|connection| {
             for keys in keys.chunks(PIPELINE_MAX) {
                 keys.iter().for_each(|key| resp::get(key, connection.requests()));
                 connection.send()?;
                 for _ in keys {
-                    batch.push(found(&connection.reply()?)?);
+                    let found = found(connection.place()?);
+                    batch.places.push(found.map_err(|other| connection.at(other).unexpected("GET"))?);
                 }
             }
-            Ok(())
+            connection.swap(&mut batch.bytes)
         })
     }
 
@@ -371,16 +389,47 @@ mod tests {
         assert!(told.contains("leave out --instances"), "{told}");
     }
 
-    #[test]
-    fn a_server_that_does_not_come_to_rest_is_told() {
-        let database = Database { socket: ([127, 0, 0, 1], 1).into(), number: 0, idle: Mutex::default() };
-        let target = RespTarget {
-            database,
+    /// The target of a server that nobody has asked.
+    fn unasked(socket: SocketAddr) -> RespTarget {
+        RespTarget {
+            database: Database { socket, number: 0, idle: Mutex::default() },
             oracles: Vec::new(),
             server: None,
             evicts: false,
             is_restless: AtomicBool::new(false),
-        };
+        }
+    }
+
+    #[test]
+    fn answers_are_those_of_the_last_call() {
+        let long = vec![b'v'; 100_000];
+        let mut first = b"$1\r\na\r\n$-1\r\n".to_vec();
+        resp::value(&long, &mut first);
+        let replies = [first, b"$2\r\nbc\r\n".to_vec(), b"$1\r\nd\r\n$1\r\ne\r\n".to_vec()];
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = unasked(listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = listener.accept().unwrap().0;
+                for reply in &replies {
+                    assert_ne!(client.read(&mut [0; 1024]).unwrap(), 0);
+                    client.write_all(reply).unwrap();
+                }
+            });
+            let (keys, mut batch) = ([&b"k"[..]; 3], Replies::default());
+            target.multi_get(&keys, &mut batch).unwrap();
+            let expected = [Some(&b"a"[..]), None, Some(&long[..]), None];
+            assert_eq!([0, 1, 2, 3].map(|position| batch.answer(position)), expected);
+            target.multi_get(&keys[..1], &mut batch).unwrap();
+            assert_eq!([0, 1].map(|position| batch.answer(position)), [Some(&b"bc"[..]), None]);
+            let told = target.multi_get(&keys[..1], &mut batch).unwrap_err().to_string();
+            assert_eq!(told, "it answered more than it was asked");
+        });
+    }
+
+    #[test]
+    fn a_server_that_does_not_come_to_rest_is_told() {
+        let target = unasked(([127, 0, 0, 1], 1).into());
         target.wait_until_quiet();
         assert!(!target.describe().ends_with(RESTLESS));
         target.is_restless.store(true, Ordering::Relaxed);

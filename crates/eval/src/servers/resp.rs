@@ -109,10 +109,6 @@ fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
         };
     };
     let (line, after) = (1..end, end + 2);
-    let number = || {
-        let digits = std::str::from_utf8(bytes.get(line.clone())?).ok()?;
-        digits.parse::<i64>().ok()
-    };
     let garbled = || format!("it answered with `{}`, which is no RESP", bytes[..end.min(40)].escape_ascii());
     match bytes.get(end + 1) {
         None => return Ok(None),
@@ -122,21 +118,30 @@ fn parse(bytes: &[u8]) -> Result<Option<Found>, String> {
     match bytes[0] {
         b'+' => Ok(Some((Reply::Status(line), after))),
         b'-' => Ok(Some((Reply::Error(line), after))),
-        b':' => Ok(Some((Reply::Integer(number().ok_or_else(garbled)?), after))),
-        b'$' => match number().ok_or_else(garbled)? {
-            -1 => Ok(Some((Reply::Nothing, after))),
-            length => {
-                let length = usize::try_from(length).ok().filter(|length| *length <= VALUE_BYTES_MAX);
-                let value = after..after + length.ok_or_else(garbled)?;
-                match bytes.get(value.end..value.end + 2) {
-                    None => Ok(None),
-                    Some(b"\r\n") => Ok(Some((Reply::Value(value.clone()), value.end + 2))),
-                    Some(_) => Err("it answered with a value that is longer than announced".into()),
-                }
+        b':' => {
+            let digits = std::str::from_utf8(&bytes[line]).map_err(|_| garbled())?;
+            Ok(Some((Reply::Integer(digits.parse().map_err(|_| garbled())?), after)))
+        }
+        b'$' if bytes[line.clone()] == *b"-1" => Ok(Some((Reply::Nothing, after))),
+        b'$' => {
+            let value = after..after + length(&bytes[line]).ok_or_else(garbled)?;
+            match bytes.get(value.end..value.end + 2) {
+                None => Ok(None),
+                Some(b"\r\n") => Ok(Some((Reply::Value(value.clone()), value.end + 2))),
+                Some(_) => Err("it answered with a value that is longer than announced".into()),
             }
-        },
+        }
         _ => Err(garbled()),
     }
+}
+
+/// The length that a value's line announces.
+fn length(digits: &[u8]) -> Option<usize> {
+    let longer = |length: usize, byte: &u8| {
+        let digit = usize::from(byte.wrapping_sub(b'0'));
+        Some(10 * length + digit).filter(|length| digit <= 9 && *length <= VALUE_BYTES_MAX)
+    };
+    digits.iter().try_fold(0, longer).filter(|_| !digits.is_empty())
 }
 
 /// A connection that waits for its replies. Every error is a sentence that begins with "it".
@@ -318,6 +323,8 @@ mod tests {
             (b":1x\r\n", "`:1x`"),
             (b"+OK\rOK\r\n", "`+OK`, which is no RESP"),
             (b"$-2\r\n", "`$-2`"),
+            (b"$\r\n", "`$`"),
+            (b"$1/\r\n", "`$1/`"),
             (b"$536870913\r\n", "`$536870913`"),
             (b"$9223372036854775807\r\n", "no RESP"),
             (b"$1\r\nabc", "longer than announced"),

@@ -268,6 +268,8 @@ impl Target for RespTarget {
     fn multi_get(&self, keys: &[&[u8]], batch: &mut Replies) -> Result<(), TargetError> {
         batch.places.clear();
         self.database.ask(|connection| {
+            // The memory stays with the thread and its processor, whatever connection the thread gets.
+            connection.swap(&mut batch.bytes)?;
             for keys in keys.chunks(PIPELINE_MAX) {
                 keys.iter().for_each(|key| resp::get(key, connection.requests()));
                 connection.send()?;

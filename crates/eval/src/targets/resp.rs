@@ -8,7 +8,7 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ const PORT: u16 = 6379;
 /// Requests that are sent before their replies are read. They and the replies to SETs fit into the buffers of a socket,
 /// so that a server that stops reading while its replies lie unread can't make both sides wait.
 const PIPELINE_MAX: usize = 512;
+/// Places for connections that rest. Threads beyond so many share places.
+const PLACES: usize = 64;
 /// What a server answers while it reads what it kept.
 const LOADING: &str = ": LOADING ";
 /// The longest time that this may take it.
@@ -68,10 +70,15 @@ impl FromStr for Address {
 struct Database {
     socket: SocketAddr,
     number: u32,
-    idle: Mutex<Vec<Connection>>,
+    /// At the places of the threads that used them last.
+    idle: [Mutex<Vec<Connection>>; PLACES],
 }
 
 impl Database {
+    fn new(socket: SocketAddr, number: u32) -> Self {
+        Database { socket, number, idle: [const { Mutex::new(Vec::new()) }; PLACES] }
+    }
+
     fn connect(&self) -> Result<Connection, String> {
         let mut connection = Connection::open(self.socket).map_err(|error| {
             format!("no server answers at {}: {error}; start one, or name its address", self.socket)
@@ -85,11 +92,13 @@ impl Database {
         Ok(connection)
     }
 
-    /// Calls `with` with a connection of this thread's own. One that failed is not used again. The server is gone if no
+    /// Calls `with` with a connection of this thread's own. The thread gets its last one if that rests, since the
+    /// buffers of that are in the caches of its processor. One that failed is not used again. The server is gone if no
     /// other can take its place, or if it hangs: the system would go on taking connections for it.
     fn ask<R>(&self, with: impl FnOnce(&mut Connection) -> Result<R, String>) -> Result<R, TargetError> {
-        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = idle().pop();
+        let own = own_place();
+        let idle = |place: usize| self.idle[place % PLACES].lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = (own..own + PLACES).find_map(|place| idle(place).pop());
         let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
         connection.forget();
         let answer = with(&mut connection);
@@ -99,7 +108,7 @@ impl Database {
             }
             connection = self.connect().map_err(|reason| Gone(format!("{error}, and {reason}")))?;
         }
-        idle().push(connection);
+        idle(own).push(connection);
         Ok(answer?)
     }
 
@@ -157,6 +166,13 @@ impl Database {
         let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.trim().to_owned())
     }
+}
+
+/// The place of the connections of this thread.
+fn own_place() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local!(static OWN: usize = THREADS.fetch_add(1, Ordering::Relaxed) % PLACES);
+    OWN.with(|own| *own)
 }
 
 /// A database that was empty when it was opened.
@@ -236,7 +252,7 @@ impl Target for RespTarget {
         Self::check(config)?;
         let Address { host, port, database: number } = config.target.parse()?;
         let socket = address_of(&host, port)?;
-        let database = Database { socket, number, idle: Mutex::default() };
+        let database = Database::new(socket, number);
         match database.len_once_loaded()? {
             0 => Ok(RespTarget {
                 evicts: database.evicts(),
@@ -360,6 +376,7 @@ impl Drop for RespTarget {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::Barrier;
 
     use super::*;
 
@@ -394,7 +411,7 @@ mod tests {
     /// The target of a server that nobody has asked.
     fn unasked(socket: SocketAddr) -> RespTarget {
         RespTarget {
-            database: Database { socket, number: 0, idle: Mutex::default() },
+            database: Database::new(socket, 0),
             oracles: Vec::new(),
             server: None,
             evicts: false,
@@ -429,6 +446,40 @@ mod tests {
         });
     }
 
+    /// The other thread gives its connection back last.
+    #[test]
+    fn a_thread_keeps_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let database = &Database::new(listener.local_addr().unwrap(), 0);
+        std::thread::spawn(move || {
+            for (number, client) in (1..=2).zip(listener.incoming()) {
+                let mut client = client.unwrap();
+                std::thread::spawn(move || {
+                    while client.read(&mut [0; 64]).is_ok_and(|got| got > 0) {
+                        client.write_all(format!(":{number}\r\n").as_bytes()).unwrap();
+                    }
+                });
+            }
+        });
+        let (both, last) = (&Barrier::new(2), &Barrier::new(2));
+        std::thread::scope(|scope| {
+            let asked = database.ask(|_| {
+                let other = scope.spawn(move || {
+                    database.ask(|_| {
+                        both.wait();
+                        last.wait();
+                        Ok(())
+                    })
+                });
+                both.wait();
+                Ok(other)
+            });
+            last.wait();
+            asked.unwrap().join().unwrap().unwrap();
+        });
+        assert_eq!(database.len().unwrap(), 1);
+    }
+
     #[test]
     fn a_server_that_does_not_come_to_rest_is_told() {
         let target = unasked(([127, 0, 0, 1], 1).into());
@@ -445,7 +496,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = listener.local_addr().unwrap();
         let impatient = Connection::patient(socket, Duration::from_millis(1)).unwrap();
-        let database = Database { socket, number: 0, idle: Mutex::new(vec![impatient]) };
+        let database = Database::new(socket, 0);
+        database.idle[0].lock().unwrap().push(impatient);
         let told = database.len().unwrap_err();
         assert!(told.is::<Gone>(), "{told}");
     }

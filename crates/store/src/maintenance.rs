@@ -581,6 +581,8 @@ mod tests {
         });
         // The first lap finds out that nobody writes there.
         assert_eq!(laps[1..], [false, false]);
+        let mut of_all = Sweep::of_all();
+        assert!(core.sweep(&mut of_all, 1) && !of_all.worked);
         assert_eq!(core.stats.recoded.get(), 0);
     }
 

@@ -96,15 +96,15 @@ impl Core {
         };
         gathered.count_replaced(&decoded);
         let fill = gathered.fills();
-        let loose = gathered.loose();
+        let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
+        let loose = stays.map(|((state, _), _)| usize::from(state.loose)).sum::<usize>();
         let Gathered { mut entries, origins, mut pieces, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
         let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         let uncoded = take_decoded(&mut entries, &origins, &decoded, &scratch.raw);
         if let Some(Coding::Tokens(dictionary)) = &target {
-            let kept = if goal.keeps_form() { loose } else { 0 };
-            pieces.loose = kept + goal.loose(uncoded.len());
+            pieces.loose = loose + goal.loose(uncoded.len());
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }

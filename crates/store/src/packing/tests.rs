@@ -137,6 +137,14 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
     assert_eq!(core.gauges.landing.held(), 0, "the sweep has merged all landings");
     assert!(loose(&core) > 10_000, "{} values were coded fast", loose(&core));
     assert_eq!(core.stats.recoded.get(), before, "a quiet leaf needs no second parse");
+    {
+        // Another thread gave the leaf the current dictionary a moment ago.
+        let guard = core.pin();
+        let (leaf, state) = core.locate(b"", &guard);
+        let _ownership = leaf.try_own().expect("nobody else maintains it");
+        core.settle_leaf(leaf, Goal::Renew, &guard);
+        assert!(state.loose > 0 && leaf.state(&guard).loose == state.loose);
+    }
 
     // A dense parse of all is for those who ask for it.
     core.settle();

@@ -77,11 +77,12 @@ impl Server {
         let began = Instant::now();
         // One that still reads what it has on disk answers with an error.
         while self.ask(&[b"PING"], LOOK).as_deref() != Some("PONG") {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(self.failed(format!("it ended at its start ({status})")));
-            }
+            // A terminal interrupts the server, too.
             if stop.load(Ordering::Relaxed) {
                 return Err(self.failed("it was told to stop".into()));
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(self.failed(format!("it ended at its start ({status})")));
             }
             if began.elapsed() > START_MAX {
                 return Err(self.failed("it did not answer a PING with a PONG".into()));
@@ -291,8 +292,12 @@ mod tests {
 
     #[test]
     fn a_start_that_is_stopped_is_no_silence() {
-        let told = server("sleep", "600").wait_until_it_answers(&AtomicBool::new(true));
-        assert!(told.unwrap_err().to_string().contains("it was told to stop"));
+        let mut ended = server("true", "");
+        ended.child.wait().unwrap();
+        for mut starting in [server("sleep", "600"), ended] {
+            let told = starting.wait_until_it_answers(&AtomicBool::new(true)).unwrap_err().to_string();
+            assert!(told.contains("it was told to stop"), "{told}");
+        }
     }
 
     #[test]

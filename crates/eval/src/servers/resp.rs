@@ -214,19 +214,18 @@ impl Connection {
         reply.map(|place| &self.replies[place])
     }
 
-    /// Forgets the replies that were read, so that their memory takes others.
-    pub(crate) fn forget(&mut self) {
-        if self.unread.is_empty() {
-            self.unread = 0..0;
-        }
-    }
-
-    /// Forgets the replies that were read, and exchanges the memory with their bytes for other memory.
-    pub(crate) fn swap(&mut self, memory: &mut Vec<u8>) -> Result<(), String> {
+    /// Forgets the replies, all of which were read, so that their memory takes others.
+    pub(crate) fn forget(&mut self) -> Result<(), String> {
         if !self.unread.is_empty() {
             return Err("it answered more than it was asked".into());
         }
-        self.forget();
+        self.unread = 0..0;
+        Ok(())
+    }
+
+    /// Forgets the replies likewise, and exchanges the memory with their bytes for other memory.
+    pub(crate) fn swap(&mut self, memory: &mut Vec<u8>) -> Result<(), String> {
+        self.forget()?;
         std::mem::swap(&mut self.replies, memory);
         Ok(())
     }

@@ -100,8 +100,7 @@ impl Database {
         let idle = |place: usize| self.idle[place % PLACES].lock().unwrap_or_else(PoisonError::into_inner);
         let taken = (own..own + PLACES).find_map(|place| idle(place).pop());
         let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
-        connection.forget();
-        let answer = with(&mut connection);
+        let answer = with(&mut connection).and_then(|answer| connection.forget().map(|()| answer));
         if let Err(error) = &answer {
             if connection.hangs() {
                 return Err(Gone(error.clone()).into());
@@ -442,6 +441,22 @@ mod tests {
             target.multi_get(&keys[..1], &mut batch).unwrap();
             assert_eq!([0, 1].map(|position| batch.answer(position)), [Some(&b"bc"[..]), None]);
             let told = target.multi_get(&keys[..1], &mut batch).unwrap_err().to_string();
+            assert_eq!(told, "it answered more than it was asked");
+        });
+    }
+
+    /// The next call would take the second answer for its own, and so would each call after that.
+    #[test]
+    fn an_answer_that_nobody_asked_for_fails_the_call_that_got_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = unasked(listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = listener.accept().unwrap().0;
+                assert_ne!(client.read(&mut [0; 64]).unwrap(), 0);
+                client.write_all(b"+OK\r\n+OK\r\n").unwrap();
+            });
+            let told = target.put(b"k", b"v").unwrap_err().to_string();
             assert_eq!(told, "it answered more than it was asked");
         });
     }

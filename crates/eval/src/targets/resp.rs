@@ -65,18 +65,23 @@ impl FromStr for Address {
     }
 }
 
+/// Connections that rest. Their place shares a cache line with nothing that other threads write.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Place(Mutex<Vec<Connection>>);
+
 /// A database of a server, and the connections that no thread uses now.
 #[derive(Debug)]
 struct Database {
     socket: SocketAddr,
     number: u32,
     /// At the places of the threads that used them last.
-    idle: [Mutex<Vec<Connection>>; PLACES],
+    idle: [Place; PLACES],
 }
 
 impl Database {
     fn new(socket: SocketAddr, number: u32) -> Self {
-        Database { socket, number, idle: [const { Mutex::new(Vec::new()) }; PLACES] }
+        Database { socket, number, idle: [const { Place(Mutex::new(Vec::new())) }; PLACES] }
     }
 
     fn connect(&self) -> Result<Connection, String> {
@@ -97,7 +102,7 @@ impl Database {
     /// other can take its place, or if it hangs: the system would go on taking connections for it.
     fn ask<R>(&self, with: impl FnOnce(&mut Connection) -> Result<R, String>) -> Result<R, TargetError> {
         let own = own_place();
-        let idle = |place: usize| self.idle[place % PLACES].lock().unwrap_or_else(PoisonError::into_inner);
+        let idle = |place: usize| self.idle[place % PLACES].0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = (own..own + PLACES).find_map(|place| idle(place).pop());
         let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
         let answer = with(&mut connection).and_then(|answer| connection.forget().map(|()| answer));
@@ -512,7 +517,7 @@ mod tests {
         let socket = listener.local_addr().unwrap();
         let impatient = Connection::patient(socket, Duration::from_millis(1)).unwrap();
         let database = Database::new(socket, 0);
-        database.idle[0].lock().unwrap().push(impatient);
+        database.idle[0].0.lock().unwrap().push(impatient);
         let told = database.len().unwrap_err();
         assert!(told.is::<Gone>(), "{told}");
     }

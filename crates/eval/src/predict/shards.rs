@@ -122,9 +122,11 @@ fn balance(cluster: &Cluster, law: &KeyLaw, requests: &[u32], sharding: Sharding
     let all = f64::from(cluster.requests);
     let mean = f64::from(cluster.keys) / f64::from(shards);
     let variance = keys.iter().map(|keys| (keys / mean - 1.0).powi(2)).sum::<f64>() / f64::from(shards);
-    let hottest_shard = most(&asked) / all;
     // Of keys that are asked for alike, the draws ask for one several times as often.
     let drawn = || f64::from(requests.iter().copied().max().unwrap_or(0)) / all;
+    let hottest_key = law.hottest().unwrap_or_else(drawn);
+    // Few draws may miss the hottest key, which is on one of the shards.
+    let hottest_shard = (most(&asked) / all).max(hottest_key);
     Balance {
         sharding,
         shards,
@@ -132,7 +134,7 @@ fn balance(cluster: &Cluster, law: &KeyLaw, requests: &[u32], sharding: Sharding
         keys_deviation: variance.sqrt(),
         requests_max: hottest_shard * f64::from(shards),
         hottest_shard,
-        hottest_key: law.hottest().unwrap_or_else(drawn),
+        hottest_key,
         moved: f64::from(moved) / f64::from(cluster.keys),
         throughput: cluster.operations_per_second.0 / hottest_shard,
     }
@@ -161,7 +163,8 @@ fn row(balance: &Balance, error_pct: Option<Deviation>) -> Row {
         ("keys_deviation_to_mean", number(balance.keys_deviation, 4)),
         ("requests_max_to_mean", number(balance.requests_max, 4)),
         ("hottest_shard_pct", number(balance.hottest_shard * 100.0, 4)),
-        ("hottest_key_pct", number(balance.hottest_key * 100.0, 4)),
+        // Of 100,000,000 keys that are asked for alike, each has a millionth of a per cent.
+        ("hottest_key_pct", number(balance.hottest_key * 100.0, 9)),
         ("qps", number(balance.throughput, 0)),
         ("deviation_pct", Cell::number(error_pct.map(|pct| pct.error), 2)),
         ("deviation_freedom", Cell::freedom(error_pct)),
@@ -258,7 +261,7 @@ mod tests {
         for balance in simulate(&cluster(1_000, 160, "zipfian:0.99")) {
             // By Zipf's law: 1 over the sum of 1 / i^0.99 up to 200,000.
             assert!((balance.hottest_key / 0.0738 - 1.0).abs() < 0.02, "{}", balance.hottest_key);
-            assert!((0.07..0.12).contains(&balance.hottest_shard), "{}", balance.hottest_shard);
+            assert!(balance.hottest_shard >= balance.hottest_key && balance.hottest_shard < 0.12);
             assert!((balance.throughput * balance.hottest_shard / 1_000.0 - 1.0).abs() < 1e-9);
         }
         for balance in simulate(&cluster(4, 160, "uniform")) {
@@ -269,11 +272,32 @@ mod tests {
     /// A million requests ask for some of 200,000 keys four times as often as for the mean of them.
     #[test]
     fn the_hottest_of_keys_that_are_alike_is_no_hotter_than_the_others() {
-        for (distribution, share) in [("uniform", 1.0 / 200_000.0), ("hot:50:60", 0.6 / 100_000.0)] {
+        // The newest of exponential keys has twice the share of the oldest here, and ln 4 times that of the mean.
+        let [even, hot, newest] = [1.0 / 200_000.0, 0.6 / 100_000.0, 2f64.ln() / 100_000.0];
+        for (distribution, share) in [("uniform", even), ("hot:50:60", hot), ("exponential:50:1", newest)] {
             for balance in simulate(&cluster(4, 160, distribution)) {
-                assert!((balance.hottest_key / share - 1.0).abs() < 1e-9, "{}", balance.hottest_key);
+                assert!((balance.hottest_key / share - 1.0).abs() < 1e-5, "{}", balance.hottest_key);
             }
         }
+    }
+
+    /// A hundred requests ask for the hottest key less often than by the law in many simulations.
+    #[test]
+    fn no_cluster_does_more_than_its_hottest_key_allows() {
+        for seed in 0..20 {
+            let few = Cluster { seed, keys: 1_000, requests: 100, ..cluster(100, 160, "zipfian:0.99") };
+            for balance in simulate(&few) {
+                assert!(balance.hottest_shard >= balance.hottest_key, "{balance:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_share_of_one_of_many_keys_is_not_zero() {
+        let balance = simulate(&cluster(4, 160, "uniform")).remove(0);
+        let cells = row(&Balance { hottest_key: 1e-8, ..balance }, None);
+        let (_, share) = cells.iter().find(|(name, _)| *name == "hottest_key_pct").unwrap();
+        assert_eq!(share.to_tsv(), "0.000001000");
     }
 
     #[test]

@@ -238,6 +238,8 @@ impl KeyLaw {
             Law::Hot { keys, share } => {
                 Some((share / *keys as f64).max((1.0 - share) / (self.keys - keys) as f64))
             }
+            // That of the newest key. A draw beyond the oldest one is made again.
+            Law::Exponential(mean) => Some((-1.0 / *mean).exp_m1() / (-(self.keys as f64) / *mean).exp_m1()),
             _ => None,
         }
     }

@@ -68,7 +68,9 @@ impl Shares {
     pub fn verdict(&self) -> String {
         match self.limit() {
             Limit::Medium => format!("It is an MBWU, {self}."),
-            Limit::Unknown => format!("NOT KNOWN TO BE AN MBWU: a meter is missing ({self})."),
+            Limit::Unknown => {
+                format!("NOT KNOWN TO BE AN MBWU: the share of a resource is unknown ({self}).")
+            }
             _ => format!("NOT AN MBWU, but {self}."),
         }
     }
@@ -125,5 +127,7 @@ mod tests {
         }
         let told = Shares { medium: Some(0.31), processors: Some(0.98), network: None }.verdict();
         assert_eq!(told, "NOT AN MBWU, but limited by processors: medium 31 %, processors 98 %, network -.");
+        let told = Shares { medium: None, processors: Some(0.1), network: None }.verdict();
+        assert!(told.starts_with("NOT KNOWN TO BE AN MBWU: the share of a resource is unknown ("), "{told}");
     }
 }

@@ -299,8 +299,8 @@ impl Streaming {
 }
 
 impl Rows {
-    /// Answers a group of keys, or the next key alone. Returns the bytes written, and the value that must be sent in
-    /// pieces: one with room, as `check_room` tells.
+    /// Answers a group of keys, or the next key alone. Returns the bytes that were written, or read for a group, and
+    /// the value that must be sent in pieces: one with room, as `check_room` tells.
     fn answer_keys(
         &mut self,
         backend: &dyn Backend,
@@ -345,7 +345,8 @@ impl Rows {
     }
 }
 
-/// Answers `keys` in turn until a value must be sent in pieces. Returns how many were answered, and their bytes.
+/// Answers `keys` in turn until a value must be sent in pieces. Returns how many were answered, and the bytes that the
+/// answers have, or that the store read for them where those are more.
 fn answer_group(
     backend: &dyn Backend,
     counters: &Counters,
@@ -353,6 +354,7 @@ fn answer_group(
     keys: &[&[u8]],
 ) -> (usize, usize) {
     let (mut answered, mut written) = (0, 0);
+    let read_before = backend.thread_read_bytes();
     backend.multi_get(keys, PIECE_BYTES, &mut |found| {
         match found {
             Ok(Some((meta, _))) if meta.len > PIECE_BYTES as u64 => return false,
@@ -371,10 +373,12 @@ fn answer_group(
         written += 16;
         true
     });
-    (answered, written)
+    let read_bytes = backend.thread_read_bytes().saturating_sub(read_before);
+    (answered, written.max(read_bytes as usize))
 }
 
-/// Answers the first of `keys`, a group at a time, until about one piece is written; how many were answered.
+/// Answers the first of `keys`, a group at a time, until about one piece is written, or as much is read for it. Returns
+/// how many were answered.
 pub(crate) fn answer_keys<'a>(
     backend: &dyn Backend,
     counters: &Counters,

@@ -463,6 +463,21 @@ fn all_sockets_are_looked_at_between_look_ups_on_an_ssd() {
     }
 }
 
+/// An MGET of short values on an SSD reads an image for each of them. All of these reads were one step of the worker.
+#[test]
+fn all_sockets_are_looked_at_between_groups_of_keys_that_read_much() {
+    const KEYS: usize = 1000;
+    let (server, gate) = started();
+    let mut client = server.connect();
+    assert_eq!(client.text("SET a 1"), "+OK\r\n");
+    gate.read_to_look(20 << 10);
+    let before = server.info(&mut client).field("eventloop_cycles");
+    let words = [&[&b"MGET"[..]][..], &[&b"a"[..]; KEYS]].concat();
+    assert!(client.ask(&words) == request(&[&b"1"[..]; KEYS]));
+    let looks = server.info(&mut client).field("eventloop_cycles") - before;
+    assert!(looks >= 15, "{looks} looks at the sockets");
+}
+
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.
 #[test]
 fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {

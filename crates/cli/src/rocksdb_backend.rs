@@ -213,10 +213,11 @@ impl RocksDbBackend {
         sum
     }
 
-    /// Syncs the logs of all databases.
+    /// Syncs the logs of all databases, behind one that fails, too.
     fn sync(&self) -> Result<(), BackendError> {
-        self.log.sync()?;
-        self.named.as_ref().map_or(Ok(()), Named::sync)
+        let own = self.log.sync();
+        let others = self.named.as_ref().map_or(Ok(()), Named::sync);
+        own.and(others)
     }
 
     /// Ends all databases, and tells whether everything is durable.

@@ -67,11 +67,15 @@ impl Named {
         self.slots().values().filter_map(is_open).collect()
     }
 
-    /// Syncs the logs of all open databases.
+    /// Syncs the logs of all open databases, behind one that fails, too.
     pub(super) fn sync(&self) -> Result<(), BackendError> {
         // The list goes before the lock.
         let _syncing = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
-        self.all_open().iter().try_for_each(|database| database.log.sync())
+        let mut synced = Ok(());
+        for database in self.all_open() {
+            synced = synced.and(database.log.sync());
+        }
+        synced
     }
 
     /// Flushes the memtables of all open databases.

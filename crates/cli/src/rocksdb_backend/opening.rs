@@ -541,6 +541,27 @@ mod tests {
         assert!(backend.persistence().contains(&failures));
     }
 
+    /// A stop would end without the sync.
+    #[test]
+    fn a_failed_log_keeps_no_other_one_from_its_sync() {
+        let Some((_folder, backend)) = opened(Durability::No) else { return };
+        let databases = backend.databases().unwrap();
+        for name in [b"first", b"other"] {
+            let name = DatabaseName::new(name).unwrap();
+            databases.open(name, &[]).unwrap();
+            databases.find(name).unwrap().unwrap().put(b"key", b"value", None).unwrap();
+        }
+        backend.log.fail();
+        backend.for_each(|database| {
+            if database.database.folder().ends_with("first") {
+                database.log.fail();
+            }
+        });
+        assert!(backend.sync().is_err());
+        let syncs = ("log_syncs", "1".to_owned());
+        assert!(backend.persistence().contains(&syncs));
+    }
+
     #[test]
     fn a_database_that_is_saved_or_used_is_not_closed() {
         let Some((_folder, backend)) = opened(Durability::No) else { return };

@@ -146,7 +146,7 @@ fn a_failed_log_is_told_to_the_clients_of_its_database() {
     assert_eq!(client.text("GET key"), "$5\r\nvalue\r\n");
     // Another thread runs this one.
     assert_eq!(client.ask(&[b"SET", b"long", &long]), b"+OK\r\n");
-    // Whoever leaves the other database has written there.
+    // A client that leaves the other database has written there.
     for lost in ["SET key value\r\n", "GET key\r\n", "SET key value\r\nZT.DB.USE default\r\n", "FLUSHALL\r\n"]
     {
         let mut client = server.connect();

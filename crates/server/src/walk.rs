@@ -71,8 +71,8 @@ impl Walk {
         (self.work / WORK_PER_BYTE) as u64
     }
 
-    /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow.
-    /// Appends matching keys to `out` as bulk strings. `false` at the end of the walk.
+    /// Visits up to `count` keys, stops when `out` has `bytes_max` bytes, and visits fewer if the pattern is slow or
+    /// the store reads much. Appends matching keys to `out` as bulk strings. `false` at the end of the walk.
     ///
     /// # Errors
     ///
@@ -94,6 +94,7 @@ impl Walk {
             let prefix = pattern.prefix();
             let (mut beyond, mut stopped_at) = (false, None);
             let (mut keys, mut bytes) = (0, 0);
+            let read_before = backend.thread_read_bytes();
             let walked = backend.keys_from(&from, limit, patience, &mut |key| {
                 if beyond || stopped_at.is_some() {
                     return;
@@ -115,7 +116,8 @@ impl Walk {
                     out.extend_from_slice(b"\r\n");
                 }
             });
-            work += call_work(keys);
+            let read_bytes = backend.thread_read_bytes().saturating_sub(read_before) as usize;
+            work += call_work(keys).max(WORK_PER_BYTE * read_bytes);
             self.work = work;
             let next = match walked {
                 Err(BackendError::TakesLong) => {

@@ -478,6 +478,20 @@ fn all_sockets_are_looked_at_between_groups_of_keys_that_read_much() {
     assert!(looks >= 15, "{looks} looks at the sockets");
 }
 
+/// Each group of keys may read many images from an SSD. A SCAN of 16,384 keys read all of theirs in one step.
+#[test]
+fn a_scan_ends_early_where_its_keys_read_much() {
+    let (server, gate) = started();
+    let mut client = server.connect();
+    client.send(&many("MSET"));
+    assert_eq!(client.reply(), b"+OK\r\n");
+    gate.read_to_look(200 << 10);
+    // It forgets earlier calls.
+    gate.close("none");
+    assert!(client.text("SCAN 0 COUNT 1000").starts_with("*2\r\n"));
+    assert_eq!(gate.calls().iter().filter(|&&call| call == "keys_from").count(), 1);
+}
+
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.
 #[test]
 fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {

@@ -40,7 +40,7 @@ static ABANDONED: AtomicPtr<Node> = AtomicPtr::new(null_mut());
 /// Keeps memory that a device may still write.
 pub(super) fn keep(abandoned: Abandoned) {
     let node = Box::into_raw(Box::new(Node { abandoned, next: null_mut() }));
-    // Never fails: there is always a newest node.
+    // Never fails: the closure always gives a node.
     let _ = ABANDONED.fetch_update(Release, Relaxed, |newest| {
         // SAFETY: no other thread has the node before it is in the list.
         unsafe { (*node).next = newest };

@@ -7,8 +7,8 @@
 //! matching differ here, see [`Dictionary::train`].
 //!
 //! Text, JSON, log lines and tables with repeating fields shrink to a half or a sixth. Incompressible bytes *grow* (to
-//! at most twice their size). A store compares the lengths and keeps the raw bytes if they are shorter. Long-range
-//! repetition (source code, wide rows) is better served by a block format.
+//! at most twice their size, and the check). A store compares the lengths and keeps the raw bytes if they are shorter.
+//! Long-range repetition (source code, wide rows) is better served by a block format.
 //!
 //! # A coded value
 //!

@@ -311,6 +311,7 @@ impl Drop for Batch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::qpl::EMPTY_STREAM;
     use crate::block::qpl::library::{self, fake};
     use crate::block::{Counters, Huffman, Setting};
     use crate::scratch::SCRATCH_BYTES_MAX;
@@ -412,6 +413,9 @@ mod tests {
         let counters = Counters::new();
         let how = How { path: Path::Auto, has_device: true, dynamic: false, level: 1 };
         let mut batch = batch(how, fake::functions(), &counters);
+        // This engine's own needs no library, so nothing falls back.
+        assert_eq!(batch.decompress(&EMPTY_STREAM, &mut Vec::new(), 0), Ok(()));
+        assert_eq!(counters.snapshot().fallbacks, 0);
         fake::MAKES_NOTHING.store(true, Relaxed);
         let empty = batch.decompress(&[1, 0, 0, 0xFF, 0xFF], &mut Vec::new(), 0);
         fake::MAKES_NOTHING.store(false, Relaxed);

@@ -190,7 +190,10 @@ unsafe impl Coder for QplCoder<'_> {
             return Err(Damage { position: 0, what: "the input ends" }.into());
         }
         if target.is_empty() {
-            // The library wants room, and several streams hold no bytes.
+            if packed == EMPTY_STREAM {
+                return Ok(Some(0));
+            }
+            // The library wants room, and other streams hold no bytes, too.
             let mut room = [MaybeUninit::uninit()];
             return Ok(self.decompress(packed, &mut room)?.filter(|&made| made == 0));
         }

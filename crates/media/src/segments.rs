@@ -1,9 +1,9 @@
 //! Segment files on SSD for immutable bodies: appended in large aligned writes, read singly and checked.
 //!
 //! A *body* is bytes that never change. [`Segments::append`] returns its [`Place`], and the caller keeps only that. The
-//! caller knows which bodies are live, and keeps a manifest of them. *Cleaning* frees space. [`Segments::candidate`]
-//! names the segment with the smallest share of live bytes; the caller appends its live bodies anew and removes the
-//! file.
+//! caller knows which bodies are live, and keeps a manifest of them. *Cleaning* frees space: [`Segments::candidates`]
+//! names the segments by their share of live bytes, the smallest first. The caller appends the live bodies of one anew
+//! and removes the file.
 //!
 //! ```
 //! use std::path::Path;

@@ -74,7 +74,7 @@ class NativeLibraryTest {
     @Test
     void saysWhyItDoesNotLoad() throws Exception {
         assertSays(said("-Dziptier.native=" + folder.resolve("no.so")), "-Dziptier.native", "no.so");
-        Path foreign = Paths.get(System.getProperty("java.home"), "lib", "libjimage.so");
+        Path foreign = Paths.get(System.getProperty("java.home"), "lib", "libprefs.so");
         assertSays(said("-Dziptier.native=" + foreign), "-Dziptier.native names is no native library of ziptier");
         assertSays(said("-Dziptier.tmpdir=" + folder.resolve("none")), "cannot write", "-Dziptier.tmpdir");
         assertSays(said("-Dos.arch=sparc"), "no native library for linux-sparc", "make java");

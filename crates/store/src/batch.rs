@@ -10,6 +10,8 @@
 //! Batches of other leaves go on meanwhile. Only long batches wait for each other.
 
 mod commits;
+mod conditions;
+mod locks;
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri)))]
 mod tests;
@@ -21,18 +23,19 @@ use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::cold::is_crowded;
-use crate::core::{Copied, Core, Unowned, check_key, copy_found};
+use crate::core::{Core, Unowned, check_key};
 use crate::durable;
 use crate::landing::{Landing, RecordBytes};
-use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::memory::Reserved;
-use crate::merge::{Newest, newest};
-use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
-use crate::sync::{Mutex, MutexGuard, back_off, interleave};
+use crate::record::{Fields, Kind, PutMeta, key_hash};
+use crate::sync::{back_off, interleave};
 use crate::write::NewValue;
 
 pub(crate) use commits::Commits;
+use conditions::Compared;
+pub use conditions::Condition;
+use locks::{Locked, lock_if_free};
 pub use transfer::{Need, Transferred};
 
 /// Landed bytes above which a batch is a long one.
@@ -44,29 +47,8 @@ const LANDED_BYTES_MAX: usize = 1 << 30;
 /// Bytes of a landing that a record takes besides its key and value, at most.
 const LANDED_HEAD_BYTES: usize = 48;
 
-/// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
-/// records are sorted once: the batch holds its locks meanwhile, and the landing of a batch may have hundreds of
-/// thousands.
-const SEARCHES_MAX: usize = 64;
-
-/// Looks at a lock, or a turn, before its holder counts as one that takes long: a single write and a short batch are
-/// over by then.
-const LOOKS_MAX: u32 = 16;
-
 /// Conditions on keys on SSD that a caller looks at who may not wait: each reads an image of about 8 KiB.
 const READS_MAX: usize = 32;
-
-/// A condition on a key, without which a batch is not written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Condition {
-    /// The key exists.
-    Exists,
-    /// The key does not exist.
-    Absent,
-    /// The key's value is this.
-    ValueIs(Vec<u8>),
-}
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -117,12 +99,6 @@ impl Batch {
     }
 }
 
-/// The outcome of comparing a value on SSD.
-struct Compared {
-    large: Arc<Large>,
-    is_same: bool,
-}
-
 /// How an attempt to write a batch ended.
 enum Tried {
     /// Written, or not, since a condition does not hold.
@@ -133,26 +109,6 @@ enum Tried {
     Full { key_index: usize },
     /// Somebody else has a leaf, and the caller may not wait for it.
     Busy,
-}
-
-/// The records of a leaf's landings in key order, for a batch with many conditions on it.
-type Sorted<'g> = Option<Newest<'g>>;
-
-/// A leaf whose writer lock is held.
-pub(crate) struct Locked<'g> {
-    pub(crate) leaf: &'g Leaf,
-    _writer: MutexGuard<'g, ()>,
-}
-
-/// Takes a lock; `None` if somebody else holds it for longer than a moment.
-fn lock_if_free(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
-    (0..LOOKS_MAX).find_map(|round| {
-        let locked = lock.try_lock();
-        if locked.is_none() {
-            back_off(round);
-        }
-        locked
-    })
 }
 
 impl Core {
@@ -245,26 +201,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// Whether a write of `key` would wait for an update whose turn takes longer than a moment, or for a long batch: it
-    /// has the leaf's lock, or packs the landing that grew for it.
-    pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
-        let has_turn = (0..LOOKS_MAX).all(|round| {
-            let has_turn = self.turns.holds_up(std::iter::once(key));
-            if has_turn {
-                back_off(round);
-            }
-            has_turn
-        });
-        if has_turn || !self.long_batches.is_locked() {
-            return has_turn;
-        }
-        let guard = self.pin();
-        let (leaf, _) = self.locate(key, &guard);
-        let state = leaf.state(&guard);
-        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.is_grown(sealed));
-        state.closed || leaf.try_lock_writer().is_none() || is_packed()
     }
 
     /// Packs the leaf of `key`, or waits a moment for whoever does; `anyway` is that of [`Core::pack_unowned`]. The
@@ -392,45 +328,6 @@ impl Core {
         Ok(Tried::Done(true))
     }
 
-    /// Whether all conditions of a batch hold; `None` when a key of one is not known, or a value is to be compared
-    /// first.
-    fn all_hold(
-        &self,
-        operations: &[(&[u8], &Operation, NewValue<'_>)],
-        leaf_of: &[usize],
-        locked: &[Locked<'_>],
-        compared: &[Compared],
-        guard: &Guard,
-    ) -> Result<Option<bool>, Error> {
-        let mut from = 0;
-        for group in leaf_of.chunk_by(|a, b| a == b) {
-            let (of_leaf, leaf) = (&operations[from..from + group.len()], locked[group[0]].leaf);
-            from += group.len();
-            let is_condition = |operation: &&Operation| matches!(operation, Operation::Require(_));
-            let conditions = of_leaf.iter().map(|(_, operation, _)| *operation).filter(is_condition).count();
-            let state = leaf.state(guard);
-            let landed: usize = state.landings().map(Landing::len).sum();
-            // Each search of a landing looks at all its records.
-            let sorted: Sorted<'_> = (conditions > SEARCHES_MAX && landed > SEARCHES_MAX)
-                .then(|| newest(state.landings(), &self.commits));
-            for (key, operation, _) in of_leaf {
-                let Operation::Require(condition) = operation else { continue };
-                let lookup = match &sorted {
-                    Some(sorted) => state.find_in(sorted, key, key_hash(key)),
-                    None => state.find(key, key_hash(key), &self.commits).0,
-                };
-                if state.below.is_some() && matches!(lookup, Lookup::Absent) {
-                    return Ok(None);
-                }
-                match self.holds(lookup, key, condition, compared)? {
-                    Some(true) => {}
-                    other => return Ok(other),
-                }
-            }
-        }
-        Ok(Some(true))
-    }
-
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
     fn commit(&self, number: u64, locked: Vec<Locked<'_>>, guard: &Guard) {
         interleave();
@@ -469,113 +366,6 @@ impl Core {
             self.seal_locked(leaf, guard);
         }
         has_grown
-    }
-
-    /// Locks the leaf that owns `key`. Waits for a leaf that is being cut. The owner of that leaf never waits for a
-    /// leaf to its left, and a batch holds only such leaves.
-    pub(crate) fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
-        let mut round = 0;
-        loop {
-            let (leaf, _) = self.locate(key, guard);
-            let writer = leaf.lock_writer();
-            let state = leaf.state(guard);
-            if !state.closed && state.covers(key) {
-                return Locked { leaf, _writer: writer };
-            }
-            drop(writer);
-            back_off(round);
-            round += 1;
-        }
-    }
-
-    /// As [`Core::lock_leaf`], but `None` if somebody else has the leaf for longer than a moment.
-    fn lock_leaf_if_free<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<Locked<'g>> {
-        (0..LOOKS_MAX).find_map(|round| {
-            let (leaf, _) = self.locate(key, guard);
-            let free = leaf.try_lock_writer().filter(|_| {
-                let state = leaf.state(guard);
-                !state.closed && state.covers(key)
-            });
-            if free.is_none() {
-                back_off(round);
-            }
-            free.map(|writer| Locked { leaf, _writer: writer })
-        })
-    }
-
-    /// Whether only what lies below `leaf` knows of `key`.
-    fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
-        let state = leaf.state(guard);
-        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.commits).0, Lookup::Absent)
-    }
-
-    /// Whether memory says at this moment that a condition on `key` does not hold.
-    fn fails(&self, key: &[u8], condition: &Condition) -> bool {
-        let guard = self.pin();
-        let (_, state) = self.locate(key, &guard);
-        let is_there = match state.find(key, key_hash(key), &self.commits).0 {
-            Lookup::Found(found) => !self.is_over(found.expires_at_ms),
-            Lookup::Absent if state.below.is_some() => return false,
-            Lookup::Absent | Lookup::Deleted => false,
-        };
-        is_there == matches!(condition, Condition::Absent)
-    }
-
-    /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.
-    fn compare_on_ssd(&self, key: &[u8], wanted: &[u8], compared: &mut Vec<Compared>) -> Result<(), Error> {
-        let large = {
-            let guard = self.pin();
-            let (_, state) = self.locate(key, &guard);
-            match state.find(key, key_hash(key), &self.commits).0 {
-                Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
-                _ => return Ok(()),
-            }
-        };
-        if large.is_on_ssd() && large.len() == wanted.len() as u64 {
-            let mut value = Vec::new();
-            self.read_large(key, &large, &mut value)?;
-            compared.push(Compared { is_same: value == wanted, large });
-        }
-        Ok(())
-    }
-
-    /// Whether a condition holds; `None` when a value on SSD is to be compared first.
-    fn holds(
-        &self,
-        lookup: Lookup<'_>,
-        key: &[u8],
-        condition: &Condition,
-        compared: &[Compared],
-    ) -> Result<Option<bool>, Error> {
-        let found = match lookup {
-            Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
-            _ => None,
-        };
-        Ok(Some(match (condition, found) {
-            (Condition::Exists, found) => found.is_some(),
-            (Condition::Absent, found) => found.is_none(),
-            (Condition::ValueIs(_), None) => false,
-            (Condition::ValueIs(wanted), Some(found)) => {
-                let mut value = Vec::new();
-                let read = match copy_found(found, &mut value) {
-                    Copied::Inline(_) => Ok(()),
-                    Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(Some(false)),
-                    Copied::Large(large, _) => {
-                        let known = compared.iter().find(|known| Arc::ptr_eq(&known.large, &large));
-                        if let Some(known) = known {
-                            return Ok(Some(known.is_same));
-                        }
-                        let Some(read) = large.read_in_memory(usize::MAX, &mut value) else {
-                            return Ok(None);
-                        };
-                        read
-                    }
-                    Copied::Damaged(reason) => Err(reason),
-                };
-                read.map_err(|reason| self.damaged(key, reason))?;
-                value == *wanted
-            }
-        }))
     }
 
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crossbeam_epoch::Guard;
+
 use super::Locked;
 use crate::Error;
 use crate::core::{Copied, Core, check_key, copy_found};
@@ -212,6 +214,12 @@ impl Core {
         }
         self.commit(number, locked, &guard);
         Ok(Tried::Ended(Transferred::Done))
+    }
+
+    /// Whether only what lies below `leaf` knows of `key`.
+    fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
+        let state = leaf.state(guard);
+        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.commits).0, Lookup::Absent)
     }
 }
 

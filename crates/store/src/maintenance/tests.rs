@@ -1,0 +1,61 @@
+//! Leaves that keep the background awake for nothing.
+
+use ziptier_codec::token::Dictionary;
+
+use super::*;
+use crate::body::{Builder, Entry, EntryKey, fingerprint};
+use crate::coding::Coding;
+use crate::leaf::RightSibling;
+use crate::options::{CodecChoice, Options};
+use crate::record::{Fields, Kind, PutMeta, key_hash};
+
+#[test]
+fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
+    let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let [older, current] = [1, 2].map(|generation| {
+        let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, generation).expect("the sample is sound");
+        Coding::Tokens(Arc::new(tokens))
+    });
+    core.dictionaries.adopt(current);
+    {
+        let guard = core.pin();
+        let (leaf, before) = core.locate(&[], &guard);
+        let entry = Entry {
+            key: EntryKey::whole(b"key"),
+            fingerprint: fingerprint(key_hash(b"key")),
+            kind: Kind::Coded,
+            fields: Fields::default(),
+            payload: &[0xff; 9],
+        };
+        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        assert!(leaf.publish(before, LeafState { coding: Some(older), ..state }, &guard));
+    }
+    let mut sweep = Sweep::default();
+    let laps = [(); 3].map(|()| {
+        assert!(core.sweep(&mut sweep, 1), "there is one leaf");
+        std::mem::take(&mut sweep.worked)
+    });
+    // The first lap finds out that nobody writes there.
+    assert_eq!(laps[1..], [false, false]);
+    let mut of_all = Sweep::of_all();
+    assert!(core.sweep(&mut of_all, 1) && !of_all.worked);
+    assert_eq!(core.stats.recoded.get(), 0);
+}
+
+#[test]
+fn a_background_thread_rests_above_a_limit_for_which_nothing_can_go() {
+    let options =
+        Options { codec: CodecChoice::None, eviction: true, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    for n in 0..1000_u32 {
+        core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+    }
+    // Not even an empty store keeps to it.
+    core.set_memory_limit(Some(1));
+    let now = Instant::now();
+    let mut work = Background::new(true, now);
+    let later = now + Duration::from_secs(60);
+    assert!((0..100_000).any(|_| !core.do_next(&mut work, later)), "it goes on for ever");
+    assert!(core.stats.evicted.get() > 0);
+}

@@ -1,5 +1,5 @@
 //! `KEYS` over many keys is the classic way to take a Redis's memory. Here it gives up before its reply takes the
-//! memory that others need. `long_commands_stall_nobody.rs` tests that other clients are served meanwhile.
+//! memory that others need. `sockets_are_looked_at_between_steps.rs` tests that other clients are served meanwhile.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! A large value is sent in pieces between other clients' requests, as `long_commands_stall_nobody.rs` tests. The
-//! pieces must be those of one value, even when another client replaces the value meanwhile.
+//! A large value is sent in pieces between other clients' requests, as `sockets_are_looked_at_between_steps.rs` tests.
+//! The pieces must be those of one value, even when another client replaces the value meanwhile.
 
 use std::io::Read;
 use std::sync::Arc;

@@ -29,6 +29,7 @@ mod renames_and_copies_keep_to_the_limit;
 mod scan_returns_every_key;
 mod settings_change_while_it_runs;
 mod slow_readers_hold_little;
+mod sockets_are_looked_at_between_steps;
 mod stopping_ends_every_thread;
 mod the_page_for_operators_holds;
 mod tls_keeps_words_secret;

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::PATIENCE;
 use super::map_backend::MapBackend;
+use super::{PATIENCE, TestServer};
 use ziptier_server::backend::{Change, ChangeMeta, EachRecord, Grant, Need};
 use ziptier_server::{
     Backend, BackendError, Chosen, DatabaseName, Databases, ListedDatabase, MemoryUse, Meta, Old, Operation,
@@ -15,6 +15,13 @@ use ziptier_server::{
 
 thread_local! {
     static READ_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// One worker in front of the map, and the gate between them.
+pub(crate) fn started() -> (TestServer, Arc<Gate>) {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    (TestServer::start_with(backend, |config| config.threads = 1), gate)
 }
 
 /// The map, behind a gate.

@@ -257,6 +257,14 @@ pub(crate) fn request(args: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
+/// A request of `name` and more arguments than a worker runs at once.
+pub(crate) fn many(name: &str) -> Vec<u8> {
+    let args: Vec<String> = (0..2000).map(|number| format!("key:{number}")).collect();
+    let args: Vec<&[u8]> =
+        [name.as_bytes()].into_iter().chain(args.iter().map(|key| key.as_bytes())).collect();
+    request(&args)
+}
+
 /// The end of the reply that starts at `at`, if it is whole.
 fn reply_end(bytes: &[u8], at: usize) -> Option<usize> {
     let line_end = at + bytes.get(at..)?.windows(2).position(|pair| pair == b"\r\n")?;

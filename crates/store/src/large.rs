@@ -359,7 +359,7 @@ impl Large {
         if let Whereabouts::Memory { chunks, .. } = &held.whereabouts {
             chunks.retire();
         }
-        // Against the two steps of `share`, which does them the other way round: one of the two sees the other.
+        // With the fence in `share`, between its steps in the other order: one of the two threads sees the other.
         fence(SeqCst);
         if Arc::strong_count(self) > 1 {
             self.note_shared(&held.whereabouts);
@@ -496,8 +496,10 @@ impl<'a> LargeHandle<'a> {
             Arc::increment_strong_count(self.pointer);
             Arc::from_raw(self.pointer)
         };
+        // With the fence in `retire`: the raised count comes before the look at the flag, on every processor.
+        fence(SeqCst);
         // A reader of an old state: no record refers to the value any more.
-        if large.is_retired.load(SeqCst) {
+        if large.is_retired.load(Relaxed) {
             large.note_shared(&large.held.lock().whereabouts);
         }
         large

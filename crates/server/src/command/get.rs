@@ -1,8 +1,9 @@
 //! Reading whole values: `GET` `MGET` `STRLEN`; reading and changing at once: `GETEX` `GETDEL`.
 
-use super::Session;
 use super::expiry::{Time, has_passed};
-use crate::backend::{Meta, Old, Update, ValueReader};
+use super::{SHORT_BYTES, Session};
+use crate::backend::{BackendError, Meta, Old, Update, ValueReader};
+use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
 use crate::streaming::{Found, PIECE_BYTES, Streaming, answer_keys, lookup};
@@ -93,21 +94,58 @@ pub(super) fn getex(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Re
 
 /// Answers with the old value of `key` and changes the key atomically. A missing key may be deleted, too: a cache in a
 /// folder may have evicted it, and then it must not come back. Changes nothing if there is no room for the answer, or
-/// if its value cannot be read before the reply begins.
+/// if its value cannot be read. A value that is sent in pieces is read before that, too: on another thread, because
+/// that may take long.
 pub(super) fn read_and_change(
     session: &mut Session<'_>,
     key: &[u8],
     mut change: impl FnMut(Option<Meta>) -> Update,
 ) -> Result<(), Refusal> {
+    let is_apart = session.request.is_some();
     let Session { shared, client, value, .. } = session;
-    let mut found = Ok(Found::Nothing);
+    let (mut found, mut deferred) = (Ok(Found::Nothing), None);
     session.backend.update(key, &mut |old| {
         let meta = old.as_ref().map(|(_, meta)| *meta);
         let check_room = |reader: &dyn ValueReader| shared.check_room_for(&client.info, reader);
+        deferred = None;
         found = keep_old(old, value, check_room);
-        if found.is_ok() { change(meta) } else { Update::Keep }
+        if found.is_err() {
+            return Update::Keep;
+        }
+        let update = change(meta);
+        let loses_it = matches!(update, Update::Put { .. } | Update::Delete);
+        if let Ok(Found::Large(reader)) = &mut found
+            && loses_it
+        {
+            if !is_apart {
+                let is_short = reader.len() <= SHORT_BYTES as u64;
+                deferred = Some(if is_short { Length::Short } else { Length::Long });
+                return Update::Keep;
+            }
+            if let Err(error) = read_through(reader.as_mut(), value) {
+                found = Err(error.into());
+                return Update::Keep;
+            }
+        }
+        update
     })?;
+    if deferred.is_some() {
+        session.client.deferred = deferred;
+        return Ok(());
+    }
     answer_old(session, found?);
+    Ok(())
+}
+
+/// Reads a whole value, a piece at a time, and keeps nothing of it.
+fn read_through(reader: &mut dyn ValueReader, piece: &mut Vec<u8>) -> Result<(), BackendError> {
+    let (mut offset, len) = (0, reader.len());
+    while offset < len {
+        let bytes = (len - offset).min(PIECE_BYTES as u64);
+        piece.clear();
+        reader.read_at(offset, bytes as usize, piece)?;
+        offset += bytes;
+    }
     Ok(())
 }
 

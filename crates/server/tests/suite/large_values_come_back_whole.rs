@@ -122,11 +122,27 @@ fn a_value_that_cannot_be_read_is_not_changed() {
     let mut connection = server.connect();
     let old = value(3000, 9);
     assert_eq!(connection.ask(&[b"SET", b"key", &old]), b"+OK\r\n");
-    gate.fail_reads();
+    gate.fail_reads_from(0);
     for command in ["GETDEL key", "GETSET key new", "SET key new GET", "GETEX key PX 1"] {
         assert_eq!(connection.text(command), "-ERR made by a test\r\n", "{command}");
         assert_eq!(connection.text("STRLEN key"), ":3000\r\n", "{command}");
         assert_eq!(connection.text("TTL key"), ":-1\r\n", "{command}");
     }
     assert!(connection.ask(&[b"GET", b"key"]) == bulk(&old));
+}
+
+/// Such a value is sent in pieces. Its key was changed before the first of them was read.
+#[test]
+fn a_value_of_several_pieces_that_cannot_be_read_is_not_changed() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend, |_| {});
+    let mut connection = server.connect();
+    assert_eq!(connection.ask(&[b"SET", b"key", &value(600_000, 10)]), b"+OK\r\n");
+    // The last piece alone.
+    gate.fail_reads_from(599_999);
+    for command in ["GETDEL key", "GETSET key new", "SET key new GET", "GETEX key PXAT 1"] {
+        assert_eq!(connection.text(command), "-ERR made by a test\r\n", "{command}");
+        assert_eq!(connection.text("STRLEN key"), ":600000\r\n", "{command}");
+    }
 }

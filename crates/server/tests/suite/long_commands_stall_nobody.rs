@@ -92,6 +92,24 @@ fn a_write_to_keys_that_a_long_one_has_waits_on_a_thread_of_its_own() {
     assert_eq!((waiting.reply(), waiting.reply()), (b"+OK\r\n".to_vec(), b"$3\r\nnew\r\n".to_vec()));
 }
 
+/// All pieces of a value are read before its key is changed, and then again for the reply.
+#[test]
+fn a_long_value_is_read_apart_before_its_key_is_changed() {
+    let (server, gate) = started();
+    let (mut long, mut other) = (server.connect(), server.connect());
+    let old = vec![b'v'; 600_000];
+    for command in ["GETDEL large", "GETSET large new", "SET large new GET"] {
+        assert_eq!(long.ask(&[b"SET", b"large", &old]), b"+OK\r\n");
+        gate.close("read_at");
+        long.send(format!("{command}\r\nPING\r\n").as_bytes());
+        gate.wait();
+        assert_eq!(other.text("PING"), "+PONG\r\n", "{command}");
+        gate.open();
+        assert!(long.reply() == [b"$600000\r\n", &old[..], b"\r\n"].concat(), "{command}");
+        assert_eq!(long.reply(), b"+PONG\r\n", "{command}");
+    }
+}
+
 #[test]
 fn a_worker_waits_for_no_other_write_of_several_keys() {
     let (server, gate) = started();

@@ -64,8 +64,8 @@ struct State {
     is_slow: bool,
     /// Replies wait for a log, which has failed.
     has_failed: bool,
-    /// No opened value can be read.
-    is_unreadable: bool,
+    /// Opened values cannot be read from this place on.
+    unreadable_from: Option<u64>,
 }
 
 impl Gate {
@@ -117,9 +117,9 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_slow = true;
     }
 
-    /// Lets no opened value be read from now on.
-    pub(crate) fn fail_reads(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_unreadable = true;
+    /// Lets opened values be read from now on only before `offset`.
+    pub(crate) fn fail_reads_from(&self, offset: u64) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).unreadable_from = Some(offset);
     }
 
     /// Has replies wait from now on for a log that has failed.
@@ -219,7 +219,8 @@ impl ValueReader for Gated {
 
     fn read_at(&mut self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), BackendError> {
         self.gate.pass("read_at");
-        if self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).is_unreadable {
+        let unreadable_from = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).unreadable_from;
+        if unreadable_from.is_some_and(|from| offset + len as u64 > from) {
             return Err(BackendError::Refused("made by a test".into()));
         }
         self.reader.read_at(offset, len, out)

@@ -76,11 +76,12 @@ impl Condition {
     fn parse(args: &Args<'_>) -> Result<Self, Refusal> {
         let mut condition = Self::default();
         for option in args.from(3) {
-            match option.to_ascii_uppercase().as_slice() {
-                b"NX" => condition.absent = true,
-                b"XX" => condition.present = true,
-                b"GT" => condition.greater = true,
-                b"LT" => condition.less = true,
+            let is = |name: &[u8]| option.eq_ignore_ascii_case(name);
+            match option {
+                _ if is(b"NX") => condition.absent = true,
+                _ if is(b"XX") => condition.present = true,
+                _ if is(b"GT") => condition.greater = true,
+                _ if is(b"LT") => condition.less = true,
                 _ => return Err(Refusal::quoting("ERR Unsupported option ", option, "")),
             }
         }

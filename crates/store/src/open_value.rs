@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::Error;
+use crate::core::Core;
 use crate::large::{Large, LastPiece, OpenLarge};
 use crate::record::Meta;
+use crate::stats::Counter;
 use crate::sync::Mutex;
 
 /// A value as it was when [`Store::open_value`](crate::Store::open_value) found it, to be read in pieces.
@@ -22,6 +24,8 @@ enum Source {
         large: OpenLarge,
         /// The piece that was read last, if it lies on SSD.
         last: Mutex<LastPiece>,
+        /// The store's count of values that could not be read.
+        damaged: Arc<Counter>,
     },
 }
 
@@ -30,12 +34,9 @@ impl OpenValue {
         Self { meta, key_bytes: 0, source: Source::Inline(value) }
     }
 
-    pub(crate) fn large(large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        Self {
-            meta,
-            key_bytes,
-            source: Source::Large { large: OpenLarge::new(large), last: Mutex::default() },
-        }
+    pub(crate) fn large(core: &Core, large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
+        let (large, damaged) = (OpenLarge::new(large), core.stats.damaged.clone());
+        Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default(), damaged } }
     }
 
     /// Its length, expiry and flags.
@@ -64,10 +65,11 @@ impl OpenValue {
                 out.extend_from_slice(&value[start..end]);
                 Ok(())
             }
-            Source::Large { large, last } => {
+            Source::Large { large, last, damaged } => {
                 let before = out.len();
                 large.read_through(offset, len, out, &mut last.lock()).map_err(|reason| {
                     out.truncate(before);
+                    damaged.raise();
                     let key_bytes = self.key_bytes;
                     match large.is_on_ssd() {
                         true => Error::Unread { key_bytes, reason },

@@ -90,7 +90,7 @@ impl<'s> Range<'s> {
         let opened = match value {
             Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
             Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
-            Ok(CopiedValue::Large(large)) => OpenValue::large(large, meta, key.len()),
+            Ok(CopiedValue::Large(large)) => OpenValue::large(self.core, large, meta, key.len()),
             Err(error) => return Some(Err(self.core.uncopied(error))),
         };
         Some(Ok((key, opened)))

@@ -1,5 +1,6 @@
 //! Counters of the work that a store did since it was opened.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use thread_local::ThreadLocal;
@@ -206,7 +207,8 @@ pub(crate) struct Counters {
     pub(crate) values_raised: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,
-    pub(crate) damaged: Counter,
+    /// Shared with values that are open for reading.
+    pub(crate) damaged: Arc<Counter>,
     pub(crate) blocks_packed_fast: Counter,
     pub(crate) blocks_packed_dense: Counter,
     pub(crate) blocks_unpacked: Counter,

@@ -50,7 +50,7 @@ impl Store {
     ) -> Result<Update, Error> {
         self.modified(self.core.modify_seen(key, Wanted::Opened, |seen, large| {
             decide(seen.map(|(bytes, meta)| match large {
-                Some(large) => (OldValue::Large(OpenValue::large(large, meta, key.len())), meta),
+                Some(large) => (OldValue::Large(OpenValue::large(&self.core, large, meta, key.len())), meta),
                 None => (OldValue::Inline(bytes), meta),
             }))
         }))

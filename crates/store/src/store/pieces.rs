@@ -92,7 +92,7 @@ impl Store {
             }
             Some(Copied::Large(large, meta)) => {
                 self.core.raise_to_read_parts(key, &large);
-                Ok(Some(OpenValue::large(large, meta, key.len())))
+                Ok(Some(OpenValue::large(&self.core, large, meta, key.len())))
             }
             Some(Copied::Damaged(reason)) => Err(self.core.damaged(key, reason)),
         }

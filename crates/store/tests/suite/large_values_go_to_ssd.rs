@@ -338,6 +338,12 @@ fn damage_of_a_large_value_on_ssd_is_named() {
     };
     let damaged: Vec<u64> = (0..KEYS).filter(is_damaged).collect();
     assert!(!damaged.is_empty() && damaged.len() < KEYS as usize / 2, "{damaged:?}");
+    // A reader in pieces is told, too, and that is counted.
+    let open = store.open_value(&key(damaged[0])).unwrap().unwrap();
+    let before = store.stats().damaged;
+    let error = open.read_at(0, usize::MAX, &mut Vec::new()).unwrap_err();
+    assert!(names_file_and_place(&error) && store.stats().damaged > before, "{error}");
+    drop(open);
     // Checkpoints go on around it, and what is written over it is sound.
     store.put(&key(KEYS), b"new").unwrap();
     store.checkpoint().unwrap();

@@ -266,16 +266,13 @@ impl Core {
             bytes_of[*leaf] += if is_condition { 0 } else { landed_bytes(key, value) };
         }
         let grows = |bytes: usize| bytes > self.landing_bytes_max();
-        let is_full = |locked: &Locked<'_>| {
-            let state = locked.leaf.state(&guard);
-            state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
-        };
+        let is_full = |leaf: usize| self.is_full(locked[leaf].leaf.state(&guard));
         // The overlay of a crowded leaf may have no room for the sealed landing, and then nobody packs the open one.
         let must_fit = |leaf: usize| {
             let is_written = bytes_of[leaf] > 0;
             grows(bytes_of[leaf]) || is_written && is_crowded(locked[leaf].leaf.state(&guard))
         };
-        if let Some(full) = (0..locked.len()).find(|leaf| is_full(&locked[*leaf]) && must_fit(*leaf)) {
+        if let Some(full) = (0..locked.len()).find(|leaf| is_full(*leaf) && must_fit(*leaf)) {
             return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
         }
         if let Some(journal) = self.journal.get() {
@@ -353,6 +350,11 @@ impl Core {
     /// Whether a landing has more room than single writes give any.
     fn is_grown(&self, landing: &Landing) -> bool {
         landing.capacity() > self.landing_bytes_max()
+    }
+
+    /// Whether both landings of a leaf are full, and the open one has grown.
+    fn is_full(&self, state: &LeafState) -> bool {
+        state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
     }
 
     /// Seals the open landing of `leaf` if it has grown; `true` if the leaf is to be packed for that. The caller holds

@@ -9,6 +9,7 @@ use crossbeam_epoch::Guard;
 
 use super::Locked;
 use crate::Error;
+use crate::cold::is_crowded;
 use crate::core::{Copied, Core, check_key, copy_found};
 use crate::durable::Operation;
 use crate::landing::RecordBytes;
@@ -36,7 +37,7 @@ pub enum Transferred {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
-    /// Time, for somebody else writes to one of the leaves.
+    /// Time, for somebody else writes to one of the leaves, or one has to be packed first.
     Wait,
     /// Memory, for as many bytes of a large value are read for the log.
     Bytes(u64),
@@ -50,8 +51,10 @@ struct Carried {
 }
 
 /// How an attempt ended.
-enum Tried {
+enum Tried<'k> {
     Ended(Transferred),
+    /// The leaf of this key is crowded and has two full landings, and the record would make one of them larger still.
+    Full(&'k [u8]),
     /// The source has a large value other than the one in [`Carried`], where it is put now: its bytes are to be read
     /// first. Or memory does not know one of the keys any more.
     Again,
@@ -118,7 +121,11 @@ impl Core {
                     waits = true;
                     continue;
                 }
-                Ok(Tried::Busy) => return Ok(Transferred::NotGranted),
+                Ok(Tried::Full(key)) if grant(Need::Wait) => {
+                    self.pack_full(key, false, attempts)?;
+                    continue;
+                }
+                Ok(Tried::Busy | Tried::Full(_)) => return Ok(Transferred::NotGranted),
                 Ok(Tried::Again) => {}
             }
             // The log needs the bytes of a large value, which are read under no lock.
@@ -132,15 +139,15 @@ impl Core {
         }
     }
 
-    fn try_transfer(
+    fn try_transfer<'k>(
         &self,
-        source: &[u8],
-        target: &[u8],
+        source: &'k [u8],
+        target: &'k [u8],
         keep_source: bool,
         replace: bool,
         carried: &mut Carried,
         waits: bool,
-    ) -> Result<Tried, Error> {
+    ) -> Result<Tried<'k>, Error> {
         let guard = self.pin();
         let mut locked: Vec<Locked<'_>> = Vec::with_capacity(2);
         for key in [source.min(target), source.max(target)] {
@@ -175,6 +182,16 @@ impl Core {
         }
         if source == target {
             return Ok(Tried::Ended(Transferred::Done));
+        }
+        let written = [(of_target, Some(target)), (of_source, Some(source).filter(|_| !keep_source))];
+        for (of_key, key) in written {
+            let state = locked[of_key].leaf.state(&guard);
+            if let Some(key) = key
+                && self.is_full(state)
+                && is_crowded(state)
+            {
+                return Ok(Tried::Full(key));
+            }
         }
         let mut inline = Vec::new();
         let (mut value, meta): (NewValue<'_>, Meta) = match copy_found(found, &mut inline) {

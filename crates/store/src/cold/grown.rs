@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::batch::Batch;
+    use crate::batch::{Batch, Transferred};
     use crate::cold::{Cold, SsdOptions, with_cold_neighbours};
     use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
@@ -134,6 +134,24 @@ mod tests {
         assert!(matches!(refusal, Error::Unread { .. }) && taken > 0, "{refusal} after {taken}");
         let mut value = Vec::new();
         core.read(&key(0), &mut value).expect("it is in memory").expect("it is there");
+        assert_eq!(value, [7; 1000]);
+    }
+
+    /// So would the landing of a key that a copy or a rename writes.
+    #[test]
+    fn copies_above_a_crowded_leaf_that_cannot_be_promoted_are_refused() {
+        let core = with_crowded_leaf();
+        core.put(b"source", &[7; 1000], PutMeta::default()).expect("its leaf has room");
+        let copy = |n: u32| core.transfer(b"source", &key(n), true, true);
+        let (taken, refusal) =
+            (0..1000).find_map(|n| Some((n, copy(n).err()?))).expect("a landing grows without end");
+        assert!(matches!(refusal, Error::Unread { .. }) && taken > 0, "{refusal} after {taken}");
+        // Nothing is written there when such a key is copied, but when it gets another name.
+        assert_eq!(core.transfer(&key(0), b"copy", true, true), Ok(Transferred::Done));
+        let renamed = core.transfer(&key(0), b"name", false, true);
+        assert!(matches!(renamed, Err(Error::Unread { .. })), "{renamed:?}");
+        let mut value = Vec::new();
+        core.read(b"copy", &mut value).expect("it is in memory").expect("it is there");
         assert_eq!(value, [7; 1000]);
     }
 

@@ -289,12 +289,15 @@ impl Command {
         let outcome = (self.run)(session, args);
         // Redis has the flags of these two at their subcommands.
         let looks_at_a_key = || matches!(self.name, "object" | "memory");
-        session.client.rests_on_log |= outcome.is_ok()
-            && match self.flags.first() {
+        let reads_wait = session.shared.backend.waits_for_disk();
+        session.client.rests_on_log |= match &outcome {
+            Ok(()) => match self.flags.first() {
                 Some(&"write") => true,
-                Some(&"readonly") => session.shared.backend.waits_for_disk(),
-                _ => looks_at_a_key() && session.shared.backend.waits_for_disk(),
-            };
+                Some(&"readonly") => reads_wait,
+                _ => looks_at_a_key() && reads_wait,
+            },
+            Err(refusal) => reads_wait && refusal.may_tell_of_a_key(),
+        };
         outcome
     }
 }

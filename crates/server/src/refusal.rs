@@ -33,6 +33,10 @@ impl Refusal {
         "ERR the server stops and has run a part of this request; send it again once the server is back",
     );
     pub(crate) const INVALID_CURSOR: Self = Self::fixed("ERR invalid cursor");
+    pub(crate) const NO_FREQUENCY: Self = Self::fixed(
+        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching \
+         between policies at runtime LRU and LFU data will take some time to adjust.",
+    );
 
     pub(crate) const fn fixed(words: &'static str) -> Self {
         Self(Cow::Borrowed(words.as_bytes()))
@@ -58,6 +62,21 @@ impl Refusal {
 
     pub(crate) fn expire_time(command: &str) -> Self {
         Self::said(format!("ERR invalid expire time in '{command}' command"))
+    }
+
+    /// Whether a command may have looked at a key before it refused in these words.
+    pub(crate) fn may_tell_of_a_key(&self) -> bool {
+        let words = [
+            Self::NOT_INTEGER,
+            Self::NOT_FLOAT,
+            Self::NOT_FINITE,
+            Self::NO_SUCH_KEY,
+            Self::NO_FREQUENCY,
+            Self::INCREMENT_OVERFLOW,
+            Self::STRING_TOO_LONG,
+        ];
+        // GETEX answers a missing key before it checks the time.
+        words.contains(self) || *self == Self::expire_time("getex")
     }
 
     /// `command` is the parent in upper case.

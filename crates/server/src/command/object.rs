@@ -51,12 +51,7 @@ pub(super) fn object(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), R
             };
             session.reply.bulk(encoding);
         }
-        b"freq" => {
-            return Err(Refusal::fixed(
-                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-                 switching between policies at runtime LRU and LFU data will take some time to adjust.",
-            ));
-        }
+        b"freq" => return Err(Refusal::NO_FREQUENCY),
         b"idletime" => session.reply.integer(0),
         _ => session.reply.integer(1),
     }

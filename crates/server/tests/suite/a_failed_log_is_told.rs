@@ -147,8 +147,10 @@ fn a_failed_log_is_told_to_the_clients_of_its_database() {
     // Another thread runs this one.
     assert_eq!(client.ask(&[b"SET", b"long", &long]), b"+OK\r\n");
     // A client that leaves the other database has written there.
-    for lost in ["SET key value\r\n", "GET key\r\n", "SET key value\r\nZT.DB.USE default\r\n", "FLUSHALL\r\n"]
-    {
+    let writes = ["SET key value\r\n", "SET key value\r\nZT.DB.USE default\r\n"];
+    // These errors tell of a value.
+    let looks = ["GET key\r\n", "INCR key\r\n", "INCRBYFLOAT key 1\r\n", "RENAME none key\r\n"];
+    for lost in writes.into_iter().chain(looks).chain(["FLUSHALL\r\n"]) {
         let mut client = server.connect();
         assert_eq!(client.text("ZT.DB.USE other"), "+OK\r\n");
         client.send(lost.as_bytes());

@@ -3,7 +3,7 @@
 use std::mem;
 
 use super::{APART_BYTES, Counted, OVERVIEW_BYTES, Session};
-use crate::backend::DatabaseName;
+use crate::backend::{Backend, DatabaseName, Databases};
 use crate::jobs::Length;
 use crate::refusal::Refusal;
 use crate::request::Args;
@@ -87,24 +87,39 @@ pub(super) fn flushdb(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Databases that are closed keep their keys.
+/// Databases that are closed keep their keys. One that refuses keeps no other one from being cleared.
 pub(super) fn flushall(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Refusal> {
     check_mode(args)?;
     let shared = session.shared;
     session.client.rests_on_others = true;
-    shared.backend.clear()?;
-    if let Some(databases) = shared.backend.databases() {
-        for database in databases.list()?.into_iter().filter(|database| database.is_open) {
-            // It may have been closed since.
-            let found =
-                DatabaseName::new(database.name.as_bytes()).and_then(|name| databases.find(name).ok());
-            if let Some(database) = found.flatten() {
-                database.clear()?;
-            }
-        }
+    match shared.backend.databases() {
+        None => shared.backend.clear()?,
+        Some(databases) => clear_all(&*shared.backend, databases)?,
     }
     session.reply.ok();
     Ok(())
+}
+
+/// Clears the database that every client begins with, and the others that are open.
+fn clear_all(first: &dyn Backend, databases: &dyn Databases) -> Result<(), Refusal> {
+    let listed = databases.list()?;
+    let mut kept = Vec::new();
+    if let Err(error) = first.clear() {
+        kept.push(format!("default: {error}"));
+    }
+    for database in listed.into_iter().filter(|database| database.is_open) {
+        // It may have been closed since.
+        let found = DatabaseName::new(database.name.as_bytes()).and_then(|name| databases.find(name).ok());
+        if let Some(chosen) = found.flatten()
+            && let Err(error) = chosen.clear()
+        {
+            kept.push(format!("{}: {error}", database.name));
+        }
+    }
+    match kept.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal::said(format!("ERR these databases keep their keys: {}", kept.join("; ")))),
+    }
 }
 
 fn check_mode(args: &Args<'_>) -> Result<(), Refusal> {

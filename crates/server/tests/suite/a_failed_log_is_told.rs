@@ -161,3 +161,20 @@ fn a_failed_log_is_told_to_the_clients_of_its_database() {
     assert_eq!(client.ask(&[b"SET", b"long", &long]), LOST.as_bytes());
     assert_eq!(server.connect().text("FLUSHALL"), LOST);
 }
+
+/// Some databases were clear then, and the error did not say which ones were not.
+#[test]
+fn a_database_that_refuses_keeps_no_other_one_from_being_cleared() {
+    let backend = GatedBackend::beside(Arc::new(GatedBackend::default()));
+    backend.gate().keep_keys();
+    let server = TestServer::start_with(Arc::new(backend), |_| {});
+    let mut client = server.connect();
+    for database in ["default", "other"] {
+        assert_eq!(client.text(&format!("ZT.DB.USE {database}")), "+OK\r\n");
+        assert_eq!(client.text("SET key value"), "+OK\r\n");
+    }
+    assert_eq!(client.text("FLUSHALL"), "-ERR these databases keep their keys: default: made by a test\r\n");
+    assert_eq!(client.text("EXISTS key"), ":0\r\n");
+    assert_eq!(client.text("ZT.DB.USE default"), "+OK\r\n");
+    assert_eq!(client.text("EXISTS key"), ":1\r\n");
+}

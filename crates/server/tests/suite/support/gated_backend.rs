@@ -64,6 +64,8 @@ struct State {
     is_slow: bool,
     /// Replies wait for a log, which has failed.
     has_failed: bool,
+    /// All keys at once cannot be removed.
+    keeps_keys: bool,
     /// Opened values cannot be read from this place on.
     unreadable_from: Option<u64>,
 }
@@ -120,6 +122,11 @@ impl Gate {
     /// Lets opened values be read from now on only before `offset`.
     pub(crate) fn fail_reads_from(&self, offset: u64) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).unreadable_from = Some(offset);
+    }
+
+    /// Has `FLUSHALL` and `FLUSHDB` refused from now on.
+    pub(crate) fn keep_keys(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).keeps_keys = true;
     }
 
     /// Has replies wait from now on for a log that has failed.
@@ -385,6 +392,9 @@ impl Backend for GatedBackend {
 
     fn clear(&self) -> Result<(), BackendError> {
         self.gate.pass("clear");
+        if self.gate.state.lock().unwrap_or_else(PoisonError::into_inner).keeps_keys {
+            return Err(BackendError::Refused("made by a test".into()));
+        }
         self.map.clear()
     }
 

@@ -15,6 +15,7 @@ use crate::backend::{
     Need, Old, Operation, Patience, Save, Saving, Transfer, Transferred, Update, ValueReader,
 };
 use crate::memory_limit::store_bytes_at_start;
+use crate::process::raise_open_files;
 use crate::shared::unix_ms;
 
 /// Leaves without records that a walk passes from one record to the next: as many as the store passes in one call for
@@ -478,6 +479,13 @@ impl Backend for StoreBackend {
                 ("far_retired_bytes", memory.far_retired_bytes),
             ],
         })
+    }
+
+    /// Those of the segments that the SSD has room for, but at most half of all: clients need some, too.
+    fn files_to_come(&self) -> u64 {
+        let Some(ssd) = self.store.ssd().filter(|ssd| ssd.limit_bytes < u64::MAX) else { return 0 };
+        let free_bytes = ssd.limit_bytes.saturating_sub(ssd.allocated_bytes);
+        free_bytes.div_ceil(ssd.segment_bytes.max(1)).min(raise_open_files() / 2)
     }
 
     fn codec(&self) -> String {

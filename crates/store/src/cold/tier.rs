@@ -84,6 +84,8 @@ pub(super) struct TierCounters {
 pub struct SsdStatus {
     /// Bytes of all segment files at most.
     pub limit_bytes: u64,
+    /// Bytes of a segment file. One that holds a longer value has more.
+    pub segment_bytes: u64,
     /// Bytes of all segment files.
     pub allocated_bytes: u64,
     /// Bytes of images that are needed.
@@ -218,6 +220,7 @@ impl Tier {
         let stats = self.files.segments.stats();
         SsdStatus {
             limit_bytes: self.limit_bytes,
+            segment_bytes: self.segment_bytes,
             allocated_bytes: stats.allocated_bytes,
             live_bytes: stats.live_bytes,
             written_bytes: stats.written_bytes,

@@ -398,6 +398,8 @@ pub(super) mod tests {
             ),
             ("store read_only 0 100 0 1.0 1 4 NA measured 128", "line 2: it has 0 threads on 4 processors"),
             ("store read_only 1 100 0 1.0 1 4 99 measured 128", "no row was measured in a closed loop"),
+            // A search in which no rate kept the limit.
+            ("store read_only 1 100 0 1.0 1 4 0 measured 128", "no row was measured in a closed loop"),
         ] {
             let told = read_text(&[row]).unwrap_err();
             assert!(told.contains(expected), "{told}");

@@ -352,11 +352,13 @@ impl Measurement {
         (self.servers.is_none() || self.loaded_held_bytes.is_some()).then_some(memory)
     }
 
-    /// The rate of an open loop, or the highest of several; with a limit of latency, the highest that kept it.
+    /// The rate of an open loop, or the highest of several; with a limit of latency, the highest that kept it, or 0 if
+    /// none did. Nothing for a closed loop alone.
     pub fn offered_rate(&self, pace: Pace) -> Option<f64> {
-        let limit_us = pace.limit_us().unwrap_or(f64::INFINITY);
-        let kept = self.steps.iter().filter(|step| step.p99_us <= limit_us);
-        kept.map(|step| step.offered_per_sec).reduce(f64::max).or(pace.rate())
+        let limit_us = pace.limit_us();
+        let kept = self.steps.iter().filter(|step| step.p99_us <= limit_us.unwrap_or(f64::INFINITY));
+        let fastest = kept.map(|step| step.offered_per_sec).reduce(f64::max);
+        fastest.or(pace.rate()).or(limit_us.map(|_| 0.0))
     }
 
     /// Whether the target learnt from data that were held out.

@@ -331,6 +331,15 @@ mod tests {
         assert!(words.contains("offered 625 per s, done 1, p99 30,000.0 us (too slow)"), "{text}");
     }
 
+    /// `ziptier predict` knows an open loop by this figure.
+    #[test]
+    fn a_search_in_which_no_rate_held_is_no_closed_loop() {
+        let mut one = of_servers("builtin-zstd", &[[1000, 600]], Some(2.0));
+        one.spec.pace = Pace::UntilP99(20_000.0);
+        one.rounds[0].steps = vec![Step { offered_per_sec: 100.0, done_per_sec: 90.0, p99_us: 30_000.0 }];
+        assert_eq!(figure(&row(&compared(&outcome(vec![one]))[0]), "offered_qps"), "0");
+    }
+
     #[test]
     fn a_search_for_saturation_names_the_most_requests_that_it_tries() {
         let mut one = of_servers("builtin-zstd", &[[1000, 600]], Some(2.0));

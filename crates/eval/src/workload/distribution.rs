@@ -73,6 +73,9 @@ const YCSB_ZETA: f64 = 26.469_028_201_783_02;
 /// YCSB's defaults of `exponential.percentile` and `exponential.frac`.
 pub(crate) const EXPONENTIAL_PERCENTILE: f64 = 95.0;
 pub(crate) const EXPONENTIAL_FRACTION: f64 = 0.857_142_857_1;
+/// The mean distance from the newest key, over the number of keys, from which on an exponential law is even to twelve
+/// digits.
+const EXPONENTIAL_MEAN_MAX: f64 = 1e12;
 
 /// One key in a hundred takes 95 % of the operations.
 const HOT_KEYS_PCT: f64 = 1.0;
@@ -223,7 +226,8 @@ impl KeyLaw {
             Distribution::YcsbLatest if keys > 3 => Law::YcsbLatest(Zipf::new(keys - 1, DEFAULT_THETA)),
             Distribution::Sequential => Law::Sequential,
             Distribution::Exponential { percentile, fraction } => {
-                Law::Exponential(keys as f64 * fraction / -(1.0 - percentile / 100.0).ln())
+                let mean = keys as f64 * fraction / -(-percentile / 100.0).ln_1p();
+                Law::Exponential(mean.min(keys as f64 * EXPONENTIAL_MEAN_MAX))
             }
             _ => Law::Uniform,
         };
@@ -359,7 +363,7 @@ impl Chooser {
                 (Law::Steep(zipf, scatter), _) => {
                     Some((scatter.at(zipf.rank(|| unit(random))) + *shift) % law.keys)
                 }
-                (Law::Exponential(mean), _) => newest.checked_sub((-unit(random).ln() * mean) as u64),
+                (Law::Exponential(mean), _) => newest.checked_sub(distance(unit(random), *mean, *newest)),
                 (_, Some(zipf)) => Some(*newest - zipf.rank(unit(random))),
                 _ => {
                     *steps += 1;
@@ -381,6 +385,20 @@ impl Chooser {
         }
         self.read()
     }
+}
+
+/// The distance from the newest key that an exponential law with this mean has at an even number in `[0, 1)`. It may be
+/// larger than `newest`, and is drawn again then.
+fn distance(unit: f64, mean: f64, newest: u64) -> u64 {
+    let keys = newest as f64 + 1.0;
+    let means = if mean < keys {
+        -unit.ln()
+    } else {
+        // Most distances lie beyond the oldest key, so the law is that of the others alone.
+        let share = -(-keys / mean).exp_m1();
+        -(-unit * share).ln_1p()
+    };
+    (means * mean) as u64
 }
 
 #[inline]
@@ -431,6 +449,18 @@ mod tests {
         assert!((795_000..805_000).contains(&hot), "{hot}");
         assert!(counts[..20].iter().all(|count| (38_000..42_000).contains(count)), "{counts:?}");
         assert!(counts[20..].iter().all(|count| (130..290).contains(count)), "{counts:?}");
+    }
+
+    /// Each draw of such a law would lie beyond the oldest key.
+    #[test]
+    fn an_exponential_law_with_a_tiny_percentile_is_even() {
+        for text in ["exponential:0.0001:1", "exponential:1e-30:1", "exponential:5e-324:1"] {
+            let law: Distribution = text.parse().unwrap();
+            let hottest = KeyLaw::new(law, 100).hottest().unwrap();
+            assert!((hottest * 100.0 - 1.0).abs() < 1e-5, "{text}: {hottest}");
+            let counts = shares(law, 100);
+            assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{text}: {counts:?}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) enum Command {
     /// that a run that was interrupted goes on. Ends with a page of the results, FOLDER/report.html
     Run(MeasureArguments),
     /// Construct the unit alone: the throughput of a platform that nothing but the medium limits
-    Construct(MeasureArguments),
+    Construct(ConstructArguments),
     /// Measure platforms alone, such as the one that this machine is
     Measure(MeasureArguments),
     /// Print a file with comments, for numbers that were measured elsewhere: what the slides of the method's authors
@@ -31,7 +31,16 @@ pub(crate) enum Command {
     Compare(CompareArguments),
 }
 
-/// The arguments of the commands that measure.
+/// The arguments of `ziptier mbwu construct`.
+#[derive(Args)]
+pub(crate) struct ConstructArguments {
+    /// The folder that `ziptier mbwu init` made
+    folder: PathBuf,
+    #[command(flatten)]
+    foreign: bench::Foreign,
+}
+
+/// The arguments of the commands that measure platforms.
 #[derive(Args)]
 pub(crate) struct MeasureArguments {
     /// The folder that `ziptier mbwu init` made
@@ -69,18 +78,19 @@ fn text(command: &Command) -> Result<String, Error> {
         }
         Command::Run(arguments) => {
             let evaluation = Evaluation::open(&arguments.folder)?;
-            measure(arguments, &evaluation, true, true)?;
+            measure(&evaluation, &arguments.foreign, true, &asked(arguments, &evaluation))?;
             let compared = render(&[evaluation.comparison()?], Format::Table);
             output::print(&format!("\n{compared}\n"));
             let folder = &arguments.folder;
             report::write(std::slice::from_ref(folder), &folder.join("report.html"))
         }
         Command::Construct(arguments) => {
-            measure(arguments, &Evaluation::open(&arguments.folder)?, true, false)?;
+            measure(&Evaluation::open(&arguments.folder)?, &arguments.foreign, true, &[])?;
             Ok(String::new())
         }
         Command::Measure(arguments) => {
-            measure(arguments, &Evaluation::open(&arguments.folder)?, false, true)?;
+            let evaluation = Evaluation::open(&arguments.folder)?;
+            measure(&evaluation, &arguments.foreign, false, &asked(arguments, &evaluation))?;
             Ok(String::new())
         }
         Command::Example => Ok(EXAMPLE.into()),
@@ -91,29 +101,32 @@ fn text(command: &Command) -> Result<String, Error> {
     }
 }
 
-/// Measures, and tells each result as soon as it is there.
+/// The platforms that are named, or all.
+fn asked<'a>(arguments: &'a MeasureArguments, evaluation: &'a Evaluation) -> Vec<&'a str> {
+    match arguments.platforms.as_slice() {
+        [] => evaluation.platforms(),
+        named => named.iter().map(String::as_str).collect(),
+    }
+}
+
+/// Measures the unit if asked for, and these platforms. Tells each result as soon as it is there.
 fn measure(
-    arguments: &MeasureArguments,
     evaluation: &Evaluation,
+    foreign: &bench::Foreign,
     unit: bool,
-    platforms: bool,
+    platforms: &[&str],
 ) -> Result<(), Error> {
     interruption::watch()?;
-    let (program, launcher) = (program::program(), bench::launcher(&arguments.foreign)?);
-    let spec = |options: &[String]| bench::one_run(options, &arguments.foreign);
+    let (program, launcher) = (program::program(), bench::launcher(foreign)?);
+    let spec = |options: &[String]| bench::one_run(options, foreign);
     let means = Means { spec: &spec, launcher: &launcher, program: &program };
     let tell = |measured: Measured| output::print(&format!("{measured}\n"));
-    let asked: Vec<&str> = match arguments.platforms.as_slice() {
-        _ if !platforms => Vec::new(),
-        [] => evaluation.platforms(),
-        asked => asked.iter().map(String::as_str).collect(),
-    };
     // A folder that is missing is told before hours of work.
-    evaluation.check(unit, &asked)?;
+    evaluation.check(unit, platforms)?;
     if unit {
         tell(evaluation.construct(&means)?);
     }
-    for platform in asked {
+    for platform in platforms {
         tell(evaluation.measure(platform, &means)?);
     }
     Ok(())

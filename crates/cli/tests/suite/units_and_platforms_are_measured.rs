@@ -191,6 +191,9 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("medium").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("unknown platform `medium`; known: large, small"), "{said}");
+    let output = ziptier().args(["mbwu", "construct"]).arg(place).arg("small").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("unexpected argument 'small' found"), "no platform is constructed: {said}");
     fs::remove_file(place.join("large.toml")).unwrap();
     fs::remove_file(place.join("small.toml")).unwrap();
     replace(&place.join("unit.toml"), "base = \"large\"", "");

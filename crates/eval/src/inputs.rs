@@ -326,14 +326,34 @@ fn words(table: &Table, path: &[Step]) -> String {
         match step {
             Step::Field(name) => words.push(name.clone()),
             Step::Place(place) => {
-                let element = at(table, &path[..=depth]);
-                let name = element.get("name").and_then(Value::as_str);
                 let kind = words.pop().unwrap_or_default();
-                words.push(format!("{kind} {}", name.map_or_else(|| (place + 1).to_string(), str::to_owned)));
+                words.push(format!("{kind} {}", element_name(at(table, &path[..depth]), *place)));
             }
         }
     }
     words.join(", ")
+}
+
+/// The name of an element of an array, or its number. Elements of one name have their stage beside it, if that tells
+/// them apart, and their number otherwise.
+fn element_name(all: &Value, place: usize) -> String {
+    let number = (place + 1).to_string();
+    let Some(name) = text_of(&all[place], "name") else { return number };
+    let namesakes = || {
+        let others = all.as_array().into_iter().flatten().enumerate();
+        let others = others.filter(move |(other, _)| *other != place).map(|(_, other)| other);
+        others.filter(move |other| text_of(other, "name") == Some(name))
+    };
+    if namesakes().next().is_none() {
+        return name.to_owned();
+    }
+    let stage = text_of(&all[place], "stage");
+    let stage = stage.filter(|stage| namesakes().all(|other| text_of(other, "stage") != Some(*stage)));
+    format!("{name} ({})", stage.unwrap_or(&number))
+}
+
+fn text_of<'v>(element: &'v Value, field: &str) -> Option<&'v str> {
+    element.get(field)?.as_str()
 }
 
 #[cfg(test)]
@@ -342,6 +362,16 @@ mod tests {
 
     fn table(text: &str) -> Table {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn elements_of_one_name_are_told_apart() {
+        let table = table(
+            "part = [{ name = 'a', stage = 'x' }, { name = 'a', stage = 'y' }, { name = 'b', stage = 'x' }, \
+             { name = 'c', stage = 'x' }, { name = 'c', stage = 'x' }, { stage = 'x' }]",
+        );
+        let names: Vec<String> = (0..6).map(|place| element_name(&table["part"], place)).collect();
+        assert_eq!(names, ["a (x)", "a (y)", "b", "c (4)", "c (5)", "6"]);
     }
 
     #[test]

@@ -198,10 +198,12 @@ fn tornados(comparison: &Comparison, table: &toml::Table, kind: &KindOf<'_>) -> 
     figures
 }
 
-/// The platform that an effect's name begins with; nothing for the unit.
+/// The platform that an effect's name begins with, beside its stage if others have its name; nothing for the unit.
 fn place_of(comparison: &Comparison, words: &str) -> Option<usize> {
-    let is_it = |platform: &Platform| words.strip_prefix("platform ") == Some(&platform.name);
-    comparison.platforms.iter().position(is_it)
+    let words = words.strip_prefix("platform ")?;
+    let find = |is_it: &dyn Fn(&Platform) -> bool| comparison.platforms.iter().position(is_it);
+    find(&|platform| words == platform.name)
+        .or_else(|| find(&|platform| words == format!("{} ({})", platform.name, platform.stage)))
 }
 
 /// How far a saving goes if each number is less or more, those that do most first.
@@ -301,4 +303,29 @@ fn unknown(one: &Measured) -> Vec<(String, String)> {
     let told = told.map(|sentence| (one.name.clone(), sentence));
     unknown.extend(told);
     unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise the numbers of the second are as measured or as modelled as those of the first.
+    #[test]
+    fn numbers_of_platforms_of_one_name_are_those_of_their_stage() {
+        let platform = |stage: &str| {
+            format!("[[platform]]\nname = 'board'\nstage = '{stage}'\nmbwu = 2\nprice = 4\nwatts = 5\n")
+        };
+        let text = format!(
+            "[unit]\nworkload = 'w'\nmedium = 'm'\nsoftware = 's'\noperations_per_second = 10\n{}{}",
+            platform("integrated"),
+            platform("network")
+        );
+        let (comparison, table) = Comparison::parse(&text).unwrap();
+        let all = effects(&table, |moved: &Comparison| Some(moved.platforms[1].watts?.0));
+        let [watts] = all.as_slice() else { panic!("{all:?}") };
+        assert_eq!(watts.name, "platform board (network), watts");
+        let found = watts.name.rsplit_once(", ").map(|(of, _)| place_of(&comparison, of));
+        assert_eq!(found, Some(Some(1)));
+        assert_eq!(place_of(&comparison, "unit"), None);
+    }
 }

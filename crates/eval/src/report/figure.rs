@@ -208,7 +208,7 @@ impl Figure {
 
     /// A row for each point.
     pub(crate) fn rows(&self, section: &str) -> Vec<Row> {
-        let number = |value: Option<f64>| Cell::number(value, 6);
+        let number = Cell::precise;
         let row = |point: &Point| {
             let x = match &point.x {
                 Place::At(value) => number(Some(*value)),

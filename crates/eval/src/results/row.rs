@@ -28,6 +28,14 @@ impl Cell {
         value.filter(|value| value.is_finite()).map_or(Cell::Missing, |value| Cell::Number(value, decimals))
     }
 
+    /// A number with six decimals, or as many more as it takes for six digits that count.
+    pub(crate) fn precise(value: Option<f64>) -> Self {
+        const DIGITS: f64 = 6.0;
+        let of = |value: f64| DIGITS - 1.0 - value.abs().log10().floor();
+        let decimals = value.filter(|value| *value != 0.0).map_or(DIGITS, of);
+        Cell::number(value, decimals.clamp(DIGITS, 300.0) as usize)
+    }
+
     pub(crate) fn count(value: Option<u64>) -> Self {
         value.map_or(Cell::Missing, |value| Cell::Count(value as i64))
     }
@@ -334,6 +342,9 @@ mod tests {
         assert_eq!(Cell::number(Some(f64::NAN), 2).to_tsv(), "NA");
         assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_tsv(), "0.333");
         assert_eq!(Cell::number(Some(1.0 / 3.0), 3).to_json(), Json::from(0.333));
+        let precise =
+            [2e7 / 3.0, -0.5, 0.0, 2e-9 / 3.0, f64::NAN].map(|value| Cell::precise(Some(value)).to_tsv());
+        assert_eq!(precise, ["6666666.666667", "-0.500000", "0.000000", "0.000000000666667", "NA"]);
         assert_eq!(Cell::Text("exec:a\tb\nc".into()).to_tsv(), "exec:a b c");
     }
 }

@@ -76,7 +76,8 @@ export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
-	  grep -E '^[a-z-]+:.*##' | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	  sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1 \2/p' | \
+	  while read -r target effect; do printf '  make %-19s  %s\n' "$$target" "$$effect"; done
 
 serve: release ## set up, build and start the server: PORT=6379 MEMORY=1GiB CODEC=auto
 	$(ZIPTIER) serve --port $(PORT) --memory $(MEMORY) --codec $(CODEC)
@@ -196,7 +197,8 @@ lint: setup setup-rocksdb ## formatting, 120 columns, clippy, features, the C he
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
 	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi \
-	  ziptier-jni ziptier-alloc ziptier-alloc-preload" scripts/check-aarch64 -- scripts/check-aarch64
+	  ziptier-jni ziptier-alloc ziptier-alloc-preload" \
+	  "scripts/check-aarch64 scripts/setup-aarch64" -- scripts/check-aarch64
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/setup-tool $(TOOLS) cargo-fuzz

@@ -2,7 +2,8 @@
 //! hides a failure prints figures of nothing.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -15,13 +16,22 @@ fn program(folder: &Path, name: &str, body: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
+/// The search path of a script that finds the programs of this folder first.
+fn search_path(folder: &Path) -> String {
+    format!("{}:{}", folder.display(), std::env::var("PATH").unwrap())
+}
+
 /// A script of the repository, with its temporary files in `folder/tmp`.
 fn script(folder: &Path, name: &str) -> Command {
-    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
     fs::create_dir_all(folder.join("tmp")).unwrap();
     let mut command = Command::new(Path::new(REPOSITORY).join(name));
-    command.current_dir(REPOSITORY).env("PATH", path).env("TMPDIR", folder.join("tmp"));
+    command.current_dir(REPOSITORY).env("PATH", search_path(folder)).env("TMPDIR", folder.join("tmp"));
     command
+}
+
+/// The files and folders that scripts have left in a folder.
+fn left_in(folder: &Path) -> usize {
+    fs::read_dir(folder).unwrap().count()
 }
 
 fn run(folder: &Path, name: &str, arguments: &[&str]) -> Output {
@@ -36,7 +46,7 @@ fn an_interrupted_script_cleans_up() {
     program(folder.path(), "cargo", "kill -TERM $PPID");
     let output = run(folder.path(), "scripts/check-crate", &["name", "1.0.0", "hash"]);
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+    assert_eq!(left_in(&folder.path().join("tmp")), 0);
 
     let scripts = fs::read_dir(Path::new(REPOSITORY).join("scripts")).unwrap();
     let scripts = scripts.map(|entry| entry.unwrap().path());
@@ -154,4 +164,204 @@ printf 'run\\n%s\\n' \"$run\" >\"$2/$run/summary.tsv\"";
     let output = evaluate();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("nothing was measured"), "{output:?}");
+}
+
+/// Help left out a target whose name has digits, and listed nothing on a machine without `column`.
+#[test]
+fn help_lists_each_target() {
+    let folder = tempfile::tempdir().unwrap();
+    program(folder.path(), "column", "exit 1");
+    let mut make = Command::new("make");
+    make.arg("help").current_dir(REPOSITORY).env_remove("MAKEFLAGS").env("PATH", search_path(folder.path()));
+    let help = String::from_utf8(make.output().unwrap().stdout).unwrap();
+    let rules = fs::read_to_string(Path::new(REPOSITORY).join("Makefile")).unwrap();
+    let rules = rules.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()));
+    for target in
+        rules.filter_map(|line| line.split_once("##")).filter_map(|(rule, _)| rule.split(':').next())
+    {
+        assert!(help.contains(&format!("  make {target} ")), "{target}: {help}");
+    }
+}
+
+/// A subshell named the folder of the database, so the trap of the script knew no name.
+#[test]
+fn an_interrupted_benchmark_of_logs_removes_its_database() {
+    let folder = tempfile::tempdir().unwrap();
+    let (name, disk) = (folder.path().to_str().unwrap(), folder.path().join("disk"));
+    fs::create_dir(&disk).unwrap();
+    program(folder.path(), "g++", "");
+    program(folder.path(), "durable_puts", "mkdir \"$1\"\nkill -TERM 0");
+    let mut benchmark = script(folder.path(), "scripts/bench-rocksdb-wal");
+    // As from a terminal, a signal goes to the whole group.
+    let output = benchmark.args([name, name]).arg(&disk).process_group(0).output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert_eq!(left_in(&disk) + left_in(&folder.path().join("tmp")), 0);
+}
+
+/// The script removes folders below the one that it is given: of `/` that would be the home of root.
+#[test]
+fn a_release_is_checked_in_a_folder_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    // No check comes to removing or building anything here.
+    program(folder.path(), "rm", "echo \"$@\" >>\"$0.asked\"");
+    program(folder.path(), "cargo", "exit 1");
+    for directory in ["", "/"] {
+        let output = run(folder.path(), "scripts/release-check", &[directory]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    assert!(!folder.path().join("rm.asked").exists());
+}
+
+/// Cargo took a relative name for a folder in the copy of the sources, and compiled all dependencies there anew.
+#[test]
+fn a_fault_is_compiled_in_the_target_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "no order of these calls explains the answers";
+    program(
+        folder.path(),
+        "cargo",
+        &format!("echo \"$CARGO_TARGET_DIR\" >\"$0.target\"\necho '{words}'\nexit 1"),
+    );
+    let depth = fs::canonicalize(REPOSITORY).unwrap().components().count() - 1;
+    let target = folder.path().join("target");
+    let relative = format!("{}{}", "../".repeat(depth), target.strip_prefix("/").unwrap().display());
+    let mut check = script(folder.path(), "scripts/refuse-fault");
+    let output = check.env("CARGO_TARGET_DIR", relative).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let compiled_in = fs::read_to_string(folder.path().join("cargo.target")).unwrap();
+    let fault = target.join("fault");
+    assert_eq!(fs::canonicalize(compiled_in.trim()).unwrap(), fs::canonicalize(&fault).unwrap());
+    assert_eq!(left_in(&fault), 0);
+}
+
+/// A server went on after the script had failed.
+#[test]
+fn a_soak_of_caches_that_fails_stops_its_server() {
+    const SERVER: &str = "echo $$ >\"$0.pid\"
+exec python3 -c '
+import socket, sys, time
+port = int(sys.argv[sys.argv.index(\"--port\") + 1])
+client, _ = socket.create_server((\"127.0.0.1\", port)).accept()
+client.sendall(b\"no length\\r\\n\")
+# A server that is left behind ends some time.
+time.sleep(60)' \"$@\"";
+    let folder = tempfile::tempdir().unwrap();
+    program(folder.path(), "ziptier", SERVER);
+    let ziptier = folder.path().join("ziptier");
+    let output = run(folder.path(), "scripts/soak-cache", &[ziptier.to_str().unwrap(), "Cargo.toml"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let pid = fs::read_to_string(folder.path().join("ziptier.pid")).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "{output:?}");
+}
+
+/// Servers that had ended could not be killed, and that ended the trap before it removed their folders.
+#[test]
+fn servers_that_have_ended_leave_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    for server in ["redis-server", "ziptier"] {
+        program(folder.path(), server, "echo $$ >>\"${0%/*}/pids\"");
+    }
+    // The script sleeps while its servers start. It fails once it has seen all four of them end.
+    let wait = "pids=${0%/*}/pids
+until [ \"$(wc -l <\"$pids\")\" = 4 ]; do :; done
+for pid in $(cat \"$pids\"); do while [ -e /proc/$pid ]; do :; done; done
+exit 7";
+    program(folder.path(), "sleep", wait);
+    let ziptier = folder.path().join("ziptier");
+    let output = run(folder.path(), "scripts/durable-cpu", &[ziptier.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert_eq!(left_in(&folder.path().join("tmp")), 0, "{output:?}");
+    fs::remove_file(folder.path().join("pids")).unwrap();
+    let ziptier = ziptier.to_str().unwrap();
+    let output = run(folder.path(), "scripts/mget-cpu", &["Cargo.toml", ziptier, ziptier, ziptier, ziptier]);
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+}
+
+/// Scripts went on to Cargo without a compiler for aarch64 on a machine that has the headers.
+#[test]
+fn nothing_is_compiled_for_aarch64_without_a_compiler() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("library")).unwrap();
+    program(folder.path(), "rustc", "echo \"${0%/*}/library\"");
+    program(folder.path(), "uname", "echo x86_64");
+    // Not root, so nothing is installed.
+    program(folder.path(), "id", "echo 1000");
+    program(folder.path(), "cargo", "echo >\"$0.asked\"");
+    for tool in ["ls", "sort", "tee", "tr", "xargs"] {
+        let path = std::env::var_os("PATH").unwrap();
+        let found = std::env::split_paths(&path).map(|place| place.join(tool)).find(|path| path.exists());
+        symlink(found.unwrap(), folder.path().join(tool)).unwrap();
+    }
+    for name in ["scripts/check-aarch64", "scripts/build-jni-aarch64", "scripts/test-aarch64"] {
+        let mut compile = script(folder.path(), name);
+        compile.env("PATH", folder.path()).env_remove("ZIPTIER_REQUIRED").env_remove("ZIPTIER_NOT_RUN");
+        let output = compile.output().unwrap();
+        assert!(output.status.success(), "{name}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("NOT RUN: aarch64"), "{name}: {output:?}");
+        assert!(!folder.path().join("cargo.asked").exists(), "{name}");
+    }
+}
+
+/// A round that failed printed nothing, and the script went on to the next one.
+#[test]
+fn a_benchmark_of_the_cache_fails_with_its_first_round() {
+    const CACHED: &str = "[ \"$1\" = read ] || exit 0
+case \" $* \" in *' end=kill '*) echo 'pass 1 operations_per_second 1'; kill -KILL $$ ;; esac
+echo no room >&2
+exit 1";
+    let folder = tempfile::tempdir().unwrap();
+    let [corpus, work] = ["corpus", "work"].map(|name| folder.path().join(name));
+    fs::create_dir(&corpus).unwrap();
+    fs::write(corpus.join("text"), "text").unwrap();
+    program(folder.path(), "prepared", CACHED);
+    // A compiler that copies the program into the place after `-o`.
+    program(folder.path(), "g++", "while [ \"$1\" != -o ]; do shift; done\ncp \"${0%/*}/prepared\" \"$2\"");
+    program(folder.path(), "du", "echo 0");
+    let arguments = ["plugin", "rocksdb", corpus.to_str().unwrap(), work.to_str().unwrap()];
+    let output = run(folder.path(), "scripts/bench-rocksdb-cache", &arguments);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("no room") && said.contains("round 1: ended with status 1"), "{output:?}");
+    assert_eq!(left_in(&work), 0);
+}
+
+/// A namespace that could not be deleted ended the trap before it removed the files of ports.
+#[test]
+fn a_namespace_that_stays_keeps_no_file_of_ports() {
+    let folder = tempfile::tempdir().unwrap();
+    let java = folder.path().join("built");
+    fs::create_dir(&java).unwrap();
+    fs::write(java.join("bench-node.classpath"), "").unwrap();
+    program(folder.path(), "ip", "case $2 in\ndelete) exit 1 ;;\nexec) shift 3; exec \"$@\" ;;\nesac");
+    program(folder.path(), "java", "echo 9042\nexec cat");
+    let mut beside = script(folder.path(), "scripts/with-cassandra");
+    for setting in ["CASSANDRA", "NODES", "NODE_CPUS", "MODEL", "CLIENT_CPUS", "PERF_DATA"] {
+        beside.env_remove(setting);
+    }
+    let output = beside.env("NETNS", "1").arg(&java).args(["20", "true"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(left_in(&folder.path().join("tmp")), 0, "{output:?}");
+}
+
+/// Rounds with another bound on a test, or with a test left out, counted as rounds of the same state.
+#[test]
+fn the_profile_of_the_tests_is_a_part_of_their_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let [sources, target] = ["sources", "target"].map(|name| folder.path().join(name));
+    fs::create_dir_all(sources.join(".config")).unwrap();
+    let profile = sources.join(".config/nextest.toml");
+    fs::write(&profile, "retries = 0").unwrap();
+    let commit =
+        "git init --quiet && git add . && git -c user.name=a -c user.email=a@b commit --quiet --message a";
+    assert!(Command::new("sh").args(["-c", commit]).current_dir(&sources).status().unwrap().success());
+    program(folder.path(), "cargo", "exit 1");
+    let states = || {
+        let mut steady = script(folder.path(), "scripts/steady");
+        let output = steady.arg("1").current_dir(&sources).env("CARGO_TARGET_DIR", &target).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        left_in(&target.join("steady"))
+    };
+    assert_eq!(states(), 1);
+    fs::write(&profile, "retries = 1").unwrap();
+    assert_eq!(states(), 2);
 }

@@ -17,10 +17,12 @@
 //!
 //! The file belongs to the user of the processes or to root, and nobody outside its group may open it.
 
+#[allow(unsafe_code, reason = "a mapping that other processes share")]
 mod file;
 mod membership;
 mod process;
 #[cfg(test)]
+#[allow(unsafe_code, reason = "tests that fork")]
 mod tests;
 
 pub use file::{ClassError, ClassFile, ClassSeen, Locked, MemberSeen, default_path};

@@ -19,6 +19,7 @@
 
 #![no_std]
 #![deny(missing_docs)]
+#![deny(unsafe_code)]
 
 extern crate std;
 

@@ -15,6 +15,7 @@
 //! 5. A forked child shares the page of its parent. The library calls [`SharedPage::detach`] right after the fork and
 //!    [`SharedPage::renew`] before it tells: the same address then has a page of the child's own.
 
+#[allow(unsafe_code, reason = "a mapping that other processes share")]
 mod mapping;
 mod snapshot;
 mod text;
@@ -356,4 +357,5 @@ impl Told {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code, reason = "tests that look at descriptors and break a page")]
 mod tests;

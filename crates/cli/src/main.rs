@@ -1,5 +1,7 @@
 //! The `ziptier` command.
 
+#![deny(unsafe_code)]
+
 mod alloc;
 mod bench;
 mod bench_server;
@@ -9,6 +11,7 @@ mod cql;
 mod doctor;
 mod far;
 mod folder;
+#[allow(unsafe_code, reason = "the configuration that jemalloc reads, and a call of it")]
 mod heap;
 mod interruption;
 mod mbwu;

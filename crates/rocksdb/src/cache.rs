@@ -356,4 +356,5 @@ fn try_copied(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code, reason = "a test that forks")]
 mod tests;

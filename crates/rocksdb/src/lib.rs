@@ -36,11 +36,13 @@
 //! | [`host`] | RocksDB itself, loaded at run time: its C API, and databases |
 
 #![deny(missing_docs)]
+#![deny(unsafe_code)]
 
 pub mod cache;
 pub mod codec;
 pub mod counters;
 pub mod generation;
+#[allow(unsafe_code, reason = "RocksDB's C API")]
 pub mod host;
 mod lifecycle;
 pub mod rows;

@@ -126,6 +126,26 @@ fn on_the_path_auto_the_cpu_has_the_last_word_on_damage() {
     }
 }
 
+/// The device and the CPU agree about these blocks.
+#[test]
+fn a_damaged_block_counts_one_fault_on_the_path_auto() {
+    let setting = Setting::new(Format::Deflate).with_path(Path::Auto);
+    let engine = Iaa::on(&setting, device(Injection::default()), JOB_TIME_MAX).unwrap();
+    // The first block of the stream has a type that does not exist.
+    let (mut codec, damaged, raw_bytes) = (engine.open().unwrap(), vec![7; 9], 50);
+    let alone = codec.decompress(&damaged, &mut Vec::new(), raw_bytes);
+    assert!(matches!(alone, Err(BlockError::Damaged { .. })), "{alone:?}");
+    let up_to = codec.decompress_up_to(&damaged, &mut vec![MaybeUninit::uninit(); raw_bytes]).map(drop);
+    assert!(matches!(up_to, Err(BlockError::Damaged { .. })), "{up_to:?}");
+    let (task, mut done) = (Task::Decompress { raw_bytes }, Vec::new());
+    codec.submit(Job { tag: 0, task, input: damaged, output: Vec::new() }).unwrap();
+    codec.reap(&mut done, true);
+    assert!(matches!(done[0].result, Err(BlockError::Damaged { .. })), "{done:?}");
+    drop(codec);
+    let counted = engine.counters().snapshot();
+    assert_eq!((counted.decompress_calls, counted.fallbacks, counted.faults), (3, 3, 3), "{counted}");
+}
+
 /// Each thread would wait two seconds for each of its jobs.
 #[test]
 fn a_device_that_ends_no_job_is_asked_a_few_times() {

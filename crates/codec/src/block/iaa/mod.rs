@@ -276,19 +276,31 @@ impl<'a> IaaContext<'a> {
         Ok(&mut **self.software.insert(codec))
     }
 
-    /// Returns `Ok` if software is to do the failed job. Otherwise returns the error that says what happened.
-    fn falls_back(&mut self, failure: Option<JobError>) -> Result<(), BlockError> {
-        let is_fault = matches!(&failure, Some(error) if !matches!(error, JobError::QueueFull));
+    /// Has software do the failed job, or returns the error that says what happened. The end of a block that software
+    /// calls damaged, too, counts its fault, so the device's word against it counts none.
+    fn fall_back<T>(
+        &mut self,
+        failure: Option<JobError>,
+        job: impl FnOnce(&mut (dyn BlockCodec + 'a)) -> Result<T, BlockError>,
+    ) -> Result<T, BlockError> {
         if self.engine.path == Path::Hardware {
             let reason = failure.map_or("no device".to_owned(), |error| error.to_string());
             self.counters.faulted();
             return Err(BlockError::Engine { engine: NAME, reason });
         }
+        self.counters.fell_back();
+        let result = self.software().and_then(job);
+        let is_fault = match &failure {
+            None | Some(JobError::QueueFull) => false,
+            Some(JobError::Damaged(_) | JobError::DoesNotFit | JobError::Contradiction(_)) => {
+                !matches!(result, Err(BlockError::Damaged { .. }))
+            }
+            Some(_) => true,
+        };
         if is_fault {
             self.counters.faulted();
         }
-        self.counters.fell_back();
-        Ok(())
+        result
     }
 
     fn compress_uncounted(
@@ -322,8 +334,7 @@ impl<'a> IaaContext<'a> {
                 }
             }
         };
-        self.falls_back(failure)?;
-        self.software()?.compress(raw, out, max_bytes)
+        self.fall_back(failure, |software| software.compress(raw, out, max_bytes))
     }
 
     fn decompress_uncounted(
@@ -363,8 +374,7 @@ impl<'a> IaaContext<'a> {
             }
         };
         out.truncate(before);
-        self.falls_back(failure)?;
-        self.software()?.decompress(packed, out, raw_bytes)
+        self.fall_back(failure, |software| software.decompress(packed, out, raw_bytes))
     }
 
     fn decompress_up_to_uncounted<'t>(
@@ -398,15 +408,14 @@ impl<'a> IaaContext<'a> {
             }
         };
         if !matches!(failure, Some(JobError::DoesNotFit)) {
-            self.falls_back(failure)?;
-            return self.software()?.decompress_up_to(packed, target);
+            return self.fall_back(failure, |software| software.decompress_up_to(packed, target));
         }
         // The CPU has the last word, too. A device that it agrees with has done the job.
         let answer = self.software()?.decompress_up_to(packed, target);
-        if !matches!(answer, Ok(None)) {
-            self.falls_back(failure)?;
+        if matches!(answer, Ok(None)) {
+            return answer;
         }
-        answer
+        self.fall_back(failure, |_| answer)
     }
 
     /// Hands a job of a batch to the device. `Err` returns a job that cannot run beside others.
@@ -451,12 +460,10 @@ impl<'a> IaaContext<'a> {
         };
         let result = match result {
             Ok(result) => result,
-            Err(error) => self.falls_back(Some(error)).and_then(|()| {
+            Err(error) => self.fall_back(Some(error), |software| {
                 job.output.truncate(before);
-                let done = run_job(
-                    self.software()?,
-                    Job { output: std::mem::take(&mut job.output), ..take(&mut job) },
-                );
+                let own = Job { output: std::mem::take(&mut job.output), ..take(&mut job) };
+                let done = run_job(software, own);
                 job = done.job;
                 done.result
             }),

@@ -166,8 +166,7 @@ impl<'a> Batch<'a> {
                     _ => Err(Damage::other_length(packed_bytes).into()),
                 });
                 if ended.is_err() && self.how.path == Path::Auto {
-                    // The CPU decides: a flaky device would make people throw sound blocks away.
-                    return self.failed(own, "the device says that the data is damaged".to_owned());
+                    return self.blamed(own);
                 }
                 ended.map(|()| Some(raw_bytes)).map_err(|failure: Failure| failure.of(Format::Deflate, NAME))
             }
@@ -185,6 +184,16 @@ impl<'a> Batch<'a> {
             self.counters.faulted();
         }
         self.refused(Refused { own, reason: Some(reason) })
+    }
+
+    /// Asks the CPU about data that the device calls damaged: a flaky device would make people throw sound blocks away.
+    /// If the CPU agrees, it has counted the fault.
+    fn blamed(&mut self, own: block::Job) -> Done {
+        let done = run_job(&mut self.software, own);
+        if !matches!(done.result, Err(BlockError::Damaged { .. })) {
+            self.counters.faulted();
+        }
+        done
     }
 
     /// Goes on without a job that takes too long.
@@ -366,6 +375,7 @@ mod tests {
         a_device_that_ends_nothing_gets_no_more_jobs();
         a_library_that_says_it_wrote_too_much_is_not_believed();
         a_device_that_blames_sound_data_is_not_believed_on_auto();
+        a_block_that_the_cpu_calls_damaged_too_counts_one_fault();
         any_stream_of_no_bytes_is_an_empty_block();
     }
 
@@ -406,6 +416,16 @@ mod tests {
                 assert!(matches!(compressed, Err(BlockError::Engine { .. })), "{compressed:?}");
             }
         }
+    }
+
+    fn a_block_that_the_cpu_calls_damaged_too_counts_one_fault() {
+        let counters = Counters::new();
+        let how = How { path: Path::Auto, has_device: true, dynamic: false, level: 1 };
+        let mut batch = batch(how, fake::functions(), &counters);
+        let longer = batch.decompress(b"longer", &mut Vec::new(), 5);
+        assert!(matches!(longer, Err(BlockError::Damaged { .. })), "{longer:?}");
+        let counted = counters.snapshot();
+        assert_eq!((counted.decompress_calls, counted.fallbacks, counted.faults), (1, 1, 1), "{counted}");
     }
 
     /// Engine `software` writes such a block as a stored one.

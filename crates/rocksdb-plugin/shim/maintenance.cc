@@ -1,6 +1,7 @@
 // Work on a whole database: show how its files are packed, and rewrite it for the plugin, or so that it needs no
 // plugin.
 
+#include <rocksdb/advanced_compression.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/table_properties.h>
@@ -134,8 +135,18 @@ Status RewriteAll(const DBOptions& db_options, const std::string& dir, const Fam
   return status.ok() ? status : Status::Aborted(status.ToString() + "; " + stopped);
 }
 
+// Whether a column family has a compression manager that is not ours. The types of compression from 0x80 on mean what
+// that manager makes of them.
+bool HasForeignManager(const ColumnFamilyDescriptor& family) {
+  const CompressionManager* manager = family.options.compression_manager.get();
+  return manager != nullptr && std::string(manager->Name()) != "ziptier";
+}
+
 // Whether the options of a column family name a class or a compression of ours.
 bool NamesOurs(const ColumnFamilyDescriptor& family) {
+  if (HasForeignManager(family)) {
+    return false;
+  }
   const ColumnFamilyOptions& options = family.options;
   const std::vector<CompressionType>& levels = options.compression_per_level;
   return options.compression_manager != nullptr || !IsBuiltin(options.compression) ||
@@ -185,8 +196,10 @@ Status MigrateOff(const std::string& dir, const std::string& compression, std::s
     return status;
   }
   for (ColumnFamilyDescriptor& family : families) {
-    family.options.compression_manager = nullptr;
-    Replace(&family.options, wanted.compression, [](CompressionType type) { return !IsBuiltin(type); });
+    if (!HasForeignManager(family)) {
+      family.options.compression_manager = nullptr;
+      Replace(&family.options, wanted.compression, [](CompressionType type) { return !IsBuiltin(type); });
+    }
   }
   const auto check = [](DB& db, ColumnFamilyHandle* family) {
     std::string file;

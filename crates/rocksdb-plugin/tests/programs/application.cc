@@ -3,13 +3,16 @@
 //   application fill DIR merge|filter|factory     puts records by the class, flushes
 //   application read DIR merge|filter|factory     reads them
 //   application read-stock DIR merge              reads them with options that do not name the plugin
-//   application leave DIR merge                   registers the class and takes the database off the plugin in this
-//                                                 process
+//   application fill DIR foreign                  puts records into a column family whose compression manager is the
+//                                                 application's, and into one of the private format
+//   application leave DIR merge|foreign           registers the classes, takes the database off the plugin in this
+//                                                 process, and prints what it is told
 //   application leave-throwing DIR merge          the same with a class that throws
 //   application log DIR merge                     puts a record that is in the log alone
 //   application read-log DIR merge                reads it
 
 #include <dlfcn.h>
+#include <rocksdb/advanced_compression.h>
 #include <rocksdb/compaction_filter.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
@@ -60,8 +63,13 @@ class KeepingAllFactory : public CompactionFilterFactory {
   }
 };
 
-Options OptionsOf(const std::string& kind) {
-  static KeepingAll filter;
+class Foreign : public CompressionManagerWrapper {
+ public:
+  Foreign() : CompressionManagerWrapper(GetBuiltinV2CompressionManager()) {}
+  const char* Name() const override { return "application.Foreign"; }
+};
+
+Options Private() {
   Options options;
   ConfigOptions config;
   config.ignore_unsupported_options = false;
@@ -70,12 +78,21 @@ Options OptionsOf(const std::string& kind) {
             "compression_manager={id=ziptier;format=token};compression=kCustomCompression80;create_if_missing=true",
             &options),
         "options");
+  return options;
+}
+
+Options OptionsOf(const std::string& kind) {
+  static KeepingAll filter;
+  Options options = Private();
   if (kind == "merge") {
     options.merge_operator = std::make_shared<Joining>();
   } else if (kind == "filter") {
     options.compaction_filter = &filter;
   } else if (kind == "factory") {
     options.compaction_filter_factory = std::make_shared<KeepingAllFactory>();
+  } else if (kind == "foreign") {
+    options.compression_manager = std::make_shared<Foreign>();
+    options.compression = kZSTD;
   } else {
     Fail("kind", kind);
   }
@@ -96,6 +113,16 @@ void Fill(DB& db, bool merges) {
   }
 }
 
+void FillPrivateFamily(DB& db) {
+  ColumnFamilyHandle* family = nullptr;
+  Check(db.CreateColumnFamily(Private(), "private", &family), "create a column family");
+  for (int i = 0; i < kRecords; ++i) {
+    Check(db.Put(WriteOptions(), family, KeyOf(i), ValueOf(i)), "put");
+  }
+  Check(db.Flush(FlushOptions(), family), "flush");
+  Check(db.DestroyColumnFamilyHandle(family), "let go of a column family");
+}
+
 void Read(DB& db, bool merges) {
   for (int i = 0; i < kRecords; ++i) {
     std::string value;
@@ -113,12 +140,18 @@ void Leave(const char* dir) {
         guard->reset(new Operator());
         return guard->get();
       });
+  ObjectLibrary::Default()->AddFactory<CompressionManager>(
+      "application.Foreign", [](const std::string&, std::unique_ptr<CompressionManager>* guard, std::string*) {
+        guard->reset(new Foreign());
+        return guard->get();
+      });
   using Function = int (*)(const char*, const char*, char*, size_t);
   const auto leave = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "ziptier_rocksdb_migrate_off"));
   char message[1024] = "the plugin is not there";
   if (leave == nullptr || leave(dir, "kZSTD", message, sizeof message) != 0) {
     Fail("leave", message);
   }
+  std::printf("%s", message);
 }
 
 }  // namespace
@@ -148,6 +181,9 @@ int main(int argc, char** argv) {
   Check(DB::Open(options, argv[2], &db), "open");
   if (command == "fill") {
     Fill(*db, merges);
+    if (std::string(argv[3]) == "foreign") {
+      FillPrivateFamily(*db);
+    }
   } else if (command == "log") {
     Check(db->Put(WriteOptions(), "one", "before"), "put");
     Check(db->Merge(WriteOptions(), "one", "behind"), "merge");

@@ -169,6 +169,26 @@ fn a_database_with_classes_of_its_application_leaves_in_its_process_alone() {
     }
 }
 
+/// The column family would have the files of that manager, and no manager that reads them.
+#[test]
+fn a_compression_manager_of_the_applications_stays() {
+    let dir = in_folder();
+    let application =
+        |command: &str| with_plugin(&compiled("application.cc"), &[command, text(dir.path()), "foreign"]);
+    let managers = || {
+        let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+        let newest = files.filter(|file| text(file).contains("/OPTIONS-")).max().unwrap();
+        let options = fs::read_to_string(newest).unwrap();
+        ["application.Foreign", "id=ziptier"].map(|name| options.contains(name))
+    };
+    printed(application("fill"));
+    assert_eq!(managers(), [true, true]);
+    assert_eq!(printed(application("leave")), "");
+    assert_eq!(managers(), [true, false]);
+    let told = printed(application("leave"));
+    assert!(told.starts_with("nothing was changed: "), "{told}");
+}
+
 /// An exception through the frames of Rust would end the process.
 #[test]
 fn a_class_of_the_application_that_throws_is_told() {

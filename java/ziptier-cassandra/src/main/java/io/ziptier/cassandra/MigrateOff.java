@@ -3,6 +3,7 @@ package io.ziptier.cassandra;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileVisitOption;
 import java.nio.file.Files;
@@ -26,8 +27,10 @@ import java.util.stream.Stream;
  * <p>No class of Cassandra's is used, so that the jar alone runs the command.
  */
 public final class MigrateOff {
-    /** Hints begin with a text that names their compressor. */
-    private static final int HINTS_HEADER_BYTES_MAX = 1 << 20;
+    /** Hints begin with version, time, node, the length of a text that names their compressor, and a checksum. */
+    private static final int HINTS_FRONT_BYTES = 4 + 8 + 16 + 4 + 4;
+    private static final int HINTS_LENGTH_AT = 4 + 8 + 16;
+    private static final int HINTS_TEXT_BYTES_MAX = 1 << 20;
     /** Files below the folder of a table, whose name ends in the table's id. A keyspace may be called snapshots. */
     private static final Pattern COPIES = Pattern.compile("-[0-9a-f]{32}/(.*/)?(snapshots|backups)/");
     private static final Pattern READ = Pattern.compile("-CompressionInfo\\.db$|\\.hints$|_txn_[^/]*\\.log$");
@@ -111,11 +114,16 @@ public final class MigrateOff {
         return files;
     }
 
-    /** Refuses hints that only the jar can deliver: without it, a node leaves them undelivered for good. */
+    /**
+     * Refuses hints that only the jar can deliver: without it, a node leaves them undelivered for good. The rows behind
+     * the header may hold any name. No node delivers hints whose header is damaged.
+     */
     private static void checkHints(Path file) throws IOException {
         try (InputStream in = Files.newInputStream(file)) {
-            String header = new String(in.readNBytes(HINTS_HEADER_BYTES_MAX), StandardCharsets.ISO_8859_1);
-            if (header.contains(CompressionInfo.NAME))
+            byte[] front = in.readNBytes(HINTS_FRONT_BYTES);
+            int length = front.length < HINTS_FRONT_BYTES ? 0 : ByteBuffer.wrap(front).getInt(HINTS_LENGTH_AT);
+            byte[] text = in.readNBytes(Math.max(0, Math.min(length, HINTS_TEXT_BYTES_MAX)));
+            if (new String(text, StandardCharsets.ISO_8859_1).contains(CompressionInfo.NAME))
                 throw new IOException(file + " holds hints that ziptier compressed: start the node with the jar until "
                                       + "it has delivered them, or run nodetool truncatehints there, and repair after");
         }

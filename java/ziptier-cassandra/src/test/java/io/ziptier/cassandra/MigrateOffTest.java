@@ -92,9 +92,18 @@ class MigrateOffTest {
     void hintsThatNeedZiptierEndTheCommandBeforeAnythingChanges() throws Exception {
         byte[] before = info("ZiptierCompressor");
         Path deflate = file("t1/nb-1-big-CompressionInfo.db", before);
-        Path hints = file("hints/1-2-2.hints", hintsOf("ZiptierCompressor"));
+        Path hints = file("hints/1-2-2.hints", hintsOf("ZiptierCompressor", ""));
         assertRefused("holds hints that ziptier compressed", deflate, before);
-        Files.write(hints, hintsOf("LZ4Compressor"));
+        Files.write(hints, hintsOf("LZ4Compressor", ""));
+        assertTrue(MigrateOff.run(List.of(dir)).startsWith("1 SSTables "));
+    }
+
+    /** Rows may tell of compressors, as a table of settings does. */
+    @Test
+    void hintsWhoseRowsNameZiptierNeedItNot() throws Exception {
+        file("t1/nb-1-big-CompressionInfo.db", info("ZiptierCompressor"));
+        file("hints/1-2-2.hints", hintsOf("LZ4Compressor", "a row about the ZiptierCompressor"));
+        file("hints/1-3-2.hints", new byte[] { 0, 0, 0, 2 });
         assertTrue(MigrateOff.run(List.of(dir)).startsWith("1 SSTables "));
     }
 
@@ -134,9 +143,20 @@ class MigrateOffTest {
         assertRefused("nb-3-big-CompressionInfo.db has format 'token'", deflate, before);
     }
 
-    private static byte[] hintsOf(String compressor) {
+    /** The checksums are zero: the command leaves them to the node. */
+    private static byte[] hintsOf(String compressor, String rows) throws IOException {
         String header = "{\"compression\":{\"class_name\":\"org.apache.cassandra.io.compress.%s\"}}";
-        return String.format(header, compressor).getBytes(StandardCharsets.UTF_8);
+        byte[] text = String.format(header, compressor).getBytes(StandardCharsets.UTF_8);
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        DataOutputStream out = new DataOutputStream(bytes);
+        out.writeInt(2);
+        out.write(new byte[8 + 16]);
+        out.writeInt(text.length);
+        out.writeInt(0);
+        out.write(text);
+        out.writeInt(0);
+        out.write(rows.getBytes(StandardCharsets.UTF_8));
+        return bytes.toByteArray();
     }
 
     private void assertRefused(String sentence, Path file, byte[] before) throws IOException {

@@ -324,7 +324,8 @@ impl Core {
         } else if leaf.state(guard).heated {
             self.stats.heated.raise();
             tierer.heated_bytes += bytes;
-        } else {
+        } else if goal != Goal::Heat {
+            // A leaf that was to be heated keeps its coding for a damaged value.
             self.stats.cooled.raise();
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
@@ -386,6 +387,46 @@ mod tests {
             heats
         });
         assert_eq!((cut.sum, cut.squares, cut.records), (whole.sum, whole.squares, whole.records));
+    }
+
+    #[cfg(not(any(miri, shuttle)))]
+    #[test]
+    fn a_leaf_that_a_damaged_value_keeps_in_its_coding_is_neither_heated_nor_cooled() {
+        use crate::body::{Builder, Entry, EntryKey, fingerprint};
+        use crate::coding::Coding;
+        use crate::options::Options;
+        use crate::record::{Fields, Kind, PutMeta, key_hash};
+        use std::sync::Arc;
+        use ziptier_codec::token::Dictionary;
+
+        let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+        // Of the bodies of these values, heated leaves may take a part.
+        let mut random = fastrand::Rng::with_seed(7);
+        for n in 0..4_000_u32 {
+            let value: Vec<u8> = (0..100).map(|_| random.u8(..)).collect();
+            core.put(&n.to_be_bytes(), &value, PutMeta::default()).unwrap();
+        }
+        let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, 1).unwrap();
+        let guard = core.pin();
+        let (leaf, before) = core.locate(&[], &guard);
+        let key = 0_u32.to_be_bytes();
+        let entry = Entry {
+            key: EntryKey::whole(&key),
+            fingerprint: fingerprint(key_hash(&key)),
+            kind: Kind::Coded,
+            fields: Fields::default(),
+            payload: &[0xff; 9],
+        };
+        let (body, coding) = (Builder::default().build(&[entry]), Some(Coding::Tokens(Arc::new(tokens))));
+        let damaged = LeafState { open: None, sealed: None, body, coding, ..before.clone() };
+        assert!(leaf.publish(before, damaged, &guard));
+        (0..12).for_each(|read| leaf.clock.touch(read % 4));
+        let mut tierer = Tierer { pass: Pass::Heat, heated_bytes: 1_000, ..Tierer::default() };
+        let thresholds = Some(Thresholds { hot: 1.0, cool: 0.5 });
+        assert!(core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was hot, and packed");
+        assert!(core.stats.damaged.get() > 0);
+        assert_eq!((core.stats.heated.get(), core.stats.cooled.get()), (0, 0));
+        assert_eq!(tierer.heated_bytes, 1_000);
     }
 
     #[test]

@@ -50,6 +50,10 @@ const LANDED_HEAD_BYTES: usize = 48;
 /// Conditions on keys on SSD that a caller looks at who may not wait: each reads an image of about 8 KiB.
 const READS_MAX: usize = 32;
 
+/// How often a batch reads the keys of its conditions from SSD, if the store has a limit of memory. Where memory has no
+/// room for all of them, the first ones go down again while the last ones come up.
+const COLD_ROUNDS_MAX: u32 = 16;
+
 #[derive(Clone, Debug)]
 enum Operation {
     Put(Vec<u8>, PutMeta),
@@ -143,7 +147,7 @@ impl Core {
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
-        let (mut round, mut is_cold, mut reads) = (0, false, 0);
+        let (mut round, mut cold_rounds, mut reads) = (0, 0, 0);
         loop {
             let keys = || operations.iter().map(|(key, ..)| *key);
             if !waits && self.turns.holds_up(keys()) {
@@ -153,7 +157,7 @@ impl Core {
             let mut compared = Vec::new();
             for (key, operation, _) in &operations {
                 if let Operation::Require(condition) = operation
-                    && is_cold
+                    && cold_rounds > 0
                 {
                     if !waits && reads == READS_MAX {
                         return Ok(None);
@@ -192,7 +196,11 @@ impl Core {
                     return Ok(Some(written));
                 }
                 Tried::Busy => return Ok(None),
-                Tried::Unknown => is_cold = true,
+                Tried::Unknown if self.gauges.limit() == u64::MAX => cold_rounds = 1,
+                Tried::Unknown if cold_rounds == COLD_ROUNDS_MAX => {
+                    return Err(self.refusal(self.gauges.limit(), self.gauges.held()));
+                }
+                Tried::Unknown => cold_rounds += 1,
                 // To pack a landing that grew takes as long as to write it.
                 Tried::Full { .. } if !waits => return Ok(None),
                 Tried::Full { key_index } => {

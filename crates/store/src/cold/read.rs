@@ -342,6 +342,29 @@ mod tests {
         assert!((0..100).all(|n| core.write(&holds(n)) == Ok(true)));
     }
 
+    /// The first records went down again while the last ones came up, and the batch never ended.
+    #[test]
+    fn a_batch_whose_conditions_hold_on_more_than_memory_has_room_for_is_refused() {
+        let core = core_over(RecordingDisk::new());
+        let keys = || (0..400_u32).map(u32::to_be_bytes);
+        for key in keys() {
+            core.put(&key, &key.repeat(250), PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        core.reclaim();
+        let batch = keys().fold(Batch::new(), |batch, key| batch.require(&key, Condition::Exists));
+        let batch = batch.put(b"new", b"value");
+        // A tenth of the records has room.
+        core.set_memory_limit(Some(core.gauges.held() - core.gauges.retired.held() + (40 << 10)));
+        let refused = core.write(&batch).map_err(|error| error.kind());
+        assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
+        assert_eq!(core.count_keys(), 400);
+        core.set_memory_limit(None);
+        assert_eq!(core.write(&batch), Ok(true));
+        assert_eq!(core.count_keys(), 401);
+    }
+
     /// A worker of the server read an image for each key of an MSETNX, while its other clients waited.
     #[test]
     fn a_batch_that_may_not_wait_reads_little_from_ssd() {

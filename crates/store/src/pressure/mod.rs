@@ -507,7 +507,8 @@ impl Core {
         }
     }
 
-    fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
+    /// The refusal of a write for want of room, with how full each place is.
+    pub(crate) fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
         let far = self.far.as_ref().map(|far| far.usage());
         let (far_used_bytes, far_limit_bytes) =
             far.map_or((0, 0), |far| (far.used_bytes, far.capacity_bytes));

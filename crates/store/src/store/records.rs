@@ -67,7 +67,8 @@ impl Store {
     /// all of them or none.
     ///
     /// # Errors
-    /// As [`Store::put`], for any of the writes; nothing is changed then.
+    /// As [`Store::put`], for any of the writes; nothing is changed then. A batch is also refused for want of room if
+    /// all its conditions hold so far, and memory has no room for the records on SSD that they ask for.
     pub fn write(&self, batch: &Batch) -> Result<bool, Error> {
         self.written(self.core.write(batch))
     }

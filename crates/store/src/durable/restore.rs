@@ -35,7 +35,8 @@ pub(super) const RESTORING: &str = "RESTORING";
 ///
 /// # Errors
 /// A folder with something in it, a stream that is damaged or ends too early, or the disk's. The folder is empty then,
-/// as far as the disk allows, or says that a restore has not ended. The restore can be repeated either way.
+/// as far as the disk allows, or says that a restore has not ended. The restore can be repeated either way. Only a disk
+/// that fails at the very end, and again when the folder is cleared, may leave a whole store.
 pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let mut input = Input::begin(from)?;
@@ -63,6 +64,7 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
     // Another restore may have ended before this one had the lock.
     let former = look()?;
     let clear = || {
+        remove_manifests(&*disk, dir)?;
         let all = inside[1..].iter().chain([&segments_dir, dir]);
         all.into_iter().try_for_each(|dir| remove_files(&*disk, dir))
     };
@@ -75,10 +77,8 @@ pub fn restore(options: &DurableOptions, from: &mut dyn Read) -> Result<DumpSumm
     let restored = segments_dir::give(&*disk, &segments_dir, store)
         .and_then(|()| take_all(options, &disk, &segments_dir, store, &mut input));
     match &restored {
-        Ok(_) => {
-            disk.remove(&dir.join(RESTORING))?;
-            disk.sync_dir(dir)?;
-        }
+        // The store is there, durably, and a start removes a mark beside a manifest.
+        Ok(_) => drop(disk.remove(&dir.join(RESTORING)).and_then(|()| disk.sync_dir(dir))),
         // The next attempt clears files that stay.
         Err(_) => drop(clear()),
     }
@@ -96,6 +96,18 @@ fn former_attempt(disk: &dyn Disk, dir: &Path) -> Result<Option<u64>, Error> {
     is_unfinished.then(|| segments_dir::read(disk, dir.join(RESTORING))).transpose()
 }
 
+/// Takes the manifests of a restore that failed behind them, durably: a start with a manifest needs what lies beside
+/// it.
+fn remove_manifests(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
+    for name in [manifest::NAME, manifest::COPY_NAME] {
+        match disk.remove(&dir.join(name)) {
+            Err(error) if error.is_not_found() => {}
+            removed => removed?,
+        }
+    }
+    Ok(disk.sync_dir(dir)?)
+}
+
 /// Takes everything that is in a folder, which is a restore's, the file that says so last.
 fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     let names = match disk.list(dir) {
@@ -104,10 +116,13 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     };
     let (last, first): (Vec<_>, Vec<_>) =
         names.into_iter().filter(|name| name != "LOCK").partition(|name| name == RESTORING);
-    for name in first.iter().chain(&last) {
-        disk.remove(&dir.join(name))?;
+    for names in [first, last] {
+        for name in &names {
+            disk.remove(&dir.join(name))?;
+        }
+        disk.sync_dir(dir)?;
     }
-    Ok(disk.sync_dir(dir)?)
+    Ok(())
 }
 
 /// Takes the stream into folders that have nothing but what says whose they are.

@@ -1,12 +1,13 @@
 //! A backup that cannot be restored, or that lacks what was acknowledged before it was taken, is found out too late.
 //! Here dumps are taken of closed stores and of stores under load, restored, and compared.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ziptier::{Batch, CodecChoice, DurableOptions, Error, Store, check, dump, restore};
-use ziptier_media::testing::{PausingDisk, RecordingDisk};
+use ziptier_media::testing::{FailingDisk, Fault, PausingDisk, RecordingDisk};
 
 use crate::durable::{DIR, SetOnDrop, contents, options, value};
 
@@ -202,6 +203,56 @@ fn a_restore_that_did_not_end_can_be_repeated() {
         }
     }
     assert!(whole > 0 && unfinished > 0, "{whole} whole, {unfinished} unfinished");
+}
+
+/// Its log went before its manifest. A power cut between them left a folder that neither started nor took another
+/// restore.
+#[test]
+fn a_restore_that_fails_at_its_end_leaves_a_whole_store_or_none() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    (0..50_u64).for_each(|n| store.put(format!("key:{n:06}").as_bytes(), &value(n, 100)).unwrap());
+    let before = contents(&store);
+    drop(store);
+    let mut stream = Vec::new();
+    dump(&durable_options(&disk), &mut stream).unwrap();
+    // The last steps store both manifests and remove the mark.
+    let mut attempts = VecDeque::new();
+    for nth in 0.. {
+        let recording = RecordingDisk::new();
+        let failing = FailingDisk::new(Arc::new(recording.clone()), Fault::Io, nth);
+        let durable = options(Arc::new(failing.clone()), CodecChoice::None).durable.unwrap();
+        let outcome = restore(&durable, &mut &*stream);
+        if !failing.has_failed() {
+            outcome.unwrap();
+            break;
+        }
+        attempts.push_back((recording, outcome.is_ok()));
+        if attempts.len() > 8 {
+            attempts.pop_front();
+        }
+    }
+    assert!(attempts.back().is_some_and(|(_, is_restored)| *is_restored), "the store was there");
+    for (recording, is_restored) in &attempts {
+        let images = recording.images();
+        for image in images.sample_from(recording.position().saturating_sub(30), 3, 60) {
+            let store_options = options(Arc::new(image.disk.clone()), CodecChoice::None);
+            match Store::open(store_options.clone()) {
+                Ok(store) if store.is_empty() => drop(store),
+                Ok(store) => assert_eq!(contents(&store), before, "{}", image.what),
+                Err(error) => {
+                    assert!(matches!(error, Error::RestoreUnfinished { .. }), "{error}: {}", image.what);
+                    restore(&durable_options(&image.disk), &mut &*stream)
+                        .unwrap_or_else(|error| panic!("{error}: {}", image.what));
+                    assert_eq!(contents(&Store::open(store_options).unwrap()), before, "{}", image.what);
+                }
+            }
+        }
+        if !is_restored {
+            restore(&durable_options(recording), &mut &*stream).unwrap();
+        }
+        assert_eq!(contents(&open(recording, CodecChoice::None)), before);
+    }
 }
 
 /// The second one looks at a folder that is empty, or in which a restore was killed. It has the folder's lock once the

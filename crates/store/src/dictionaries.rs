@@ -379,7 +379,12 @@ impl Core {
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
     pub(crate) fn maintain_dictionary(&self) -> bool {
         let live = self.dictionaries.count_live();
-        if self.codec == CodecChoice::None || live >= GENERATIONS_MAX {
+        if self.codec == CodecChoice::None {
+            return false;
+        }
+        if live >= GENERATIONS_MAX {
+            // A thread that came before another one's adoption may have asked.
+            self.ask_for_training_room(0);
             return false;
         }
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
@@ -500,6 +505,26 @@ mod tests {
         adopt(BITS_CACHED, 2);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
+    }
+
+    #[test]
+    fn a_store_with_as_many_dictionaries_as_may_live_wants_no_room_for_another_one() {
+        let options = Options {
+            codec: CodecChoice::Token,
+            eviction: true,
+            background_threads: 0,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let live = [1, 2, 3, 4, 5, 6, 7, 8].map(|generation| {
+            let tokens = Dictionary::train(&[b"of the sheep in the parlour"], 12, generation);
+            Coding::Tokens(Arc::new(tokens.expect("the sample is sound")))
+        });
+        live.iter().for_each(|coding| core.dictionaries.adopt(coding.clone()));
+        assert_eq!(core.dictionaries.count_live(), GENERATIONS_MAX);
+        assert!(core.ask_for_training_room(1 << 20));
+        assert!(!core.maintain_dictionary());
+        assert_eq!(core.wanted_training_bytes(), 0);
     }
 
     #[test]

@@ -351,6 +351,11 @@ impl Core {
         eviction.map(|eviction| eviction.training_bytes.store(bytes, Relaxed)).is_some()
     }
 
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn wanted_training_bytes(&self) -> u64 {
+        self.eviction.training_bytes.load(Relaxed)
+    }
+
     /// Whether there is little room for `wanted_bytes` more. Packing leaves that are not coded as new ones are comes
     /// before eviction then. The same look at memory decides on both, because others write meanwhile.
     fn is_nearly_full(&self, eviction: &Eviction, wanted_bytes: u64) -> bool {

@@ -352,7 +352,7 @@ impl Connection {
             && let Some(streaming) = &mut self.client.streaming
         {
             // A walk keeps its findings until its end.
-            streaming.refuse(&mut space.reply);
+            streaming.refuse(counters, &mut space.reply);
         }
         Ok(())
     }

@@ -214,8 +214,9 @@ impl Streaming {
     }
 
     /// Refuses what has not been answered yet, if nothing of it has.
-    pub(crate) fn refuse(&mut self, reply: &mut Reply) {
+    pub(crate) fn refuse(&mut self, counters: &Counters, reply: &mut Reply) {
         if self.walk.take().is_some() {
+            counters.errors.add(1);
             reply.error(&Refusal::OUT_OF_MEMORY);
         }
     }
@@ -327,7 +328,9 @@ impl Rows {
         let found = lookup_long(backend, args.at(self.next), scratch);
         self.next += 1;
         self.opens_next = matches!(found, Ok(Found::Large(_)));
-        counters.note_lookup(!matches!(found, Ok(Found::Nothing)));
+        if let Ok(found) = &found {
+            counters.note_lookup(!matches!(found, Found::Nothing));
+        }
         let mut large = None;
         match found {
             Ok(Found::Small) => reply.bulk(scratch),
@@ -432,5 +435,37 @@ fn lookup_long(backend: &dyn Backend, key: &[u8], value: &mut Vec<u8>) -> Result
             Ok(Found::Small)
         }
         Some(reader) => Ok(Found::Large(reader)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ExpectedStore;
+    use crate::opened::Opened;
+    use crate::request::Parser;
+
+    #[test]
+    fn a_walk_that_finds_no_room_counts_one_error() {
+        let (counters, mut reply) = (Counters::default(), Reply::default());
+        let mut walk = Streaming::matching(b"*").unwrap();
+        // At the second time nothing is left to be refused.
+        (0..2).for_each(|_| walk.refuse(&counters, &mut reply));
+        assert!(reply.output.unsent().starts_with(b"-OOM "));
+        assert_eq!(counters.errors.get(), 1);
+    }
+
+    /// The store is not open yet.
+    #[test]
+    fn a_long_value_that_cannot_be_looked_up_is_neither_a_hit_nor_a_miss() {
+        let mut parser = Parser::default();
+        let args = parser.next(b"*2\r\n$4\r\nMGET\r\n$3\r\nkey\r\n").unwrap().unwrap();
+        let request = Arc::new(OwnedArgs::copy(&args));
+        let mut rows = Rows { request, next: 1, opens_next: true, write: None };
+        let store = Opened::expecting(ExpectedStore::default(), 0);
+        let (counters, mut reply) = (Counters::default(), Reply::default());
+        let (_, large) = rows.answer_keys(&*store, |_| Ok(()), &counters, &mut reply, &mut Vec::new());
+        assert!(large.is_none() && reply.output.unsent().starts_with(b"-"));
+        assert_eq!((counters.hits.get(), counters.misses.get()), (0, 0));
     }
 }

@@ -424,7 +424,8 @@ ziptier_status ziptier_tokens_encode_group(const ziptier_tokens *tokens,
 // Decodes what ziptier_tokens_encode_group gave, without gaps. value_ends gets the end of each value in values, and
 // *values_len the bytes of all.
 //
-// Ownership: all memory stays the caller's; value_ends has room for count numbers. coded and values must not overlap.
+// Ownership: all memory stays the caller's; value_ends has room for count numbers. coded and values must not overlap,
+// nor must ends and value_ends.
 // Threads: any number at once.
 // Errors: TOO_SMALL, where *values_len is the capacity needed and value_ends is undefined; DAMAGED, INVALID_ARGUMENT.
 ziptier_status ziptier_tokens_decode_group(const ziptier_tokens *tokens,

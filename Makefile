@@ -67,12 +67,12 @@ STAMPS ?= 1
 export STAMPS
 export ZIPTIER_PYTHON := $(abspath $(PYTHON_ENV))/bin/python
 
-.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures \
-  fmt lint fuzz faults torture soak all-places miri asan tsan million shuttle setup setup-nextest setup-test \
-  setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest rocksdb-static \
-  bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc compare-memory test-alloc release \
-  capi header corpus deny notices setup-deb deb image release-check java cassandra bench-java test-java \
-  test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu test-report
+.PHONY: help serve test quick steady test-model test-vm bench bench-server bench-eviction bench-cassandra figures fmt \
+  lint fuzz faults torture soak all-places miri asan tsan asan-alloc tsan-alloc million shuttle setup setup-nextest \
+  setup-test setup-rocksdb rocksdb-plugin tested-rocksdb-plugin rocksdb-examples rocksdb-tools rocksdb-crashtest \
+  rocksdb-static bench-rocksdb bench-rocksdb-wal bench-rocksdb-cache bench-embedding bench-alloc compare-memory \
+  test-alloc release capi header corpus deny notices setup-deb deb image release-check java cassandra bench-java \
+  test-java test-java-aarch64 setup-java test-cassandra test-jvm test-mbwu test-report
 
 help: ## list the targets
 	@sed -E -e ':join' -e '/\\$$/ { N; s/ *\\\n[[:blank:]]*/ /; t join' -e '}' $(MAKEFILE_LIST) | \
@@ -111,11 +111,13 @@ test-report: setup $(CORPUS_TARGET) ## pages of ziptier report in a browser, on 
 	@scripts/test-report $(TARGET_DIR)/debug/ziptier $(abspath $(TARGET_DIR))/report
 
 test-alloc: setup-test ## libziptier_alloc.so under a stock Redis with log, replica and cluster, under other programs, \
-  and on a NUMA node that goes away: minutes; ZIPTIER_ALLOC_CALLS=1000000
+  under sanitizers, and on a NUMA node that goes away: minutes; ZIPTIER_ALLOC_CALLS=1000000
 	cargo build --locked --package ziptier-alloc-preload
 	scripts/count-tests cargo nextest run --locked --package ziptier-alloc --package ziptier-alloc-preload \
 	  --run-ignored all
 	scripts/count-tests cargo nextest run --locked --package ziptier-cli --test suite heaps_are_spread
+	@scripts/sanitize-alloc address
+	@scripts/sanitize-alloc thread
 	@tests/vm/run $(TARGET_DIR)/vm
 
 test-mbwu: setup setup-nextest setup-rocksdb ## what limits a platform, told of 20 whose limit was made, one after \
@@ -241,6 +243,8 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	ZIPTIER_SCHEDULES=50 scripts/explore-schedules
 	scripts/run-asan
 	scripts/run-tsan
+	scripts/sanitize-alloc address
+	scripts/sanitize-alloc thread
 	scripts/test-aarch64
 	ZIPTIER_MIRI_SEEDS=$(MIRI_SEEDS) scripts/run-miri
 	scripts/refuse-fault $(HISTORIES)
@@ -283,6 +287,14 @@ asan: setup setup-nextest ## run the tests of crates with unsafe code under Addr
 
 tsan: setup setup-nextest ## run the tests with threads under ThreadSanitizer
 	@scripts/run-tsan
+
+asan-alloc: setup setup-nextest ## random calls of libziptier_alloc.so's functions under AddressSanitizer: \
+  ZIPTIER_ALLOC_CALLS=1000000
+	@scripts/sanitize-alloc address
+
+tsan-alloc: setup setup-nextest ## random calls of libziptier_alloc.so's functions under ThreadSanitizer: \
+  ZIPTIER_ALLOC_CALLS=1000000
+	@scripts/sanitize-alloc thread
 
 million: setup ## pack and unpack a million blocks across software and the modelled accelerator
 	cargo run --release --locked --package ziptier-accel --example blocks_across_engines

@@ -32,6 +32,9 @@
 //! 3. Each thread counts the bytes that it allocates. Whoever completes a step runs a tick.
 //! 4. A tick reads jemalloc's statistics, asks the policy, and stores two words that allocations compare with.
 //!
+//! The random calls of `tests/suite` run here once more, in a program that has the library as a part of itself. So a
+//! sanitizer can watch them (`make asan-alloc`, `make tsan-alloc`).
+//!
 //! The code here allocates nothing of its own, and does not unwind: `operator new` alone lets an exception of C++ pass.
 
 mod far;
@@ -47,3 +50,10 @@ mod statistics;
 mod symbols;
 mod thread;
 mod tick;
+
+#[cfg(test)]
+#[path = "../tests/suite/a_million_calls_agree_with_a_shadow.rs"]
+#[allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+mod a_million_calls_agree_with_a_shadow;
+#[cfg(test)]
+mod support;

@@ -10,14 +10,14 @@ use tikv_jemalloc_sys::MALLOCX_ALIGN;
 use crate::heap::{self, set_errno};
 use crate::{sizes, statistics};
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn malloc(bytes: usize) -> *mut c_void {
     // SAFETY: nothing is given.
     unsafe { heap::allocate(bytes) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: nothing is given.
         Some(bytes) => unsafe { heap::allocate_zeroed(bytes) },
@@ -25,14 +25,14 @@ unsafe extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: it is the caller's.
     unsafe { heap::reallocate(block, bytes) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
         // SAFETY: it is the caller's.
         Some(bytes) => unsafe { heap::reallocate(block, bytes) },
@@ -40,26 +40,30 @@ unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(block: *mut c_void) {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn free(block: *mut c_void) {
     // SAFETY: it is the caller's.
     unsafe { heap::free(block) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free_sized(block: *mut c_void, bytes: usize) {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn free_sized(block: *mut c_void, bytes: usize) {
     // SAFETY: it is the caller's.
     unsafe { heap::free_sized(block, bytes, 0) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free_aligned_sized(block: *mut c_void, alignment: usize, bytes: usize) {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn free_aligned_sized(block: *mut c_void, alignment: usize, bytes: usize) {
     // SAFETY: it is the caller's.
     unsafe { heap::free_sized(block, bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn posix_memalign(
+    out: *mut *mut c_void,
+    alignment: usize,
+    bytes: usize,
+) -> c_int {
     if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
@@ -76,8 +80,8 @@ unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, alignment: usize, byt
     0
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
     if !alignment.is_power_of_two() {
         set_errno(libc::EINVAL);
         return null_mut();
@@ -87,8 +91,8 @@ unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_voi
 }
 
 /// glibc rounds an alignment that is no power of two up to one.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
     match alignment.checked_next_power_of_two() {
         // SAFETY: nothing is given.
         Some(alignment) => unsafe { heap::allocate_aligned(alignment, bytes) },
@@ -96,14 +100,14 @@ unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn valloc(bytes: usize) -> *mut c_void {
     // SAFETY: nothing is given.
     unsafe { heap::allocate_aligned(page_bytes(), bytes) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     match bytes.max(1).checked_next_multiple_of(page_bytes()) {
         // SAFETY: nothing is given.
         Some(bytes) => unsafe { heap::allocate_aligned(page_bytes(), bytes) },
@@ -111,15 +115,15 @@ unsafe extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn malloc_usable_size(block: *const c_void) -> usize {
     // SAFETY: it is the caller's.
     unsafe { sizes::usable(block) }
 }
 
 /// Gives free pages of both media back.
-#[unsafe(no_mangle)]
-extern "C" fn malloc_trim(_: usize) -> c_int {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) extern "C" fn malloc_trim(_: usize) -> c_int {
     statistics::purge().into()
 }
 
@@ -136,8 +140,8 @@ fn no_memory() -> *mut c_void {
 /// glibc's other names of the family, which some programs call.
 macro_rules! aliases {
     ($($alias:ident = $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $alias($($argument: $type),*) $(-> $result)? {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $alias($($argument: $type),*) $(-> $result)? {
             // SAFETY: it is the caller's.
             unsafe { $name($($argument),*) }
         }

@@ -112,14 +112,14 @@ unsafe fn insist_aligned_or_null(
 macro_rules! operators_new {
     ($($plain:ident, $or_null:ident = $or_null_name:literal, $aligned:ident, $aligned_or_null:ident =
         $aligned_or_null_name:literal;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $plain(bytes: usize) -> *mut c_void {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C-unwind" fn $plain(bytes: usize) -> *mut c_void {
             // SAFETY: nothing is given.
             unsafe { new(bytes, USUAL) }
         }
 
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $or_null(bytes: usize, tag: *const c_void) -> *mut c_void {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $or_null(bytes: usize, tag: *const c_void) -> *mut c_void {
             // SAFETY: the tag is the caller's, for a function of the same type.
             unsafe {
                 let block = heap::allocate(bytes);
@@ -127,14 +127,18 @@ macro_rules! operators_new {
             }
         }
 
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $aligned(bytes: usize, alignment: usize) -> *mut c_void {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C-unwind" fn $aligned(bytes: usize, alignment: usize) -> *mut c_void {
             // SAFETY: nothing is given.
             unsafe { new(bytes, alignment) }
         }
 
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $aligned_or_null(bytes: usize, alignment: usize, tag: *const c_void) -> *mut c_void {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $aligned_or_null(
+            bytes: usize,
+            alignment: usize,
+            tag: *const c_void,
+        ) -> *mut c_void {
             // SAFETY: the tag is the caller's, for a function of the same type.
             unsafe {
                 let block = heap::allocate_aligned(alignment, bytes);
@@ -157,8 +161,8 @@ operators_new! {
 /// The forms of `delete` and of `delete[]` have the same code.
 macro_rules! operators_delete {
     ($($name:ident($($more:ident: $type:ty),*) = $free:expr;)*) => {$(
-        #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name(block: *mut c_void $(, $more: $type)*) {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(crate) unsafe extern "C" fn $name(block: *mut c_void $(, $more: $type)*) {
             let free: unsafe fn(*mut c_void $(, $type)*) = $free;
             // SAFETY: it is the caller's.
             unsafe { free(block $(, $more)*) }

@@ -21,8 +21,8 @@ const NAMED: c_int = !0xff;
 
 const BATCH_ALLOC: &CStr = c"experimental.batch_alloc";
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: it is the caller's.
     unsafe {
         if flags & NAMED == 0 {
@@ -35,8 +35,8 @@ unsafe extern "C" fn mallocx(bytes: usize, flags: c_int) -> *mut c_void {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> *mut c_void {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: it is the caller's.
     unsafe {
         if flags & NAMED == 0 {
@@ -49,8 +49,13 @@ unsafe extern "C" fn rallocx(block: *mut c_void, bytes: usize, flags: c_int) -> 
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, flags: c_int) -> usize {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn xallocx(
+    block: *mut c_void,
+    bytes: usize,
+    extra: usize,
+    flags: c_int,
+) -> usize {
     // SAFETY: it is the caller's. The block stays where it is.
     unsafe {
         let before = sizes::usable(block);
@@ -61,20 +66,20 @@ unsafe extern "C" fn xallocx(block: *mut c_void, bytes: usize, extra: usize, fla
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize {
     // SAFETY: it is the caller's.
     unsafe { sizes::usable(block) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dallocx(block: *mut c_void, flags: c_int) {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn dallocx(block: *mut c_void, flags: c_int) {
     // SAFETY: it is the caller's.
     unsafe { if flags & NAMED == 0 { heap::free(block) } else { jemalloc::dallocx(block, flags) } }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn sdallocx(block: *mut c_void, bytes: usize, flags: c_int) {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn sdallocx(block: *mut c_void, bytes: usize, flags: c_int) {
     // SAFETY: it is the caller's.
     unsafe {
         if flags & NAMED == 0 {
@@ -85,14 +90,14 @@ unsafe extern "C" fn sdallocx(block: *mut c_void, bytes: usize, flags: c_int) {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn nallocx(bytes: usize, flags: c_int) -> usize {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn nallocx(bytes: usize, flags: c_int) -> usize {
     // SAFETY: it is the caller's.
     unsafe { jemalloc::nallocx(bytes, flags) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mallctl(
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mallctl(
     name: *const c_char,
     old: *mut c_void,
     old_len: *mut usize,
@@ -108,8 +113,12 @@ unsafe extern "C" fn mallctl(
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mallctlnametomib(name: *const c_char, mib: *mut usize, mib_len: *mut usize) -> c_int {
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mallctlnametomib(
+    name: *const c_char,
+    mib: *mut usize,
+    mib_len: *mut usize,
+) -> c_int {
     // SAFETY: it is the caller's.
     unsafe {
         if CStr::from_ptr(name) == BATCH_ALLOC {
@@ -119,8 +128,8 @@ unsafe extern "C" fn mallctlnametomib(name: *const c_char, mib: *mut usize, mib_
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mallctlbymib(
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn mallctlbymib(
     mib: *const usize,
     mib_len: usize,
     old: *mut c_void,
@@ -137,8 +146,8 @@ fn with_value(value: *mut c_void, call: impl FnOnce() -> c_int) -> c_int {
     if value.is_null() { call() } else { tick::without_ticks(call) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc_stats_print(
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C" fn malloc_stats_print(
     write: Option<unsafe extern "C" fn(*mut c_void, *const c_char)>,
     opaque: *mut c_void,
     options: *const c_char,

@@ -1,6 +1,6 @@
 //! A block that overlaps another, loses its contents, or has fewer bytes than were asked for would corrupt a program
 //! without a word. Here threads call the whole family at random, hand blocks to each other, and fork in between. A
-//! shadow knows the size and the contents of each block.
+//! shadow knows the size and the contents of each block. The library's own tests have this file, too, for sanitizers.
 
 use std::ffi::c_void;
 use std::mem::transmute;
@@ -56,47 +56,51 @@ fn size(random: &mut fastrand::Rng) -> usize {
 
 fn allocate(random: &mut fastrand::Rng) -> Block {
     type OfSize = unsafe extern "C" fn(usize) -> usize;
-    type Aligned = unsafe extern "C" fn(usize, usize) -> usize;
+    type OfTwo = unsafe extern "C" fn(usize, usize) -> usize;
+    type Array = unsafe extern "C" fn(usize, usize, usize) -> usize;
+    type Aligned = unsafe extern "C" fn(*mut usize, usize, usize) -> i32;
     type WithFlags = unsafe extern "C" fn(usize, i32) -> usize;
     let (bytes, mark, alignment) = (size(random), random.u8(..), 1 << random.u32(4..13));
     // SAFETY: the functions of these names have this type.
     let of_size = |name| unsafe { transmute::<*mut c_void, OfSize>(function(name))(bytes) };
     // SAFETY: the functions of these names have this type.
-    let aligned = |name| unsafe { transmute::<*mut c_void, Aligned>(function(name))(alignment, bytes) };
+    let of_two = |name, first| unsafe { transmute::<*mut c_void, OfTwo>(function(name))(first, bytes) };
     // SAFETY: the function has the type of jemalloc's manual.
     let mallocx =
         |bytes, flags| unsafe { transmute::<*mut c_void, WithFlags>(function(c"mallocx"))(bytes, flags) };
     let mut is_zeroed = false;
     let mut is_aligned = false;
-    // SAFETY: the functions have the types of their manuals.
-    let address = unsafe {
-        match random.u8(..14) {
-            0 => {
-                is_zeroed = true;
-                libc::calloc(1, bytes) as usize
-            }
-            1 => {
-                is_aligned = true;
-                let mut out = std::ptr::null_mut();
-                assert_eq!(libc::posix_memalign(&mut out, alignment, bytes), 0);
-                out as usize
-            }
-            2 => {
-                is_aligned = true;
-                aligned(c"aligned_alloc")
-            }
-            3 => {
-                is_aligned = true;
-                aligned(c"memalign")
-            }
-            4 => of_size(c"valloc"),
-            5 => of_size(c"pvalloc"),
-            6 => of_size(c"_Znwm"),
-            7 => libc::reallocarray(std::ptr::null_mut(), bytes, 1) as usize,
-            8 => mallocx(bytes.max(1), 0),
-            9 => mallocx(bytes.max(1), MALLOCX_TCACHE_NONE),
-            _ => malloc(bytes),
+    let address = match random.u8(..14) {
+        0 => {
+            is_zeroed = true;
+            of_two(c"calloc", 1)
         }
+        1 => {
+            is_aligned = true;
+            let mut out = 0_usize;
+            // SAFETY: the function has this type, and writes an address to `out`.
+            let failed = unsafe {
+                transmute::<*mut c_void, Aligned>(function(c"posix_memalign"))(&mut out, alignment, bytes)
+            };
+            assert_eq!(failed, 0);
+            out
+        }
+        2 => {
+            is_aligned = true;
+            of_two(c"aligned_alloc", alignment)
+        }
+        3 => {
+            is_aligned = true;
+            of_two(c"memalign", alignment)
+        }
+        4 => of_size(c"valloc"),
+        5 => of_size(c"pvalloc"),
+        6 => of_size(c"_Znwm"),
+        // SAFETY: the function has this type. It gets no block.
+        7 => unsafe { transmute::<*mut c_void, Array>(function(c"reallocarray"))(0, bytes, 1) },
+        8 => mallocx(bytes.max(1), 0),
+        9 => mallocx(bytes.max(1), MALLOCX_TCACHE_NONE),
+        _ => malloc(bytes),
     };
     assert!(!is_aligned || address.is_multiple_of(alignment));
     if is_zeroed {
@@ -108,6 +112,7 @@ fn allocate(random: &mut fastrand::Rng) -> Block {
 
 fn resize(random: &mut fastrand::Rng, block: Block) -> Block {
     type InPlace = unsafe extern "C" fn(usize, usize, usize, i32) -> usize;
+    type Resize = unsafe extern "C" fn(usize, usize) -> usize;
     let bytes = size(random).max(1);
     if random.u8(..4) == 0 && block.bytes > 0 {
         // SAFETY: the block is live and this thread's. The function has the type of jemalloc's manual.
@@ -117,8 +122,8 @@ fn resize(random: &mut fastrand::Rng, block: Block) -> Block {
         block.check(kept);
         return Block::new(block.address, kept, block.mark.wrapping_add(1));
     }
-    // SAFETY: the block is live and this thread's.
-    let address = unsafe { libc::realloc(block.address as *mut c_void, bytes) as usize };
+    // SAFETY: the block is live and this thread's. The function has this type.
+    let address = unsafe { transmute::<*mut c_void, Resize>(function(c"realloc"))(block.address, bytes) };
     let moved = Block { address, ..block };
     moved.check(bytes);
     Block::new(address, bytes, block.mark.wrapping_add(1))

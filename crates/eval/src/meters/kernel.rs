@@ -55,18 +55,38 @@ pub(super) fn disks(stats: &str, is_whole: impl Fn(&str) -> bool) -> BTreeMap<St
     stats.lines().filter_map(of).collect()
 }
 
-/// Whether it is a disk of its own: not a partition, nor a device that lies on others, nor one in memory.
-pub(super) fn is_whole_disk(name: &str) -> bool {
-    let block = Path::new("/sys/block").join(name);
-    block.join("device").exists() || (name.starts_with("nvme") && block.exists())
+/// Whether it is a disk of its own: not a partition, nor a device that lies on others, nor one in memory. `blocks` is
+/// the folder `/sys/block`.
+pub(super) fn is_whole_disk(blocks: &Path, name: &str) -> bool {
+    let block = blocks.join(name);
+    (block.join("device").exists() || (name.starts_with("nvme") && block.exists()))
+        && !has_paths(blocks, name)
 }
 
-/// Whether it is a device of LVM, dm-crypt or md, or a loop device with a file: not a partition of one. `blocks` is the
-/// folder `/sys/block`.
+/// Whether it is a device of LVM, dm-crypt or md, a namespace of NVMe with paths, or a loop or network block device
+/// that is connected: not a partition of one. `blocks` is the folder `/sys/block`.
 pub(super) fn is_stacked(blocks: &Path, name: &str) -> bool {
     let block = blocks.join(name);
-    // The kernel makes loop devices beforehand, and only one with a file has this folder.
-    block.join("loop").exists() || ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && block.exists()
+    // The kernel makes loop and network block devices beforehand. Only one that has a file, or a server, has one of
+    // these entries.
+    let is_connected = block.join("loop").exists() || (name.starts_with("nbd") && block.join("pid").exists());
+    let is_mapped = ["dm-", "md"].iter().any(|kind| name.starts_with(kind)) && block.exists();
+    is_connected || is_mapped || has_paths(blocks, name)
+}
+
+/// Whether it is a namespace of NVMe that the kernel reaches by paths, as it does `nvme0n1` by `nvme0c0n1`. Each path
+/// counts its requests. The namespace counts all of them once more, or none in older kernels.
+fn has_paths(blocks: &Path, name: &str) -> bool {
+    fn parts(name: &str, sign: char) -> Option<(&str, &str)> {
+        name.strip_prefix("nvme")?.split_once(sign)
+    }
+    let Some((subsystem, namespace)) = parts(name, 'n') else { return false };
+    let is_path = |path: &str| {
+        let Some((of, controller)) = parts(path, 'c') else { return false };
+        of == subsystem && controller.split_once('n').is_some_and(|(_, of)| of == namespace)
+    };
+    let mut entries = fs::read_dir(blocks).into_iter().flatten().flatten();
+    entries.any(|entry| is_path(&entry.file_name().to_string_lossy()))
 }
 
 /// Interfaces, but for those that lie on others: these count the bytes, too.
@@ -105,15 +125,34 @@ pub(super) fn own_io(io: &str) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
+    /// A folder of `/sys/block` with these entries.
+    fn blocks(entries: &[&str]) -> tempfile::TempDir {
+        let blocks = tempfile::tempdir().unwrap();
+        entries.iter().for_each(|entry| fs::create_dir_all(blocks.path().join(entry)).unwrap());
+        blocks
+    }
+
     /// A loop device shows a disk behind a network as a medium, and the raw load needs its requests.
     #[test]
-    fn a_loop_device_with_a_file_is_a_medium_of_its_own() {
-        let blocks = tempfile::tempdir().unwrap();
-        for folder in ["loop0/loop", "loop1/queue", "dm-0/dm", "sda/device"] {
-            fs::create_dir_all(blocks.path().join(folder)).unwrap();
-        }
-        let found = ["loop0", "loop0p1", "loop1", "dm-0", "dm-1", "sda"];
+    fn a_loop_or_network_device_in_use_is_a_medium_of_its_own() {
+        let blocks =
+            blocks(&["loop0/loop", "loop1/queue", "nbd0/pid", "nbd1/queue", "dm-0/dm", "sda/device"]);
+        let found = ["loop0", "loop0p1", "loop1", "nbd0", "nbd0p1", "nbd1", "dm-0", "dm-1", "sda"];
         let found = found.map(|name| is_stacked(blocks.path(), name));
-        assert_eq!(found, [true, false, false, true, false, false]);
+        assert_eq!(found, [true, false, false, true, false, false, true, false, false]);
+        let whole = ["loop0", "nbd0", "dm-0", "sda", "sda1"];
+        let whole = whole.map(|name| is_whole_disk(blocks.path(), name));
+        assert_eq!(whole, [false, false, false, true, false]);
+    }
+
+    #[test]
+    fn a_namespace_with_paths_counts_no_request_twice() {
+        let names = ["nvme0n1", "nvme0c0n1", "nvme0c1n1", "nvme0n11", "nvme1n1", "nvme10n1"];
+        let blocks = blocks(&names.map(|name| format!("{name}/device")).each_ref().map(String::as_str));
+        let whole = names.map(|name| is_whole_disk(blocks.path(), name));
+        assert_eq!(whole, [false, true, true, true, true, true]);
+        let stacked = names.map(|name| is_stacked(blocks.path(), name));
+        assert_eq!(stacked, [true, false, false, false, false, false]);
+        assert!(!is_whole_disk(blocks.path(), "nvme0n1p1") && !is_stacked(blocks.path(), "nvme0n1p1"));
     }
 }

@@ -58,8 +58,8 @@ pub struct MachineUse {
     pub cores: Option<Vec<Option<f64>>>,
     /// Disks by their names in `/sys/block`.
     pub disks: Option<BTreeMap<String, DiskUse>>,
-    /// Devices of LVM, dm-crypt and md, and loop devices, by the same names. They lie on disks, which count the
-    /// requests once more.
+    /// Devices of LVM, dm-crypt and md, namespaces of NVMe with paths, loop devices and network block devices, by the
+    /// same names. They lie on disks or a network, which count the requests once more.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stacked: BTreeMap<String, DiskUse>,
     /// Network interfaces by their names, without bonds, bridges and VLANs; `lo` is the loopback.
@@ -115,13 +115,13 @@ impl Reading {
     /// Reads all meters that this machine has.
     pub(crate) fn now() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
-        let stats = text("/proc/diskstats");
+        let (stats, blocks) = (text("/proc/diskstats"), Path::new("/sys/block"));
         Reading {
             unix_sec: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64()),
             at_sec: at_sec(),
             cores: text("/proc/stat").map(|stat| cores(&stat)).filter(|cores| !cores.is_empty()),
-            disks: stats.as_deref().map(|stats| disks(stats, is_whole_disk)),
-            stacked: disks(&stats.unwrap_or_default(), |name| is_stacked(Path::new("/sys/block"), name)),
+            disks: stats.as_deref().map(|stats| disks(stats, |name| is_whole_disk(blocks, name))),
+            stacked: disks(&stats.unwrap_or_default(), |name| is_stacked(blocks, name)),
             interfaces: text("/proc/net/dev").map(|dev| interfaces(&dev, lies_on_others)),
             page_cache_bytes: text("/proc/meminfo").and_then(|info| page_cache_bytes(&info)),
             own_io: text("/proc/self/io").and_then(|io| own_io(&io)),

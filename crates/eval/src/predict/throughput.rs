@@ -176,7 +176,11 @@ impl Fits {
         let by_rounds = Mean::of(&by_round).and_then(|mean| mean.deviation());
         let cores =
             stations.iter().position(|station| station.name == CORES).expect("every network has cores");
-        let busy = solution.stations[cores].busy;
+        // As in the fit: the cores that the threads can keep busy. A rate has no threads.
+        let busy = match case.threads {
+            Some(threads) => threads.0.round().min(case.cores.0),
+            None => solution.stations[cores].busy,
+        };
         let slowed = stations[cores].demand_sec * (self.all.cpu_sec_at(busy) / self.all.cpu_sec);
         Ok(Prediction {
             case: Some(case.name.clone()),
@@ -403,6 +407,20 @@ mod tests {
         let place = rows[0].iter().position(|name| *name == "busy_cores").unwrap();
         let busy: Vec<f64> = rows[1..].iter().map(|row| row[place].parse().unwrap()).collect();
         assert!((busy[0] - 1.0).abs() < 0.02 && (busy[1] - 2.0).abs() < 0.02, "{busy:?}");
+    }
+
+    /// Threads that are away from the cores half of the time, and whose operations slow each other down.
+    #[test]
+    fn cpu_time_is_predicted_for_as_many_busy_cores_as_it_is_fitted_for() {
+        let point = |threads, throughput, cpu_sec| Point {
+            threads,
+            cores: threads,
+            rounds: vec![Round { throughput, cpu_sec: Some(cpu_sec) }],
+        };
+        let waiting = Series { points: vec![point(1, 5e4, 1e-5), point(4, 1.74e5, 1.3e-5)], ..even() };
+        let all = predict(&[waiting], &Question::default()).unwrap();
+        let cpu_us: Vec<f64> = all[0].predictions.iter().map(|one| one.cpu_sec * 1e6).collect();
+        assert!((cpu_us[0] - 10.0).abs() < 1e-3 && (cpu_us[1] - 13.0).abs() < 1e-3, "{cpu_us:?}");
     }
 
     #[test]

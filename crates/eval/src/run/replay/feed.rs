@@ -13,7 +13,8 @@ const BATCH_REQUESTS: usize = 256;
 const BATCH_KEY_BYTES: usize = 1 << 14;
 /// Batches that wait for one worker.
 const QUEUED: usize = 4;
-/// Requests of one timestamp that are spread over its time; more are spread part by part.
+/// Requests of one timestamp that are spread over its time; more are spread part by part. Nobody knows beforehand how
+/// many parts follow, so a part gets half of the time that is left, and the last one gets all of it.
 const HELD_REQUESTS: usize = 1 << 20;
 const HELD_KEY_BYTES: usize = 64 << 20;
 
@@ -90,6 +91,8 @@ pub(crate) struct Feeder {
     /// How many times faster than the trace requests arrive; `None` for a closed loop.
     speed: Option<f64>,
     held: Batch,
+    /// Nanoseconds of the held requests' timestamp that parts before them have.
+    spent_ns: f64,
 }
 
 impl Feeder {
@@ -106,7 +109,7 @@ impl Feeder {
             })
             .unzip();
         let open = (0..workers).map(|_| Batch::with_room()).collect();
-        (Feeder { boxes, empty, open, speed, held: Batch::default() }, inboxes)
+        (Feeder { boxes, empty, open, speed, held: Batch::default(), spent_ns: 0.0 }, inboxes)
     }
 
     /// Reads a trace up to its end, to a fault, to so many requests, or until the workers are gone.
@@ -134,7 +137,7 @@ impl Feeder {
             fed.altered_keys += u64::from(request.is_key_altered);
             let since_ns = request.time_ns.saturating_sub(*first_ns.get_or_insert(request.time_ns));
             let is_later = since_ns > now_ns;
-            if (is_later || self.holds_much()) && self.release(now_ns, tick_ns).is_err() {
+            if (is_later || self.holds_much()) && self.release(now_ns, tick_ns, is_later).is_err() {
                 return fed;
             }
             now_ns = now_ns.max(since_ns);
@@ -142,7 +145,7 @@ impl Feeder {
                 return fed;
             }
         }
-        let _ = self.release(now_ns, tick_ns).and_then(|()| self.hand_over_rest());
+        let _ = self.release(now_ns, tick_ns, true).and_then(|()| self.hand_over_rest());
         fed
     }
 
@@ -169,17 +172,22 @@ impl Feeder {
         }
     }
 
-    /// Hands over the requests of a timestamp, evenly over the time that it stands for.
-    fn release(&mut self, time_ns: u64, tick_ns: u64) -> Result<(), Gone> {
+    /// Hands over the held requests of a timestamp, evenly over the time that it stands for, or over their part of that
+    /// time. The next requests have another timestamp if this part is the last one.
+    fn release(&mut self, time_ns: u64, tick_ns: u64, is_last: bool) -> Result<(), Gone> {
         let Some(speed) = self.speed else { return Ok(()) };
         let mut held = std::mem::take(&mut self.held);
-        let each_ns = tick_ns as f64 / held.requests.len().max(1) as f64;
+        let left_ns = tick_ns as f64 - self.spent_ns;
+        let part_ns = if is_last { left_ns } else { left_ns / 2.0 };
+        let (start_ns, each_ns) =
+            (time_ns as f64 + self.spent_ns, part_ns / held.requests.len().max(1) as f64);
         for (at, (request, key)) in held.iter().enumerate() {
-            let arrival_ns = ((time_ns as f64 + at as f64 * each_ns) / speed) as u64;
+            let arrival_ns = ((start_ns + at as f64 * each_ns) / speed) as u64;
             self.queue(&Queued { arrival_ns, ..*request }, key)?;
         }
         held.clear();
         self.held = held;
+        self.spent_ns = if is_last { 0.0 } else { self.spent_ns + part_ns };
         Ok(())
     }
 
@@ -290,6 +298,17 @@ mod tests {
         let own = "ziptier-trace 1\n5 get a\n5.000000002 get b\n5 get c\n7 get d\n";
         let ns: Vec<u64> = fed(own, 1, Some(1.0), u64::MAX).1[0].iter().map(|(ns, _)| *ns).collect();
         assert_eq!(ns, [0, 2, 2, 2_000_000_000]);
+    }
+
+    /// Otherwise a request would have come before those that stand before it, and be late when it begins.
+    #[test]
+    fn more_requests_of_one_second_than_are_held_come_in_their_order_within_it() {
+        let text = "100,a,1,0,1,get,0\n".repeat(HELD_REQUESTS + 4) + "101,b,1,0,1,get,0\n";
+        let ns: Vec<u64> = fed(&text, 1, Some(1.0), u64::MAX).1[0].iter().map(|(ns, _)| *ns).collect();
+        assert!(ns.is_sorted());
+        let [.., first, second, third, fourth, later] = ns[..] else { panic!("{} requests", ns.len()) };
+        assert_eq!([first, second, third, fourth].map(|ns| ns / 1_000_000), [500, 625, 750, 875]);
+        assert_eq!((ns.len(), later), (HELD_REQUESTS + 5, 1_000_000_000));
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod limits_are_told;
 mod pages_describe_every_command;
 mod predictions_follow_from_measured_runs;
 mod results_become_a_page;
+mod scripts_find_broken_links;
 mod scripts_hide_and_leave_nothing;
 mod serve_keeps_a_folder;
 mod serve_starts_and_stops_cleanly;

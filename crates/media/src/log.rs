@@ -45,8 +45,7 @@
 //! - A full disk and too many open files do not poison. If no segment can be made for a record, [`Log::append`] refuses
 //!   the record before it has an LSN. If a record with an LSN finds no room, [`Log::write`] and [`Log::sync`] return an
 //!   error. The log writes that record when there is room.
-//! - A log on a full disk can be opened. It has all its records, and takes new records when there is room. A disk that
-//!   refuses to shorten a file is an exception if the last two segments are uncut.
+//! - A log on a full disk can be opened. It has all its records, and takes new records when there is room.
 //!
 //! # What counts as damage
 //!

@@ -6,7 +6,7 @@ use super::reader::{Entry, SegmentReader};
 use super::segment::{Live, Segments};
 use super::writer::{SegmentFile, Writer};
 use super::{Log, LogError, LogOptions, Lsn};
-use crate::disk::{Caching, Disk, DiskFile, page_end, read_good_at, write_all_at};
+use crate::disk::{Caching, Disk, DiskFile, OpenDir, page_end, read_good_at, write_all_at};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -483,6 +483,7 @@ impl Replay {
         // before that name was durable.
         let names = self.disk.open_dir(&self.dir)?;
         names.sync_names()?;
+        self.end_interrupted_step(&*names)?;
         let (live, salt) = (self.live(), RandomState::new().hash_one(self.next_lsn));
         let next_number = live.back().map_or(1, |newest| newest.number + 1);
         let last = self.make_durable()?;
@@ -509,6 +510,25 @@ impl Replay {
         Ok(log)
     }
 
+    /// Cuts the segment before the last one, if a crash interrupted the step to the last one. A disk with copies on
+    /// write may refuse the cut. The last segment, which has no records, is then removed, and the log ends in the one
+    /// before.
+    fn end_interrupted_step(&mut self, names: &dyn OpenDir) -> Result<(), LogError> {
+        let [.., before, last] = self.segments.as_slice() else { return Ok(()) };
+        let Some(end) = before.cut_at else { return Ok(()) };
+        // A salvage keeps what it could not read, and the numbers of files have no gap.
+        let may_go = last.cut_at == Some(HEADER_BYTES) && self.unreadable.is_empty();
+        match self.disk.open(&before.path, Caching::Cached)?.set_len(end) {
+            Err(error) if error.is_refusal() && may_go => {
+                self.disk.remove(&last.path)?;
+                names.sync_names()?;
+                self.segments.pop();
+            }
+            cut => cut?,
+        }
+        Ok(())
+    }
+
     /// Makes all replayed records durable. Returns the last segment and its end, if it is still to be finished.
     ///
     /// The records may have come from the system's memory only. An earlier, failed sync may have left them there marked
@@ -516,14 +536,9 @@ impl Replay {
     /// rewrites all entries that no later record proves durable, and then syncs.
     fn make_durable(&self) -> Result<Option<(SegmentFile, u64)>, LogError> {
         let Some((last, earlier)) = self.segments.split_last() else { return Ok(None) };
-        // A process may have cut the segment before the last and ended before the cut was durable. Earlier segments
-        // were finished durably.
-        for (behind, segment) in earlier.iter().rev().enumerate() {
-            if segment.cut_at.is_some() || behind == 0 {
-                let file = self.disk.open(&segment.path, Caching::Cached)?;
-                segment.cut_at.map_or(Ok(()), |offset| file.set_len(offset))?;
-                file.sync_data()?;
-            }
+        // The cut of the segment before the last may not be durable. Earlier segments were finished durably.
+        if let Some(before) = earlier.last() {
+            self.disk.open(&before.path, Caching::Cached)?.sync_data()?;
         }
         let file = self.disk.open(&last.path, Caching::Cached)?;
         if let Some(end) = last.cut_at {

@@ -1,7 +1,7 @@
 //! A disk fails at some operation. The log returns the failure, refuses further work, and keeps its earlier promises.
 //! The same checks must catch a disk that lies about syncs, or they would prove nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -228,6 +228,53 @@ fn a_segment_that_waits_to_be_cut_is_not_used_again() {
         }
     }
     assert!(refused > 2, "{refused}");
+}
+
+/// A log whose last two segments have their full size: the disk refused to cut the first one, and the process ended.
+fn with_two_uncut_segments() -> RecordingDisk {
+    let recording = unsealed();
+    let is_uncut = |copy: &RecordingDisk, path: &PathBuf| {
+        let bytes = copy.contents(path).map_or(0, |bytes| bytes.len() as u64);
+        path.to_string_lossy().contains("log-") && bytes == OPTIONS.segment_bytes
+    };
+    let refused_at = |nth| {
+        let copy = recording.copy();
+        drop(opened(&FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth))?);
+        let uncut = copy.paths().iter().filter(|path| is_uncut(&copy, path)).count();
+        (uncut == 2).then(|| copy.killed())
+    };
+    (0..100).find_map(refused_at).expect("a start cuts the segment before the last")
+}
+
+/// The next start meets a full disk, too, which refuses each operation in turn: the cut is one of them.
+#[test]
+fn a_start_that_may_not_cut_the_segment_before_the_last_goes_on() {
+    let recording = with_two_uncut_segments();
+    let mut starts = 0;
+    for nth in 0.. {
+        let copy = recording.copy();
+        let disk = FailingDisk::new(Arc::new(copy.clone()), Fault::Full, nth);
+        let Ok((replay, _)) = check(Arc::new(disk.clone()), OPTIONS) else { continue };
+        match replay.into_log() {
+            Err(error) => assert!(!error.to_string().contains("cannot cut"), "{error}"),
+            Ok(log) => {
+                starts += 1;
+                let appended = log.append(&[&payload(7)]).or_else(|_| log.append(&[&payload(7)]));
+                assert_eq!(appended, Ok(7), "full at operation {nth}");
+                log.sync(7).or_else(|_| log.sync(7)).unwrap();
+            }
+        }
+        for image in copy.images().sample_from(0, nth, count("ZIPTIER_IMAGES", IMAGES)) {
+            let what = format!("full at operation {nth}, {}", image.what);
+            let (replay, first) =
+                check(Arc::new(image.disk), OPTIONS).unwrap_or_else(|error| panic!("{error}: {what}"));
+            assert!(first == 1 && replay.next_lsn() >= 7, "{what}");
+        }
+        if !disk.has_failed() {
+            break;
+        }
+    }
+    assert!(starts > 2, "{starts}");
 }
 
 /// The next segment's file is made ahead, and has no record.

@@ -156,10 +156,46 @@ impl Open {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::Disk;
     use crate::segments::{SegmentOptions, Segments};
     use crate::testing::{FailingDisk, Fault, RecordingDisk};
     use std::path::Path;
     use std::time::Duration;
+
+    #[test]
+    fn a_full_disk_that_cuts_no_segment_refuses_no_body() {
+        // Two bodies fill a segment, and three segments are cut.
+        let body = [7; 25_000];
+        let options =
+            SegmentOptions { segment_bytes: 64 << 10, write_bytes: 4096, ..SegmentOptions::default() };
+        let mut whole = 0;
+        for nth in 0.. {
+            let recording = RecordingDisk::new();
+            let disk = FailingDisk::new(Arc::new(recording.clone()), Fault::Full, nth);
+            let open = |disk: Arc<dyn Disk>| Segments::open(disk, Path::new("/d"), options);
+            let Ok(segments) = open(Arc::new(disk.clone())) else { continue };
+            let append = |_| segments.append(&body, Purpose::New).map(drop);
+            if let Err(error) = (0..5).try_for_each(append).and_then(|()| segments.close()) {
+                assert!(!error.to_string().contains("cannot cut"), "{error}");
+                continue;
+            }
+            drop(segments);
+            let (segments, mut bodies) = (open(Arc::new(recording)).unwrap(), 0);
+            for number in segments.numbers() {
+                let mut blocks = segments.blocks(number).unwrap();
+                while let Some((_, found)) = blocks.next_block().unwrap() {
+                    assert!(found == body);
+                    bodies += 1;
+                }
+            }
+            assert_eq!(bodies, 5, "full at operation {nth}");
+            whole += 1;
+            if !disk.has_failed() {
+                break;
+            }
+        }
+        assert_eq!(whole, 4);
+    }
 
     #[test]
     fn who_waited_beside_a_sync_that_failed_is_told() {

@@ -101,11 +101,17 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Gives back the room behind `end`, durably. Nothing is appended afterwards.
+    /// Gives back the room behind `end`, durably. Nothing is appended afterwards. All bodies are durable before. A full
+    /// disk with copies on write may refuse the cut: the segment then keeps its room until it is removed.
     pub(super) fn finish(&self, end: u64) -> Result<(), DiskError> {
-        self.file.set_len(end)?;
-        self.file.sync_data()?;
-        self.allocated_bytes.store(end, Ordering::Relaxed);
+        match self.file.set_len(end) {
+            Err(error) if error.is_refusal() => {}
+            cut => {
+                cut?;
+                self.file.sync_data()?;
+                self.allocated_bytes.store(end, Ordering::Relaxed);
+            }
+        }
         self.is_finished.store(true, Ordering::Release);
         Ok(())
     }

@@ -21,7 +21,7 @@ use super::restore::RESTORING;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
 use crate::cold::{SsdOptions, known, segment_options};
-use crate::core::Core;
+use crate::core::{Core, LOST};
 use crate::image_files::ImageFiles;
 use crate::options::Options;
 use crate::range::Keys;
@@ -332,7 +332,11 @@ impl Core {
             // Above what lies on SSD a value is written again with its expiry, so it must be there. Any other one may
             // have been lost since.
             Operation::Expire { key, expires_at_ms } => {
-                self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)).map(|_| ())
+                match self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)) {
+                    // A lost value takes no new expiry. So the value was lost later, and its image has this expiry.
+                    Err(Error::Damaged { reason, .. }) if reason == LOST => Ok(()),
+                    redone => redone.map(|_| ()),
+                }
             }
             Operation::DeleteRange { low, high } => {
                 self.deletes_range.store(true, Ordering::Release);
@@ -482,25 +486,28 @@ mod tests {
         assert_eq!(core.keys_from(b"", None, 40), Ok(Keys { keys: vec![vec![0]], next: None }));
     }
 
+    /// Gives an empty store the key `key`, whose value is lost.
+    fn lose_a_value(core: &Core) {
+        let guard = core.pin();
+        let (leaf, before) = core.locate(b"", &guard);
+        let entry = Entry {
+            key: EntryKey::whole(b"key"),
+            fingerprint: fingerprint(key_hash(b"key")),
+            kind: Kind::Lost,
+            fields: Fields::default(),
+            payload: &[],
+        };
+        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        assert!(leaf.publish(before, state, &guard));
+    }
+
     /// The value had its expiry before a pack lost it, and the image of its leaf came later.
     #[test]
     fn the_expiry_of_a_lost_value_is_redone() {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let core = Core::new(&options);
         core.recovering.store(true, Ordering::Relaxed);
-        {
-            let guard = core.pin();
-            let (leaf, before) = core.locate(b"", &guard);
-            let entry = Entry {
-                key: EntryKey::whole(b"key"),
-                fingerprint: fingerprint(key_hash(b"key")),
-                kind: Kind::Lost,
-                fields: Fields::default(),
-                payload: &[],
-            };
-            let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
-            assert!(leaf.publish(before, state, &guard));
-        }
+        lose_a_value(&core);
         let expires_at_ms = Some(1 << 44);
         assert_eq!(core.redo(&Operation::Expire { key: b"key", expires_at_ms }), Ok(()));
         let guard = core.pin();
@@ -510,6 +517,25 @@ mod tests {
             _ => None,
         };
         assert_eq!(found, expires_at_ms);
+    }
+
+    /// As before, and then the leaf went to SSD.
+    #[test]
+    fn the_expiry_of_a_lost_value_on_ssd_needs_no_salvage() {
+        let mut durable = DurableOptions::new("/data");
+        durable.disk = DiskHandle(Arc::new(RecordingDisk::new()));
+        durable.log.segment_bytes = 1 << 20;
+        let ssd = Some(SsdOptions { path: None, limit_bytes: 16 << 20 });
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let store = Store::open(Options { ssd, durable: Some(durable), ..options }).expect("it is new");
+        let core = &store.core;
+        lose_a_value(core);
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        core.recovering.store(true, Ordering::Relaxed);
+        let expiry = Operation::Expire { key: b"key", expires_at_ms: Some(1 << 44) };
+        assert_eq!(core.redo(&expiry), Ok(()));
+        core.recovering.store(false, Ordering::Relaxed);
+        assert!(store.get(b"key").is_err(), "a lost value is told");
     }
 
     /// A thread that replays a range waits for other threads afterwards. These waited more than a second for each of

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ziptier_media::disk::Disk;
-use ziptier_media::log::{Log, LogError, LogOptions};
+use ziptier_media::log::{Log, LogError, LogOptions, Skipped};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
 use super::generation::GenerationFiles;
@@ -134,24 +134,32 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Every record of the log, those before the checkpoint included.
+    /// Every record of the log, those before the checkpoint included. Damage is passed over as by a salvage, so that
+    /// each piece of it is noted.
     fn read_log(&mut self, manifest: Option<&Manifest>) -> Result<(), Error> {
         let path = self.dir.join(LOG_DIR);
-        let mut replay = Log::open(self.disk.clone(), &path, LogOptions::default())?;
+        let options = LogOptions { salvage: true, ..LogOptions::default() };
+        let mut replay = Log::open(self.disk.clone(), &path, options)?;
         let start_lsn = manifest.map_or(0, |manifest| manifest.head.start_lsn);
         if let Some(Manifest { head, .. }) = manifest {
             replay.expect_durable(head.durable_lsn);
             let (first, wanted) = (replay.first_lsn(), head.start_lsn);
             if first > wanted {
                 let reason = format!("it begins with record {first}, and those from {wanted} on are needed");
-                return Err(Error::FileDamaged { path, offset: 0, reason });
+                self.note(Error::FileDamaged { path, offset: 0, reason })?;
             }
         }
         while let Some(record) = replay.next_record()? {
             let operations = Operations::of(record.payload)
                 .and_then(|operations| operations.collect::<Result<Vec<_>, _>>().map_err(str::to_owned));
-            operations.map_err(|reason| Error::LogRecord { lsn: record.lsn, reason })?;
-            self.report.log_records += u64::from(record.lsn >= start_lsn);
+            match operations {
+                Ok(_) => self.report.log_records += u64::from(record.lsn >= start_lsn),
+                Err(reason) => self.note(Error::LogRecord { lsn: record.lsn, reason })?,
+            }
+        }
+        for Skipped { path, offset, reason, .. } in replay.skipped() {
+            let (path, offset, reason) = (path.clone(), *offset, reason.clone());
+            self.note(Error::FileDamaged { path, offset, reason })?;
         }
         self.report.is_sealed = replay.is_sealed();
         Ok(())

@@ -257,3 +257,22 @@ fn a_bad_sector_of_the_log_costs_the_records_in_it() {
     }
     assert!(lost > 0);
 }
+
+#[test]
+fn a_check_names_all_damage_of_the_log() {
+    let disk = FOLDER.disk.copy();
+    let is_long = |path: &Path| has(path, "log/log-") && disk.contents(path).unwrap().len() > 20_000;
+    let logs = files(&disk, is_long);
+    assert!(logs.len() > 1);
+    for (path, bytes) in &logs {
+        let mut damaged = bytes.clone();
+        [8192, 16_384].iter().for_each(|at: &usize| damaged[*at] ^= 1);
+        disk.put(path, damaged);
+    }
+    let report = checked(disk);
+    assert_eq!(report.damages.len(), 2 * logs.len(), "{:?}", report.damages);
+    for path in logs.keys() {
+        assert_eq!(report.damages.iter().filter(|damage| damage.path == *path).count(), 2);
+    }
+    assert!(report.is_sealed && report.log_records > 0);
+}

@@ -73,10 +73,8 @@ impl Folder {
         }
         let is_new = match is_new() {
             // Another folder that does not say whose it is may be another store's.
-            Err(error @ Error::FileDamaged { .. })
-                if options.salvage && segments_dir::is_of(&segments_dir, dir, found.as_ref()) =>
-            {
-                skipped.push(error.mended());
+            Err(error @ Error::FileDamaged { .. }) if options.salvage => {
+                skipped.push(segments_dir::despite(error, &segments_dir, dir, found.as_ref())?.mended());
                 true
             }
             is_new => is_new?,

@@ -26,9 +26,32 @@ pub(crate) fn path_of(dir: &Path, remembered: Option<&PathBuf>, wanted: Option<&
     wanted.or(remembered).cloned().unwrap_or_else(|| dir.join(DIR))
 }
 
-/// Whether a manifest says that the segments of the store in `dir` are at `path`.
-pub(crate) fn is_of(path: &Path, dir: &Path, manifest: Option<&Manifest>) -> bool {
-    manifest.is_some_and(|manifest| path == path_of(dir, manifest.head.segments_dir.as_ref(), None))
+/// Passes `damage` of the file that says whose the folder at `path` is, if the manifest of the store in `dir` says that
+/// its segments are there.
+///
+/// # Errors
+/// The manifest names another folder: then nothing says that this one is the store's.
+pub(crate) fn despite(
+    damage: Error,
+    path: &Path,
+    dir: &Path,
+    manifest: Option<&Manifest>,
+) -> Result<Error, Error> {
+    let Some(manifest) = manifest else { return Err(damage) };
+    let remembered = path_of(dir, manifest.head.segments_dir.as_ref(), None);
+    if is_same(path, &remembered) {
+        return Ok(damage);
+    }
+    let remembered = remembered.display();
+    let reason =
+        format!("its file {NAME} is damaged, and they were in {remembered}; name that folder, or none");
+    Err(refused(path, dir, &reason))
+}
+
+/// Whether two paths lead to one folder: a path may be relative, or lead over links.
+fn is_same(path: &Path, other: &Path) -> bool {
+    path == other
+        || path.canonicalize().is_ok_and(|path| other.canonicalize().is_ok_and(|other| path == other))
 }
 
 /// The path that a manifest remembers of a folder of segments: none if the folder is within the store's.

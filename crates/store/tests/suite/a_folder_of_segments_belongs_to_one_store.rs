@@ -1,15 +1,17 @@
 //! Two stores that are told to keep their segments in one folder: the second must be refused before it claims the
 //! folder, or the first one's next start is.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
 use ziptier::{CodecChoice, Error, Options, SsdOptions, Store, dump, restore};
-use ziptier_media::disk::{Disk, DiskError};
+use ziptier_media::disk::{Disk, DiskError, RealDisk};
 use ziptier_media::log::LogError;
 use ziptier_media::testing::RecordingDisk;
 
-use crate::durable::options;
+use crate::durable::{flip_bits, options};
 
 const SEGMENTS: &str = "/ssd/segments";
 
@@ -59,4 +61,36 @@ fn a_restore_locks_the_folder_that_it_fills() {
     drop(lock);
     restore(&into, &mut &*stream).unwrap();
     assert_eq!(Store::open(on(&disk, "/data/c")).unwrap().get(b"key").unwrap().unwrap(), b"value");
+}
+
+/// The folder of segments no longer says whose it is. The manifest does, however the path is spelled.
+#[test]
+fn a_salvage_takes_the_folder_of_the_manifest_by_any_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ssd, link, other] = ["ssd", "link", "other"].map(|name| folder.path().join(name));
+    let on = |path: &Path| {
+        let mut options = options(Arc::new(RealDisk), CodecChoice::None);
+        options.durable.as_mut().unwrap().dir = folder.path().join("store");
+        let ssd = SsdOptions { path: Some(path.to_path_buf()), limit_bytes: 8 << 20 };
+        Options { ssd: Some(ssd), ..options }
+    };
+    let salvaging = |path: &Path| {
+        let mut options = on(path);
+        options.durable.as_mut().unwrap().salvage = true;
+        options
+    };
+    let store = Store::open(on(&ssd)).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    flip_bits(&ssd.join("STORE"), 14, 100);
+    symlink(&ssd, &link).unwrap();
+    fs::create_dir(&other).unwrap();
+    fs::copy(ssd.join("STORE"), other.join("STORE")).unwrap();
+    assert!(Store::open(on(&link)).is_err());
+    let refused = Store::open(salvaging(&other)).err().unwrap().to_string();
+    assert!(refused.contains("STORE is damaged") && refused.contains(&*ssd.to_string_lossy()), "{refused}");
+    let store = Store::open(salvaging(&link)).unwrap();
+    assert_eq!(store.get(b"key").unwrap().unwrap(), b"value");
+    assert!(store.recovered().unwrap().skipped[0].contains("STORE"));
 }

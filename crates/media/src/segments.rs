@@ -230,6 +230,8 @@ struct Shared {
     dir: PathBuf,
     options: SegmentOptions,
     files: RwLock<BTreeMap<u64, Arc<SegmentFile>>>,
+    /// The faults of files that were found and left out.
+    left_out: BTreeMap<u64, SegmentError>,
     /// The newest number of a segment, readable or not. Its lock lets only one thread at a time make a segment, so that
     /// the limit holds.
     creating: Mutex<u64>,
@@ -260,7 +262,8 @@ impl Segments {
     ) -> Result<(Segments, Vec<(u64, SegmentError)>), SegmentError> {
         check_options(&options)?;
         disk.create_dir(dir)?;
-        let (mut files, mut damaged, mut newest) = (BTreeMap::new(), Vec::new(), 0);
+        let (mut files, mut left_out, mut damaged, mut newest) =
+            (BTreeMap::new(), BTreeMap::new(), Vec::new(), 0);
         for name in disk.list(dir)? {
             let Some(number) = format::number_of(&name) else { continue };
             newest = newest.max(number);
@@ -273,6 +276,8 @@ impl Segments {
                 && !matches!(fault, Some(SegmentError::Foreign { .. }))
             {
                 files.insert(number, Arc::new(file));
+            } else if let Some(fault) = &fault {
+                left_out.insert(number, fault.clone());
             }
             damaged.extend(fault.map(|fault| (number, fault)));
         }
@@ -281,6 +286,7 @@ impl Segments {
             dir: dir.to_path_buf(),
             options,
             files: RwLock::new(files),
+            left_out,
             creating: Mutex::new(newest),
             failure: Mutex::new(None),
             new_body_bytes: AtomicU64::new(0),
@@ -499,7 +505,8 @@ impl Shared {
 
     fn file(&self, segment: u64) -> Result<Arc<SegmentFile>, SegmentError> {
         let missing = || SegmentError::Missing { segment, dir: self.dir.clone() };
-        self.files.read().get(&segment).cloned().ok_or_else(missing)
+        let fault = || self.left_out.get(&segment).cloned().unwrap_or_else(missing);
+        self.files.read().get(&segment).cloned().ok_or_else(fault)
     }
 
     /// Makes a segment with room for a body.

@@ -48,6 +48,8 @@ struct BadBytes {
     /// Whether the file at a path has the bad bytes.
     has: Box<dyn Fn(&Path) -> bool + Send + Sync>,
     range: Range<u64>,
+    /// Whether the medium opens such a file.
+    is_opened: bool,
 }
 
 impl BadBytes {
@@ -154,9 +156,20 @@ impl FailingDisk {
         has: impl Fn(&Path) -> bool + Send + Sync + 'static,
         range: Range<u64>,
     ) -> FailingDisk {
-        let bad = Some(BadBytes { has: Box::new(has), range });
+        FailingDisk::with_bad(inner, BadBytes { has: Box::new(has), range, is_opened: true })
+    }
+
+    /// A disk that opens no file whose path satisfies `has`. Nothing else fails.
+    pub fn that_does_not_open(
+        inner: Arc<dyn Disk>,
+        has: impl Fn(&Path) -> bool + Send + Sync + 'static,
+    ) -> FailingDisk {
+        FailingDisk::with_bad(inner, BadBytes { has: Box::new(has), range: 0..u64::MAX, is_opened: false })
+    }
+
+    fn with_bad(inner: Arc<dyn Disk>, bad: BadBytes) -> FailingDisk {
         let (nth, count, is_full) = (AtomicU64::new(u64::MAX), AtomicU64::new(0), AtomicBool::new(false));
-        let plan = Plan { fault: Fault::Io, nth, count, bad, is_full };
+        let plan = Plan { fault: Fault::Io, nth, count, bad: Some(bad), is_full };
         FailingDisk { inner, plan: Arc::new(plan) }
     }
 
@@ -187,6 +200,9 @@ impl Disk for FailingDisk {
 
     fn open(&self, path: &Path, caching: Caching) -> Result<Arc<dyn DiskFile>, DiskError> {
         self.plan.check(Kind::Opens, "open", path)?;
+        if self.plan.bad.as_ref().is_some_and(|bad| !bad.is_opened && (bad.has)(path)) {
+            return Err(DiskError::new("open", path, &input_output_error()));
+        }
         Ok(self.wrap(self.inner.open(path, caching)?))
     }
 

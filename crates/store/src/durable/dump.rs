@@ -76,7 +76,8 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     let segments_dir = segments_dir::path_of(dir, remembered, options.segments_dir.as_ref());
     if !manifest.named.is_empty() {
         segments_dir::verify(&*disk, &segments_dir, dir, manifest.head.store)?;
-        let segments = Segments::open(disk.clone(), &segments_dir, options.segments)?;
+        let (segments, _unopened) =
+            segments_dir::open_needed(disk.clone(), &segments_dir, options.segments, &manifest.named)?;
         for entry in manifest.entries() {
             dump.leaf(&segments, &entry?)?;
         }

@@ -1,6 +1,6 @@
 //! Recovery: it makes a store of a folder, from the last checkpoint and the log behind it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -96,7 +96,8 @@ impl Folder {
             }
         };
         let layout = ssd.map_or(options.segments, |ssd| segment_options(ssd.limit_bytes));
-        let segments = open_segments(&disk, &segments_dir, layout, options.salvage, &mut skipped)?;
+        let (named, salvage) = (&manifest.named, options.salvage);
+        let segments = open_segments(&disk, &segments_dir, layout, named, salvage, &mut skipped)?;
         let (named, readers) = (manifest.named.clone(), dir.join(BACKUP_DIR));
         disk.create_dir(&readers)?;
         let files = ImageFiles::of_checkpoint(segments, named, disk.clone(), readers);
@@ -115,11 +116,15 @@ fn open_segments(
     disk: &Arc<dyn Disk>,
     dir: &Path,
     layout: SegmentOptions,
+    named: &BTreeSet<u64>,
     salvage: bool,
     skipped: &mut Vec<String>,
 ) -> Result<Segments, Error> {
     if !salvage {
-        return Segments::open(disk.clone(), dir, layout).map_err(|error| Error::from(error).at_start());
+        let opened = segments_dir::open_needed(disk.clone(), dir, layout, named);
+        let (segments, unopened) = opened.map_err(|error| Error::from(error).at_start())?;
+        skipped.extend(unopened.iter().map(|error| format!("{error}; nothing needs it, and it stays there")));
+        return Ok(segments);
     }
     let (segments, damaged) = Segments::salvage(disk.clone(), dir, layout)?;
     let opened = segments.numbers();

@@ -3,10 +3,13 @@
 //! The folder may lie on another disk than the store's, and may be moved. Segments of another store, or of none, are
 //! refused before anything is changed.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::{Caching, Disk, write_all_at};
+use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
 use super::generation::read_whole;
 use super::manifest::Manifest;
@@ -113,6 +116,30 @@ pub(crate) fn refuse_segments_of_a_store(disk: &dyn Disk, path: &Path) -> Result
         }
         _ => Ok(()),
     }
+}
+
+/// Opens the segments of a manifest that names those of `named`. Passes over files that the medium does not even open,
+/// and returns their faults. An image that needs one all the same, for a large value, cannot be read.
+///
+/// # Errors
+/// Such a file of `named`, any other damage, and the disk's.
+pub(crate) fn open_needed(
+    disk: Arc<dyn Disk>,
+    path: &Path,
+    layout: SegmentOptions,
+    named: &BTreeSet<u64>,
+) -> Result<(Segments, Vec<SegmentError>), SegmentError> {
+    let (segments, damaged) = Segments::salvage(disk, path, layout)?;
+    let opened = segments.numbers();
+    let mut unopened = Vec::new();
+    for (number, fault) in damaged {
+        let is_unopened = matches!(fault, SegmentError::Damaged { .. }) && !opened.contains(&number);
+        if !is_unopened || named.contains(&number) {
+            return Err(fault);
+        }
+        unopened.push(fault);
+    }
+    Ok((segments, unopened))
 }
 
 /// Says durably that a folder, which is made if it is missing, is that of `store`.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use ziptier::{CheckReport, CodecChoice, Error, Options, Store, check};
+use ziptier::{CheckReport, CodecChoice, Error, Options, Store, check, dump};
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
@@ -275,4 +275,31 @@ fn a_check_names_all_damage_of_the_log() {
         assert_eq!(report.damages.iter().filter(|damage| damage.path == *path).count(), 2);
     }
     assert!(report.is_sealed && report.log_records > 0);
+}
+
+/// A crash left a segment that no manifest names, and the medium does not open it any more.
+#[test]
+fn a_segment_that_is_neither_opened_nor_needed_refuses_no_start() {
+    let disk = FOLDER.disk.copy();
+    let segments = files(&disk, |path| has(path, "segments/segment-"));
+    let (needed, bytes) = segments.first_key_value().unwrap();
+    let unneeded = Path::new(DIR).join("segments/segment-00000000000000ff");
+    disk.put(&unneeded, bytes.clone());
+    let without = |path: &Path| {
+        let path = path.to_path_buf();
+        FailingDisk::that_does_not_open(Arc::new(disk.clone()), move |other| other == path)
+    };
+    let refused = Store::open(on(without(needed))).err().unwrap().to_string();
+    assert!(refused.contains(&*needed.to_string_lossy()) && refused.contains("(--salvage)"), "{refused}");
+
+    let failing = without(&unneeded);
+    let mut stream = Vec::new();
+    dump(&on(failing.clone()).durable.unwrap(), &mut stream).unwrap();
+    let store = Store::open(on(failing)).unwrap();
+    assert!(contents(&store) == FOLDER.contents);
+    let skipped = store.recovered().unwrap().skipped.join("\n");
+    assert!(skipped.contains(&*unneeded.to_string_lossy()), "{skipped}");
+    store.checkpoint().unwrap();
+    store.close().unwrap();
+    assert!(disk.contents(&unneeded).unwrap() == *bytes, "its number was used again");
 }

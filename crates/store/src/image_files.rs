@@ -85,7 +85,7 @@ impl ImageFiles {
         self.needed.lock().kept >= Some(segment)
     }
 
-    /// Removes the segments that nobody needs; how many.
+    /// Removes the segments that nobody needs, as far as a full disk lets it; how many.
     pub(crate) fn remove_dead(&self) -> Result<usize, SegmentError> {
         let needed = self.needed.lock();
         if needed.is_walking {
@@ -109,9 +109,13 @@ impl ImageFiles {
                 lock => Some(lock?),
             },
         };
-        for segment in &dead {
+        for (removed, segment) in dead.iter().enumerate() {
             // A reader with a stale list looks for the new list when its read fails.
-            self.segments.remove(*segment)?;
+            match self.segments.remove(*segment) {
+                // A disk with copies on write may refuse to remove or cut a file. Nothing has changed then.
+                Err(SegmentError::Disk(error)) if error.is_refusal() => return Ok(removed),
+                done => done?,
+            }
         }
         Ok(dead.len())
     }
@@ -289,8 +293,8 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use ziptier_media::segments::SegmentOptions;
-    use ziptier_media::testing::RecordingDisk;
+    use ziptier_media::segments::{Purpose, SegmentOptions};
+    use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
     use super::*;
 
@@ -311,5 +315,36 @@ mod tests {
             drop(removes);
             assert_eq!(receiver.recv(), Ok(Ok(())));
         });
+    }
+
+    #[test]
+    fn a_full_disk_that_refuses_a_removal_is_asked_again_later() {
+        let (dir, readers) = (Path::new("/d"), Path::new("/d/backup"));
+        let options =
+            SegmentOptions { segment_bytes: 64 << 10, write_bytes: 4096, ..SegmentOptions::default() };
+        let mut refused = 0;
+        for nth in 0.. {
+            let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::Full, nth);
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            let Ok(segments) = Segments::open(shared.clone(), dir, options) else { continue };
+            let files = ImageFiles::of_checkpoint(segments, BTreeSet::new(), shared, readers.into());
+            let Ok(place) = files.segments.append(b"a body", Purpose::New) else { continue };
+            if files.segments.close().is_err() {
+                continue;
+            }
+            files.segments.release(place);
+            let had_failed = disk.has_failed();
+            let removed = files.remove_dead();
+            if disk.has_failed() && !had_failed {
+                assert_eq!((removed, files.remove_dead()), (Ok(0), Ok(1)));
+                refused += 1;
+            } else {
+                assert_eq!(removed, Ok(1), "full at operation {nth}");
+            }
+            if !disk.has_failed() {
+                break;
+            }
+        }
+        assert_eq!(refused, 1);
     }
 }

@@ -195,7 +195,7 @@ impl Replay {
     }
 
     /// Skips the records before `lsn`, which the caller has elsewhere. Segments that hold only such records are not
-    /// read.
+    /// read, unless a crash interrupted the step from one of them to the last one: its end is still to be cut.
     ///
     /// Call it before the first [`Replay::next_record`]. It also declares the records before `lsn` durable, as
     /// [`Replay::expect_durable`] does.
@@ -218,7 +218,9 @@ impl Replay {
         }
         self.start_lsn = lsn;
         self.expect_durable(lsn - 1);
-        while self.segments.get(self.at + 1).is_some_and(|next| next.header.first_lsn <= lsn) {
+        while self.segments.get(self.at + 1).is_some_and(|next| next.header.first_lsn <= lsn)
+            && !(self.at + 2 == self.segments.len() && self.segments[self.at].is_uncut())
+        {
             self.bytes_done += self.segments[self.at].file_bytes;
             self.go_to_next_segment();
         }

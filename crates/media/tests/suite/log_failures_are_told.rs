@@ -277,6 +277,21 @@ fn a_start_that_may_not_cut_the_segment_before_the_last_goes_on() {
     assert!(starts > 2, "{starts}");
 }
 
+/// A checkpoint has all records of the segment before the last one.
+#[test]
+fn a_segment_that_is_not_needed_is_cut_after_an_interrupted_step() {
+    let disk = Arc::new(with_two_uncut_segments());
+    let mut replay = Log::open(disk.clone(), Path::new(DIR), OPTIONS).unwrap();
+    replay.start_at(7).unwrap();
+    assert_eq!(replay.next_record(), Ok(None));
+    let log = replay.into_log().unwrap();
+    assert_eq!(log.append(&[&payload(7)]), Ok(7));
+    log.sync(7).unwrap();
+    drop(log);
+    let (replay, first) = check(disk, OPTIONS).unwrap();
+    assert_eq!((first, replay.next_lsn()), (1, 8));
+}
+
 /// The next segment's file is made ahead, and has no record.
 #[test]
 fn a_spare_file_that_cannot_be_made_costs_no_record() {

@@ -112,7 +112,7 @@ impl Disk for RealDisk {
                 let entry = entry?;
                 // This code gives no names that are not UTF-8.
                 if let Ok(name) = entry.file_name().into_string()
-                    && entry.file_type()?.is_file()
+                    && is_file(entry.file_type())?
                 {
                     names.push(name);
                 }
@@ -151,6 +151,15 @@ impl Disk for RealDisk {
             Err(rustix::io::Errno::WOULDBLOCK) => Err(DiskError::Locked { path: dir.to_path_buf() }),
             Err(error) => Err(DiskError::new("lock", &path, &error.into())),
         }
+    }
+}
+
+/// Whether a folder's entry is a file. Where folders tell no types, the system looks at the file itself, which another
+/// process may have renamed or removed since.
+fn is_file(found: io::Result<fs::FileType>) -> io::Result<bool> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(found?.is_file()),
     }
 }
 
@@ -296,6 +305,12 @@ mod tests {
         assert!(of("allocate", Errno::NOSPC).is_refusal());
         // What was written before the failed sync may be lost.
         assert!(!of("sync", Errno::NOSPC).is_refusal() && !of("write", Errno::IO).is_refusal());
+    }
+
+    #[test]
+    fn a_file_that_goes_while_its_folder_is_listed_is_not_there() {
+        assert!(matches!(is_file(Err(io::ErrorKind::NotFound.into())), Ok(false)));
+        assert!(is_file(Err(io::ErrorKind::PermissionDenied.into())).is_err());
     }
 
     #[test]

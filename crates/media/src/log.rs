@@ -265,7 +265,11 @@ impl Log {
                 buffer.switch_to(spare);
             } else {
                 let taken = MutexGuard::unlocked(buffer, || self.segments.take_spare(bytes));
-                *spare = Some(buffer.note_unmade(taken)?);
+                match buffer.note_unmade(taken) {
+                    // Another thread went to the next segment meanwhile.
+                    Err(LogError::Disk(_)) if buffer.fits_segment(bytes) => {}
+                    taken => *spare = Some(taken?),
+                }
             }
         }
     }

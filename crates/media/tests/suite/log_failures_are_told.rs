@@ -340,6 +340,26 @@ fn a_segment_that_was_made_in_vain_stays_a_spare_one() {
     assert_eq!((before, spares()), (1, 1));
 }
 
+/// Two appends make the file for the next segment, and the disk has room for one of these files.
+#[test]
+fn a_record_that_another_append_made_room_for_is_not_refused() {
+    let pausing = PausingDisk::new();
+    let disk = FailingDisk::that_fills(Arc::new(pausing.clone()));
+    let log = check(Arc::new(disk.clone()), OPTIONS).unwrap().0.into_log().unwrap();
+    let append = || log.append(&[&[7; 1000]]);
+    (1..=3).for_each(|lsn| assert_eq!(append(), Ok(lsn)));
+    log.write(3).unwrap();
+    let mut waited = None;
+    let appends_too = || {
+        assert_eq!(append(), Ok(4));
+        disk.set_full(true);
+    };
+    pausing.during(DIR, || waited = Some(append()), appends_too);
+    assert_eq!((waited, log.refusal()), (Some(Ok(5)), None));
+    disk.set_full(false);
+    log.sync(5).unwrap();
+}
+
 /// A disk had no room for a record that was appended already, as one with a quota or with copies on write may. The
 /// keeper goes on once there is room.
 #[test]

@@ -186,7 +186,8 @@ fn refuse_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         names => names?,
     };
     // A claim that was not made in the end holds nothing, and is written anew.
-    match names.into_iter().find(|name| name != "LOCK" && name != "STORE.new") {
+    let is_nothing = |name: &String| ["LOCK", "STORE.new", "RESTORING.new"].contains(&name.as_str());
+    match names.into_iter().find(|name| !is_nothing(name)) {
         Some(name) => Err(Error::NotEmpty { path: dir.join(name) }),
         None => Ok(()),
     }

@@ -255,6 +255,25 @@ fn a_restore_that_fails_at_its_end_leaves_a_whole_store_or_none() {
     }
 }
 
+/// Before its first file has its name, too.
+#[test]
+fn a_restore_that_was_killed_anywhere_can_be_repeated() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    store.put(b"key", b"value").unwrap();
+    let mut stream = Vec::new();
+    dump(&durable_options(&disk), &mut stream).unwrap();
+    let whole = restored(&stream);
+    let manifests = ["MANIFEST", "MANIFEST.copy"].map(|name| Path::new(DIR).join(name));
+    for position in 0..whole.position() {
+        let disk = whole.killed_at(position);
+        let is_store = manifests.iter().any(|path| disk.contents(path).is_some());
+        let repeated = restore(&durable_options(&disk), &mut &*stream);
+        assert!(is_store || repeated.is_ok(), "killed at {position}: {repeated:?}");
+        assert_eq!(open(&disk, CodecChoice::None).get(b"key").unwrap().unwrap(), b"value");
+    }
+}
+
 /// The second one looks at a folder that is empty, or in which a restore was killed. It has the folder's lock once the
 /// first one has ended.
 #[test]

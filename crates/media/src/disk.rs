@@ -115,6 +115,15 @@ impl DiskError {
         )
     }
 
+    /// The same error of a sync, for a file that nothing refers to yet. A full disk has then refused the file: it has
+    /// lost nothing that was there before.
+    pub fn of_new_file(self) -> DiskError {
+        match self {
+            DiskError::Full { path, .. } => DiskError::Full { operation: "fill", path },
+            error => error,
+        }
+    }
+
     /// The same error for a file that was renamed since.
     pub(crate) fn renamed(mut self, to: &Path) -> DiskError {
         if let DiskError::Full { path, .. }

@@ -247,7 +247,8 @@ fn gone_or(result: Result<(), DiskError>) -> Result<(), DiskError> {
     result.or_else(|error| if error.is_not_found() { Ok(()) } else { Err(error) })
 }
 
-/// Allocates a file up to `end` and writes zeros from `start` on, so that syncing later writes touches no metadata.
+/// Allocates a file up to `end` and writes zeros from `start` on, so that syncing later writes touches no metadata. The
+/// file is no segment yet.
 fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<(), DiskError> {
     file.preallocate(end)?;
     let zeros = vec![0; (end - start).min(1 << 20) as usize];
@@ -257,7 +258,7 @@ fn fill(file: &dyn DiskFile, start: u64, end: u64) -> Result<(), DiskError> {
         write_all_at(file, at, &zeros[..count])?;
         at += count as u64;
     }
-    file.sync_data()
+    file.sync_data().map_err(DiskError::of_new_file)
 }
 
 #[cfg(test)]

@@ -14,6 +14,8 @@ pub enum Fault {
     Io,
     /// An operation that may need space: the disk is full.
     Full,
+    /// A sync of a file: the disk is full. File systems of a network may tell so late.
+    FullAtSync,
     /// An operation that opens a file or folder: too many are open.
     TooManyFiles,
     /// A write: only half of the bytes are written, without an error.
@@ -89,6 +91,7 @@ impl Plan {
                 use Kind::{Creates, Cuts, MakesFolder, TakesSpace, Writes};
                 matches!(kind, Creates | MakesFolder | TakesSpace | Cuts | Writes)
             }
+            Fault::FullAtSync => kind == Kind::Syncs,
             Fault::TooManyFiles => matches!(kind, Kind::Creates | Kind::Opens),
             Fault::ShortWrite => kind == Kind::Writes,
             Fault::LyingSync | Fault::NoSync => matches!(kind, Kind::Syncs | Kind::SyncsNames),
@@ -103,7 +106,7 @@ impl Plan {
             return Ok(());
         }
         let error = match self.fault {
-            Fault::Full => io::ErrorKind::StorageFull.into(),
+            Fault::Full | Fault::FullAtSync => io::ErrorKind::StorageFull.into(),
             Fault::TooManyFiles => rustix::io::Errno::MFILE.into(),
             _ => input_output_error(),
         };

@@ -324,6 +324,25 @@ fn a_spare_file_that_cannot_be_made_costs_no_record() {
     assert!(failed > 2, "{failed}");
 }
 
+/// As before, and the disk tells only at a sync that it is full.
+#[test]
+fn a_spare_file_without_room_at_its_sync_costs_no_record() {
+    for nth in 0.. {
+        let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::FullAtSync, nth);
+        let Ok(log) = check(Arc::new(disk.clone()), OPTIONS).and_then(|(replay, _)| replay.into_log()) else {
+            continue;
+        };
+        if disk.has_failed() {
+            continue;
+        }
+        let prepared = log.prepare_segment();
+        assert!(matches!(prepared, Err(LogError::Disk(DiskError::Full { .. }))), "{prepared:?}");
+        assert_eq!(log.failure(), None);
+        (1..=30).for_each(|lsn| assert_eq!(log.append(&[&payload(lsn)]), Ok(lsn)));
+        return log.seal().unwrap();
+    }
+}
+
 /// The log is sealed while an append makes the file for its record.
 #[test]
 fn a_segment_that_was_made_in_vain_stays_a_spare_one() {

@@ -182,7 +182,7 @@ impl GenerationFiles {
         }
         let file = self.disk.create(&new, Caching::Cached)?;
         write_all_at(&*file, 0, bytes)?;
-        file.sync_data()?;
+        file.sync_data().map_err(DiskError::of_new_file)?;
         self.disk.rename(&new, path)?;
         Ok(self.disk.sync_dir(&self.dir)?)
     }
@@ -268,4 +268,21 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskEr
     let count = read_full_at(&*file, 0, &mut bytes)?;
     bytes.truncate(count);
     Ok(bytes)
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(test)]
+#[cfg(not(miri))]
+mod tests {
+    use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
+
+    use super::*;
+
+    #[test]
+    fn a_generation_that_has_no_room_at_its_sync_was_refused() {
+        let disk = FailingDisk::new(Arc::new(RecordingDisk::new()), Fault::FullAtSync, 0);
+        let mut files = GenerationFiles::open(Arc::new(disk), Path::new("/d")).unwrap();
+        assert!(files.write_bytes(1, b"bytes").is_err_and(|error| error.is_refusal()));
+        assert!(!files.has(1));
+    }
 }

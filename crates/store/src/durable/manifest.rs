@@ -257,6 +257,15 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_that_has_no_room_at_its_sync_was_refused() {
+        let (disk, _) = stored(10);
+        disk.remove(&path(COPY_NAME)).unwrap();
+        let disk = FailingDisk::new(Arc::new(disk), Fault::FullAtSync, 0);
+        let mut manifest = Manifest::load(&disk, Path::new(DIR)).unwrap().unwrap();
+        assert!(manifest.mend(&disk, Path::new(DIR)).is_err_and(|error| error.is_refusal()));
+    }
+
+    #[test]
     fn another_version_is_named() {
         let (_, mut bytes) = stored(3);
         bytes[8] = 1;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ziptier_codec::checksum::{crc32c, crc32c_append};
-use ziptier_media::disk::{Caching, Disk, DiskFile, read_full_at, write_all_at};
+use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, write_all_at};
 
 use super::write::{create_new, new_path};
 use super::{
@@ -97,7 +97,7 @@ impl Manifest {
             write_all_at(&*file, offset, &bytes)?;
             offset += bytes.len() as u64;
         }
-        file.sync_data()?;
+        file.sync_data().map_err(DiskError::of_new_file)?;
         disk.rename(&new_path(dir, name), &dir.join(name))?;
         disk.sync_dir(dir)?;
         Ok(damage)

@@ -425,9 +425,9 @@ impl Codec {
                 self.counters.failed();
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }
-            // An error of an engine with a window of 4 KiB does not condemn the block, either, because RocksDB's own
-            // zlib refers up to 16 KiB back. The last bytes of a stream may also look like entry points.
-            (Err(BlockError::Damaged { .. }), Some(on_cpu)) if packed_as == ZLIB => {
+            // The word of a device alone does not condemn the block, either. RocksDB's own zlib refers up to 16 KiB
+            // back, and a device 4 KiB. The last bytes of a stream may also look like entry points.
+            (Err(BlockError::Damaged { .. }), Some(on_cpu)) => {
                 on_cpu.with(|codec| codec.decompress(packed, out, raw_bytes))
             }
             (unpacked, _) => unpacked,

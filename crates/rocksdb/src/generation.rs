@@ -246,6 +246,13 @@ impl Canned {
         others.push((setting.clone(), contexts.clone()));
         contexts
     }
+
+    /// Puts contexts in place of those for a setting.
+    #[cfg(test)]
+    pub(crate) fn put(&self, setting: Setting, contexts: Contexts) {
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.insert(0, (setting, Some(Arc::new(contexts))));
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 use super::*;
 
+mod blamed;
+
 /// Blocks as RocksDB's, of text with a rhythm.
 fn blocks(count: usize) -> Vec<Vec<u8>> {
     let words =

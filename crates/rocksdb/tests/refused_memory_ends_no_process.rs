@@ -1,6 +1,6 @@
 //! The allocator refuses the memory for a block. RocksDB's process goes on: the read of a block is an error that does
-//! not condemn the block, a new block is stored raw, the block cache misses, and the log does without a buffer. Rust
-//! would end the process.
+//! not condemn the block, a new block is stored raw, the block cache misses, the log does without a buffer, and a
+//! reader of another process's log fails. Rust would end the process.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,11 +9,12 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
+use ziptier_media::disk::Claim;
 use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
 use ziptier_rocksdb::codec::{BlockType, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
-use ziptier_rocksdb::wal::LogFile;
+use ziptier_rocksdb::wal::{LogFile, LogReader};
 
 /// The system's allocator, which refuses what is longer than [`LONGEST`].
 struct Refusing;
@@ -151,4 +152,24 @@ fn a_log_gets_room() {
     assert!(fs::metadata(&path).unwrap().len() >= 256 << 10, "the log has no room");
     log.close().unwrap();
     assert!(fs::read(&path).unwrap() == vec![7; 1000 * APPENDS]);
+}
+
+/// A process that does not write the log walks over its records in buffers of 32 KiB.
+#[test]
+fn a_followed_log_is_an_error_and_is_read_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["000007.log", "000009.log"].map(|name| folder.path().join(name));
+    // Room without a record: to a follower the log is empty.
+    paths.iter().for_each(|path| fs::write(path, [0_u8; 100]).unwrap());
+    let _claim = Claim::lay(&paths[0], 7).unwrap();
+    // The second log is followed from its opening on, because the folder of the first one is.
+    for path in &paths {
+        let reader = LogReader::open(path).unwrap();
+        for _ in 0..2 {
+            let error = refused_above(16 << 10, || reader.bytes()).unwrap_err();
+            assert!(error.to_string().ends_with("out of memory"), "{error}");
+            assert!(refused_above(16 << 10, || reader.read(0, &mut [7; 10])).is_err());
+        }
+        assert_eq!((reader.bytes().unwrap(), reader.read(0, &mut [7; 10]).unwrap()), (0, 0));
+    }
 }

@@ -96,8 +96,10 @@ struct Follower {
     number: u32,
     folder: FileId,
     folder_path: PathBuf,
-    /// Set once a process was seen to write the log, or another log in its folder. The walk stays when the writer is
+    /// Set once a process was seen to write the log, or another log in its folder. It stays set when the writer is
     /// gone: a torn record, or the rest of a former log, is no part of the followed log.
+    is_followed: bool,
+    /// The walk over a followed log, from the first read on for which there was memory.
     walk: Option<Walk>,
 }
 
@@ -119,12 +121,12 @@ impl Follower {
         let mut followed = FOLLOWED.lock();
         let known = followed.as_mut().and_then(|folders| folders.get_mut(&folder));
         let is_followed = known.map(|path| path.clone_from(&folder_path)).is_some();
-        Some(Follower { number, folder, folder_path, walk: is_followed.then(|| Walk::new(number)) })
+        Some(Follower { number, folder, folder_path, is_followed, walk: None })
     }
 
     fn read(&mut self, file: &File, offset: u64, target: &mut [u8]) -> io::Result<usize> {
         loop {
-            let found = match &mut self.walk {
+            let found = match self.walk()? {
                 None => read_full_at(file, offset, target)?,
                 Some(walk) => {
                     let wanted = offset.saturating_add(target.len() as u64);
@@ -139,7 +141,7 @@ impl Follower {
 
     fn bytes(&mut self, file: &File) -> io::Result<u64> {
         loop {
-            let found = match &mut self.walk {
+            let found = match self.walk()? {
                 None => file.metadata()?.len(),
                 Some(walk) => end_of(walk, file, u64::MAX)?,
             };
@@ -149,17 +151,25 @@ impl Follower {
         }
     }
 
+    /// The walk, if the log is followed. Without memory for the walk nothing of the log can be read.
+    fn walk(&mut self) -> io::Result<Option<&mut Walk>> {
+        if self.is_followed && self.walk.is_none() {
+            self.walk = Some(Walk::try_new(self.number).ok_or(ErrorKind::OutOfMemory)?);
+        }
+        Ok(self.walk.as_mut())
+    }
+
     /// The part of the just found bytes that belongs to the log; `None` if a walk must look again. Claims are checked
     /// after the bytes, because a claim is laid before the file gets room or the bytes of a later log.
     fn accepted<T: Default>(&mut self, file: &File, found: T) -> Option<T> {
         match self.writer(file) {
             Writer::OfALaterOne => Some(T::default()),
-            Writer::OfThis if self.walk.is_none() => {
+            Writer::OfThis if !self.is_followed => {
                 // This process may have begun the log since.
                 if live::is_claimed_elsewhere(file, self.number) {
                     FOLLOWED.lock().get_or_insert_default().insert(self.folder, self.folder_path.clone());
                 }
-                self.walk = Some(Walk::new(self.number));
+                self.is_followed = true;
                 None
             }
             Writer::OfThis | Writer::Nobody => Some(found),

@@ -47,7 +47,16 @@ impl Walk {
     /// A walk over the log of this number (its low four bytes), from its beginning.
     pub fn new(number: u32) -> Walk {
         let block = || vec![0; BLOCK_BYTES].into_boxed_slice();
-        Walk { number, at: 0, whole: 0, is_numbered: None, block: block(), next: block() }
+        Walk::with(number, block(), block())
+    }
+
+    /// As [`Walk::new`]; `None` where memory is refused.
+    pub(super) fn try_new(number: u32) -> Option<Walk> {
+        Some(Walk::with(number, try_block()?, try_block()?))
+    }
+
+    fn with(number: u32, block: Box<[u8]>, next: Box<[u8]>) -> Walk {
+        Walk { number, at: 0, whole: 0, is_numbered: None, block, next }
     }
 
     /// Bytes up to the last batch that was found whole.
@@ -114,6 +123,14 @@ impl Walk {
         }
         Ok(is_padding)
     }
+}
+
+/// The zeros of a block; `None` where memory is refused.
+fn try_block() -> Option<Box<[u8]>> {
+    let mut block = Vec::new();
+    block.try_reserve_exact(BLOCK_BYTES).ok()?;
+    block.resize(BLOCK_BYTES, 0);
+    Some(block.into_boxed_slice())
 }
 
 /// Bytes from an offset to the end of its block.

@@ -6,6 +6,7 @@ use crate::lifecycle::{Lifecycle, Way};
 use crate::rows;
 use crate::settings::{self, Output, Private, Settings};
 use std::cell::Cell;
+use std::collections::TryReserveError;
 use std::sync::{Arc, Mutex, PoisonError};
 use ziptier_codec::block::{BlockError, Contexts, Engine, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
@@ -269,8 +270,11 @@ impl Codec {
     ) -> Option<BlockType> {
         match self.lifecycle.way() {
             Way::Tokens(effort) => {
-                append_tokens(generation.tokens()?, effort, raw, scratch);
-                Some(TOKENS)
+                let made = append_tokens(generation.tokens()?, effort, raw, scratch);
+                if made.is_err() {
+                    self.counters.failed();
+                }
+                made.ok().map(|()| TOKENS)
             }
             Way::Canned => {
                 let Some(contexts) = generation.canned()?.of(&self.settings.canned()) else {
@@ -468,11 +472,16 @@ impl Standard {
     }
 }
 
-/// Appends a block as tokens.
-fn append_tokens(tokens: &Dictionary, effort: Effort, raw: &[u8], scratch: &mut Scratch) {
+/// Appends a block as tokens, unless memory for that is refused.
+fn append_tokens(
+    tokens: &Dictionary,
+    effort: Effort,
+    raw: &[u8],
+    scratch: &mut Scratch,
+) -> Result<(), TryReserveError> {
     let mut cut = Vec::new();
-    rows::cut(raw, &mut cut);
-    tokens.encode_rows(&mut scratch.encoder, effort, &cut, &mut scratch.bytes);
+    rows::cut(raw, &mut cut)?;
+    tokens.try_encode_rows(&mut scratch.encoder, effort, &cut, &mut scratch.bytes)
 }
 
 fn append_varint(mut number: usize, out: &mut Vec<u8>) {

@@ -5,36 +5,56 @@
 //! are cut before and after each value. Any other block is cut into equal pieces. Rows are only a hint to the encoder:
 //! any cut decodes to the same bytes.
 
+use std::collections::TryReserveError;
+
 /// Bytes of a row of an unknown block.
 const PIECE_BYTES: usize = 512;
 
 /// Cuts `block` into rows, which together are the block.
-pub fn cut<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) {
+///
+/// # Errors
+///
+/// The memory for the rows was refused.
+pub fn cut<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) -> Result<(), TryReserveError> {
     rows.clear();
-    let rest = cut_entries(block, rows).unwrap_or(block);
+    let rest = match entries_end(block) {
+        Some(end) => cut_entries(block, end, rows)?.unwrap_or(block),
+        None => block,
+    };
+    rows.try_reserve(rest.len().div_ceil(PIECE_BYTES))?;
     rows.extend(rest.chunks(PIECE_BYTES));
+    Ok(())
 }
 
-/// Cuts the entries, and returns the rest. `None` (and no row) if this is no block of entries.
-fn cut_entries<'a>(block: &'a [u8], rows: &mut Vec<&'a [u8]>) -> Option<&'a [u8]> {
+/// The end of the entries of a block. `None` if this is no block of entries.
+fn entries_end(block: &[u8]) -> Option<usize> {
     let footer_at = block.len().checked_sub(4)?;
     // The two highest bits say how the block is indexed.
     let restarts = u32::from_le_bytes(block[footer_at..].try_into().ok()?) & 0x3fff_ffff;
-    let entries_end = footer_at.checked_sub(restarts as usize * 4)?;
+    footer_at.checked_sub(restarts as usize * 4)
+}
+
+/// Cuts the entries, and returns the rest. `None` (and no row) if this is no block of entries.
+fn cut_entries<'a>(
+    block: &'a [u8],
+    entries_end: usize,
+    rows: &mut Vec<&'a [u8]>,
+) -> Result<Option<&'a [u8]>, TryReserveError> {
     let mut at = 0;
     while at < entries_end {
         let parsed = parse_entry(&block[..entries_end], at);
         let Some((value_at, end)) = parsed else {
             rows.clear();
-            return None;
+            return Ok(None);
         };
+        rows.try_reserve(2)?;
         rows.push(&block[at..value_at]);
         if end > value_at {
             rows.push(&block[value_at..end]);
         }
         at = end;
     }
-    Some(&block[entries_end..])
+    Ok(Some(&block[entries_end..]))
 }
 
 /// The start and the end of the value of the entry at `at`.

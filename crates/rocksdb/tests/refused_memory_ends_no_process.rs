@@ -77,10 +77,7 @@ fn unpack_refused(codec: &Codec, packed_as: BlockType, generation: Option<&Gener
     let raw = text(8 << 20, 1);
     let mut packed = Vec::new();
     let mut pack = || codec.pack(packed_as, generation, &raw, raw.len(), |bytes| packed = bytes.to_vec());
-    // The encoder of tokens has memory of its own, which it must get.
-    if generation.is_none() {
-        assert_eq!(refused(&mut pack), Packed::Declined);
-    }
+    assert_eq!(refused(&mut pack), Packed::Declined);
     let made = pack();
     let Packed::Into(made, _) = made else { panic!("{packed_as:#x} declined") };
     assert_eq!(made, if generation.is_none() && packed_as == TOKENS { ZSTD } else { packed_as });
@@ -109,6 +106,24 @@ fn a_block_is_declined_or_an_error_and_comes_later() {
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation: Arc<Generation> = tokens.train(&samples).unwrap();
     unpack_refused(&tokens, TOKENS, Some(&generation));
+}
+
+/// Rows of a block, and each list of the encoder, are refused in turn.
+#[test]
+fn tokens_give_way_to_the_raw_block_at_any_refusal() {
+    let tokens = codec("token", "dynamic");
+    let blocks: Vec<Vec<u8>> = (0..400).map(|seed| text(5000, seed)).collect();
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation: Arc<Generation> = tokens.train(&samples).unwrap();
+    // One row, rows of 512 bytes, and as many rows as a block can have: entries of three zeros, and no restart point.
+    for raw in [text(400, 1), text(2 << 20, 1), vec![0; (3 << 17) + 4]] {
+        let pack = || tokens.pack(TOKENS, Some(&generation), &raw, raw.len(), |_| ());
+        let mut refusals = 0;
+        for bits in 14..24 {
+            refusals += usize::from(refused_above(1 << bits, pack) == Packed::Declined);
+        }
+        assert!(raw.len() < 1000 || refusals > 0, "{} bytes", raw.len());
+    }
 }
 
 #[test]

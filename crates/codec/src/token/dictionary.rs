@@ -6,6 +6,7 @@ use super::error::{DecodeError, DictionaryError, TrainError};
 use super::matcher::Matcher;
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX, numbers, serial, train};
 use crate::checksum::check16;
+use std::collections::TryReserveError;
 use std::fmt;
 use std::mem::MaybeUninit;
 
@@ -163,6 +164,37 @@ impl Dictionary {
         self.join(encoder, effort, rows, &mut numbers);
         self.seal(&numbers, coded);
         encoder.give_back_joined(numbers);
+    }
+
+    /// As [`encode_rows`](Self::encode_rows), for callers whose process must not end where memory is refused.
+    ///
+    /// # Errors
+    ///
+    /// Memory was refused. Nothing was appended.
+    pub fn try_encode_rows(
+        &self,
+        encoder: &mut Encoder,
+        effort: Effort,
+        rows: &[&[u8]],
+        coded: &mut Vec<u8>,
+    ) -> Result<(), TryReserveError> {
+        encoder.try_reserve(rows)?;
+        let (mut numbers, mut reserved) = (encoder.take_joined(), Ok(()));
+        encoder.parse(&self.matcher, effort, rows, |row| {
+            if reserved.is_ok() {
+                reserved = numbers.try_reserve(row.len());
+            }
+            if reserved.is_ok() {
+                numbers.extend_from_slice(row);
+            }
+        });
+        let reserved =
+            reserved.and_then(|()| coded.try_reserve(numbers::room_bytes(numbers.len(), self.bits())));
+        if reserved.is_ok() {
+            self.seal(&numbers, coded);
+        }
+        encoder.give_back_joined(numbers);
+        reserved
     }
 
     /// As [`encode_rows`](Self::encode_rows), for a block of unknown rows: cuts it into rows of `row_bytes`. Allocates
@@ -482,6 +514,9 @@ mod tests {
             for effort in [Effort::Fast, Effort::Dense] {
                 let (mut encoder, mut coded) = (Encoder::new(), vec![7]);
                 dictionary.encode_rows(&mut encoder, effort, &rows, &mut coded);
+                let mut again = vec![7];
+                dictionary.try_encode_rows(&mut encoder, effort, &rows, &mut again).unwrap();
+                assert_eq!(again, coded);
                 let mut value = Vec::new();
                 dictionary.decode_append(&coded[1..], &mut value, 1 << 20).unwrap();
                 assert_eq!(value, rows.concat());

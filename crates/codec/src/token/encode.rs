@@ -3,6 +3,7 @@
 use super::matcher::Matcher;
 use super::parse::{Farthest, Longest, Parser};
 use crate::scratch::trim;
+use std::collections::TryReserveError;
 
 /// How much time a parse may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,11 @@ impl Encoder {
     pub(super) fn give_back_joined(&mut self, mut joined: Vec<u16>) {
         trim(&mut joined);
         self.joined = joined;
+    }
+
+    /// Gets all memory that [`parse`](Self::parse) takes for these values, or says that it was refused.
+    pub(super) fn try_reserve(&mut self, values: &[&[u8]]) -> Result<(), TryReserveError> {
+        self.parser.try_reserve(values)
     }
 
     /// Gives the token numbers of each value to `take`.

@@ -2,9 +2,17 @@
 
 use super::CHECK_BYTES;
 
+/// [`pack`] writes whole words, so up to so many bytes behind the last number.
+const SLACK_BYTES: usize = 16;
+
 /// Bytes that `count` numbers of `bits` bits and a check take.
 pub(super) fn coded_len(count: usize, bits: u32) -> usize {
     (count * bits as usize).div_ceil(8) + CHECK_BYTES
+}
+
+/// Room behind a list for [`pack`] of `count` numbers, and a check.
+pub(super) fn room_bytes(count: usize, bits: u32) -> usize {
+    coded_len(count, bits) + SLACK_BYTES
 }
 
 /// How many numbers a coded value of this length holds; `None` if no value has this length.
@@ -38,7 +46,7 @@ pub(super) fn pack(numbers: &[u16], bits: u32, coded: &mut Vec<u8>) {
     // Four numbers are at most 64 bits: every step writes a whole word, and the next one starts where the numbers end.
     let start = coded.len();
     let end = start + (numbers.len() * bits as usize).div_ceil(8);
-    coded.resize(end + 16, 0);
+    coded.resize(end + SLACK_BYTES, 0);
     let mut at = start * 8;
     let mut carry = 0u64;
     let mut pending = 0u32;

@@ -15,6 +15,7 @@
 use super::TOKEN_BYTES_MAX;
 use super::matcher::{Matcher, Node, Token};
 use crate::scratch::trim;
+use std::collections::TryReserveError;
 use std::hint::select_unpredictable;
 
 /// Pieces that are parsed side by side.
@@ -75,6 +76,24 @@ impl Parser {
         trim(&mut self.numbers);
         trim(&mut self.pieces);
         trim(&mut self.joined);
+    }
+
+    /// Gets all memory that [`parse`](Self::parse) takes for these values, or says that it was refused.
+    pub(super) fn try_reserve(&mut self, values: &[&[u8]]) -> Result<(), TryReserveError> {
+        let bytes = values.iter().map(|value| value.len());
+        if values.len() >= LANES {
+            let sum: usize = bytes.sum();
+            try_room(&mut self.padded, sum + values.len() * PADDING)?;
+            try_room(&mut self.pieces, values.len())?;
+            return try_room(&mut self.numbers, sum + 1);
+        }
+        let longest = bytes.max().unwrap_or(0);
+        let stretch = longest.min(LANES * PIECE_BYTES_MAX);
+        try_room(&mut self.padded, longest + PADDING)?;
+        try_room(&mut self.joined, longest)?;
+        try_room(&mut self.pieces, LANES)?;
+        try_room(&mut self.marks, stretch + TOKEN_BYTES_MAX)?;
+        try_room(&mut self.numbers, LANES * (stretch + TOKEN_BYTES_MAX) + 1)
     }
 
     /// Gives the token numbers of each value to `take`, in the order of `values`.
@@ -164,6 +183,11 @@ impl Parser {
         };
         turns.run::<W, CUT>();
     }
+}
+
+/// Makes room for so many elements in all.
+fn try_room<T>(scratch: &mut Vec<T>, count: usize) -> Result<(), TryReserveError> {
+    scratch.try_reserve(count.saturating_sub(scratch.len()))
 }
 
 /// Bits of a mark that are an index.
@@ -482,6 +506,28 @@ mod tests {
             at += tokens[number].len();
         }
         found
+    }
+
+    #[test]
+    fn what_is_reserved_is_all_that_a_parse_takes() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let tokens = tokens(&mut random);
+        let table = Table::new(tokens.iter().map(Vec::as_slice), 12);
+        let matcher = Matcher::new(&table).unwrap();
+        let lens: &[usize] = if cfg!(miri) { &[0, 49] } else { &[0, 1, 47, 48, 49, 500, 5_000, 9_001] };
+        for &len in lens {
+            // Bytes that begin no token but their own are the most numbers.
+            for value in [value(&mut random, &tokens, len), vec![b'c'; len]] {
+                for count in [1, 2, LANES - 1, LANES, LANES + 1] {
+                    let (values, mut parser) = (vec![&value[..]; count], Parser::default());
+                    parser.try_reserve(&values).unwrap();
+                    let reserved = parser.memory_bytes();
+                    parser.parse::<Longest>(&matcher, &values, |_| ());
+                    parser.parse::<Farthest>(&matcher, &values, |_| ());
+                    assert_eq!(parser.memory_bytes(), reserved, "{count} values of {len} bytes");
+                }
+            }
+        }
     }
 
     #[test]

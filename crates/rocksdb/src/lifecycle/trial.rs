@@ -99,14 +99,14 @@ impl<'a> Trial<'a> {
         self.alone.iter().sum::<usize>() * 1024 / self.raw_bytes.max(1)
     }
 
-    /// The bytes of each chosen block in tokens.
+    /// The bytes of each chosen block in tokens; its own length if memory for coding it is refused.
     fn token_bytes(&self, tokens: &Dictionary, effort: Effort) -> Vec<usize> {
         let (mut encoder, mut cut, mut coded) = (Encoder::new(), Vec::new(), Vec::new());
         let coded_bytes = self.chosen.iter().map(|block| {
             coded.clear();
-            rows::cut(block, &mut cut);
-            tokens.encode_rows(&mut encoder, effort, &cut, &mut coded);
-            coded.len()
+            let made = rows::cut(block, &mut cut)
+                .and_then(|()| tokens.try_encode_rows(&mut encoder, effort, &cut, &mut coded));
+            made.map_or(block.len(), |()| coded.len())
         });
         coded_bytes.collect()
     }
@@ -136,7 +136,7 @@ impl<'a> Trial<'a> {
         let mut rows_of_all = Vec::new();
         let mut cut = Vec::new();
         for block in samples {
-            rows::cut(block, &mut cut);
+            rows::cut(block, &mut cut).ok()?;
             rows_of_all.extend_from_slice(&cut);
         }
         let tokens = Dictionary::train(&rows_of_all, token_bits(self.sample_bytes), 0).ok()?;

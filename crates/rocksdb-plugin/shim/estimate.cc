@@ -14,6 +14,7 @@
 #include <rocksdb/env.h>
 #include <rocksdb/sst_file_reader.h>
 #include <rocksdb/sst_file_writer.h>
+#include <rocksdb/table.h>
 #include <rocksdb/utilities/types_util.h>
 
 #include <time.h>
@@ -187,7 +188,7 @@ class Family {
         }
       }
     }
-    return status;
+    return status.ok() && raw_bytes_ > 0 ? HaveBlocks() : status;
   }
 
   uint64_t bytes() const { return bytes_; }
@@ -236,6 +237,18 @@ class Family {
   }
 
  private:
+  // Blocks alone are compressed.
+  Status HaveBlocks() const {
+    for (const char* type : {TableFactory::kPlainTableName(), TableFactory::kCuckooTableName()}) {
+      if (options_.table_factory->IsInstanceOf(type)) {
+        return Status::InvalidArgument("looked for blocks in files of the column family " + handle_->GetName() +
+                                       ", found files of the type " + type +
+                                       ", which have none; only blocks are compressed");
+      }
+    }
+    return Status::OK();
+  }
+
   int MaxBytesPerKb() const { return std::min(1023, options_.compression_opts.max_compressed_bytes_per_kb); }
 
   // Files and how many bytes are to be read of each: all, or some that lie at equal distances in the bytes of all.

@@ -92,6 +92,10 @@ fn what_cannot_be_estimated_is_refused_in_a_sentence() {
     printed(with_plugin(&compiled("database.cc"), &["fill", dir.path().to_str().unwrap(), "", "0"]));
     let new = refused(dir.path());
     assert!(new.contains("looked for records in files of") && new.contains("found none"), "{new}");
+    let plain = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    filled(plain.path(), "table_factory={id=PlainTable;hash_table_ratio=0}");
+    let without_blocks = refused(plain.path());
+    assert!(without_blocks.contains("default, found files of the type PlainTable"), "{without_blocks}");
     for entry in fs::read_dir(dir.path()).unwrap().flatten() {
         if entry.file_name().to_string_lossy().starts_with("OPTIONS-") {
             fs::remove_file(entry.path()).unwrap();

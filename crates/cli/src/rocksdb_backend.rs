@@ -459,13 +459,14 @@ impl Backend for RocksDbBackend {
 
     /// Removed keys leave the memtable at once: a walk passes those one by one, and RocksDB bounds no such step. A
     /// flush that fails is no failure of the command: the keys are gone, and the log has that. The next write says why.
+    /// A log that has failed meanwhile may not have it.
     fn clear(&self) -> Result<(), BackendError> {
         self.log.check()?;
         let held = self.locks.hold_every();
         self.database.clear().map_err(refused)?;
         drop(held);
         let _ = self.database.flush();
-        Ok(())
+        self.log.check()
     }
 
     fn holds_replies(&self) -> bool {

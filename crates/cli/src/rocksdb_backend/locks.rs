@@ -70,6 +70,12 @@ impl Locks {
         Held { _guards: (0..LOCKS).map(|index| self.lock(index)).collect() }
     }
 
+    /// Waits for the lock that [`Locks::hold_every`] takes last.
+    #[cfg(test)]
+    pub(super) fn hold_last(&self) -> MutexGuard<'_, ()> {
+        self.lock(LOCKS - 1)
+    }
+
     /// Whether somebody has the lock of a key.
     pub(super) fn is_held(&self, key: &[u8]) -> bool {
         self.try_lock(self.index(key)).is_none()

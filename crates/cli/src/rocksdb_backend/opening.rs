@@ -213,6 +213,8 @@ mod tests {
 
     use super::*;
 
+    mod clearing;
+
     /// Bytes that this process has asked the system to read.
     fn read_bytes() -> u64 {
         let told = std::fs::read_to_string("/proc/self/io").unwrap();
@@ -491,32 +493,6 @@ mod tests {
         assert_eq!(keys, 2_000);
         let grown = backend.memory.used_bytes().saturating_sub(before);
         assert!(grown < 1 << 20, "the cache grew by {grown} bytes");
-    }
-
-    /// A walk would pass them all, on a thread that other clients wait for.
-    #[test]
-    fn removed_keys_leave_the_memtable() {
-        let Some((_folder, backend)) = opened(Durability::No) else { return };
-        for number in 0..1_000 {
-            backend.put(format!("key:{number}").as_bytes(), b"value", None).unwrap();
-        }
-        let entries = || backend.database.property_number(c"rocksdb.num-entries-active-mem-table");
-        assert_eq!(entries(), Some(1_000));
-        backend.clear().unwrap();
-        assert_eq!(entries(), Some(0));
-        assert_eq!(backend.keys_from(b"", 10, Patience::Brief, &mut |_| {}), Ok(None));
-    }
-
-    /// A full disk takes no new files, and the log that is open still has room.
-    #[test]
-    fn keys_that_are_gone_are_no_failure_where_no_file_can_be_made() {
-        let Some((folder, backend)) = opened(Durability::No) else { return };
-        backend.put(b"key", b"value", None).unwrap();
-        let dir = folder.path().join("databases");
-        std::fs::rename(dir.join(DEFAULT_NAME), dir.join("moved")).unwrap();
-        backend.clear().unwrap();
-        assert_eq!(backend.meta(b"key"), Ok(None));
-        assert!(backend.database.flush().is_err());
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn clear_all(first: &dyn Backend, databases: &dyn Databases) -> Result<(), Refus
     }
     match kept.is_empty() {
         true => Ok(()),
-        false => Err(Refusal::said(format!("ERR these databases keep their keys: {}", kept.join("; ")))),
+        false => Err(Refusal::said(format!("ERR these databases may keep their keys: {}", kept.join("; ")))),
     }
 }
 

@@ -59,8 +59,18 @@ enum Blocks {
 pub(crate) struct Canned {
     dictionary: Arc<block::Dictionary>,
     on_cpu: Contexts,
-    others: Mutex<Vec<(Setting, Option<Arc<Contexts>>)>>,
+    others: Mutex<Vec<(Setting, Asked)>>,
 }
+
+/// What came of asking for the contexts of a setting.
+enum Asked {
+    Made(Arc<Contexts>),
+    /// So many blocks ago no engine took the dictionary.
+    Refused(u32),
+}
+
+/// A device is asked again for a dictionary after so many blocks: its queue may have been full.
+const ASK_AGAIN_AFTER: u32 = 1 << 10;
 
 /// Why bytes are no generation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -232,26 +242,38 @@ impl Canned {
         &self.on_cpu
     }
 
-    /// Contexts for a level, a path and devices. `None` if no engine works so: on the path `hardware` a device may not
-    /// take the dictionary.
+    /// Contexts for a level, a path and devices, for one block. `None` if no engine works so: on the path `hardware` a
+    /// device may not take the dictionary.
     pub(crate) fn of(&self, setting: &Setting) -> Option<Arc<Contexts>> {
         let is_same = |other: &Setting| {
             (other.level, other.path) == (setting.level, setting.path) && other.device == setting.device
         };
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, contexts)) = others.iter().find(|(other, _)| is_same(other)) {
-            return contexts.clone();
+        let known = others.iter().position(|(other, _)| is_same(other));
+        let at = known.unwrap_or_else(|| {
+            others.push((setting.clone(), Asked::Refused(ASK_AGAIN_AFTER)));
+            others.len() - 1
+        });
+        let asked = &mut others[at].1;
+        if let Asked::Refused(blocks) = asked {
+            if *blocks < ASK_AGAIN_AFTER {
+                *blocks += 1;
+                return None;
+            }
+            let made = Canned::contexts(&self.dictionary, setting.clone());
+            *asked = made.map_or(Asked::Refused(0), |contexts| Asked::Made(Arc::new(contexts)));
         }
-        let contexts = Canned::contexts(&self.dictionary, setting.clone()).map(Arc::new).ok();
-        others.push((setting.clone(), contexts.clone()));
-        contexts
+        match asked {
+            Asked::Made(contexts) => Some(Arc::clone(contexts)),
+            Asked::Refused(_) => None,
+        }
     }
 
     /// Puts contexts in place of those for a setting.
     #[cfg(test)]
     pub(crate) fn put(&self, setting: Setting, contexts: Contexts) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.insert(0, (setting, Some(Arc::new(contexts))));
+        others.insert(0, (setting, Asked::Made(Arc::new(contexts))));
     }
 }
 
@@ -305,6 +327,18 @@ mod tests {
             let error = Generation::new(None, Some(other)).err().unwrap();
             assert!(matches!(error, GenerationError::Damaged(_)), "{error}");
         }
+    }
+
+    /// One full queue would leave all blocks of a dictionary to the CPU for as long as the process runs.
+    #[test]
+    fn a_device_that_refused_a_dictionary_is_asked_again_after_many_blocks() {
+        let generation = Generation::new(None, Some(&blocks(Format::Deflate))).unwrap();
+        let canned = generation.canned().unwrap();
+        let setting = Setting::new(Format::Deflate).with_path(Path::Software);
+        canned.others.lock().unwrap().push((setting.clone(), Asked::Refused(0)));
+        let refusals = (0..2 * ASK_AGAIN_AFTER).take_while(|_| canned.of(&setting).is_none()).count();
+        assert_eq!(refusals, ASK_AGAIN_AFTER as usize);
+        assert!(canned.of(&setting).is_some());
     }
 
     #[test]

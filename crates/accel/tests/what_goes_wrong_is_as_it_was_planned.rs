@@ -6,6 +6,8 @@
 mod jobs;
 
 use jobs::{Buffer, FLAGS, job, run};
+use std::sync::Barrier;
+use std::thread;
 use std::time::Duration;
 use ziptier_accel::descriptor::operation;
 use ziptier_accel::{
@@ -84,6 +86,34 @@ fn stuck_jobs_fill_the_queue_and_end_with_the_device() {
     assert!((0..3).all(|number| records.poll(number).is_none()));
     drop(device);
     assert!((0..3).all(|number| records.wait(number).status() == Some(Status::Hardware)));
+}
+
+/// All of them may have found the last place free.
+#[test]
+fn submitters_at_once_fill_no_more_than_the_queue() {
+    const SUBMITTERS: usize = 4;
+    let options = ModelOptions { depth: 1, ..ModelOptions::default() };
+    let rounds = if cfg!(miri) { 2 } else { 200 };
+    for _ in 0..rounds {
+        let injection = Injection { one_in: vec![(1, Misfortune::Stuck)], ..Injection::default() };
+        let device = Model::with_injection(&options, injection).unwrap();
+        let records = Records::new(SUBMITTERS);
+        let descriptors: Vec<Descriptor> = (0..SUBMITTERS).map(|number| records.noop(number)).collect();
+        let together = Barrier::new(SUBMITTERS);
+        let taken: usize = thread::scope(|scope| {
+            let mut submitters = Vec::new();
+            for descriptor in &descriptors {
+                let (device, together) = (&device, &together);
+                submitters.push(scope.spawn(move || {
+                    together.wait();
+                    usize::from(submit(device, descriptor).is_ok())
+                }));
+            }
+            submitters.into_iter().map(|submitter| submitter.join().unwrap()).sum()
+        });
+        drop(device);
+        assert_eq!(taken, 1);
+    }
 }
 
 #[test]

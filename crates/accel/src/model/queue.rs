@@ -169,10 +169,15 @@ impl Device for Model {
 
     unsafe fn submit(&self, descriptor: &Descriptor) -> Result<(), SubmitError> {
         let shared = &*self.shared;
-        if shared.held.load(Ordering::Acquire) >= shared.capabilities.depth {
+        let is_full = || shared.held.load(Ordering::Acquire) >= shared.capabilities.depth;
+        if is_full() {
             return Err(SubmitError::Full);
         }
         let mut queue = lock(&shared.queue);
+        // Others may have filled the queue meanwhile. Under the lock it only empties.
+        if is_full() {
+            return Err(SubmitError::Full);
+        }
         if queue.injector.is_lost() {
             queue.is_lost = true;
             let why = io::Error::new(io::ErrorKind::NotConnected, "the modelled device was taken away");

@@ -1,6 +1,6 @@
 //! The work of one compression manager: it chooses the generation of new files, and packs and unpacks each block.
 
-use crate::counters::Counters;
+use crate::counters::{Counted, Counters};
 use crate::generation::Generation;
 use crate::lifecycle::{Lifecycle, Way};
 use crate::rows;
@@ -8,7 +8,7 @@ use crate::settings::{self, Output, Private, Settings};
 use std::cell::Cell;
 use std::collections::TryReserveError;
 use std::sync::{Arc, Mutex, PoisonError};
-use ziptier_codec::block::{BlockError, Contexts, Engine, Path, Setting, parts, zstd};
+use ziptier_codec::block::{BlockError, Contexts, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
 use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
 
@@ -84,10 +84,10 @@ pub struct Codec {
 
 /// The engines of standard formats.
 struct Standard {
-    deflate: Contexts,
+    deflate: Counted,
     /// Contexts on the CPU for blocks at which a device failed.
-    deflate_on_cpu: Contexts,
-    lz4: Contexts,
+    deflate_on_cpu: Counted,
+    lz4: Counted,
 }
 
 /// The scratch that a thread keeps between blocks.
@@ -135,7 +135,7 @@ impl Codec {
         let zstd = shared_zstd()?;
         let counters = Counters::of_process();
         let has_standard = settings.private() != Some(Private::Tokens);
-        let standard = has_standard.then(|| Standard::open(&settings, &counters)).transpose()?;
+        let standard = has_standard.then(|| Standard::open(&settings)).transpose()?;
         Ok(Codec { zstd, standard, lifecycle: Lifecycle::new(Way::of(&settings)), counters, settings })
     }
 
@@ -289,7 +289,7 @@ impl Codec {
     /// The contexts and the type for blocks of a private format that are better without tokens or canned codes.
     fn alone<'a>(&'a self, generation: Option<&'a Generation>) -> (BlockType, &'a Contexts) {
         match (self.lifecycle.way(), &self.standard) {
-            (Way::Canned, Some(standard)) => (ZLIB, &standard.deflate),
+            (Way::Canned, Some(standard)) => (ZLIB, &*standard.deflate),
             _ => (ZSTD, generation.and_then(Generation::zstd).unwrap_or(&self.zstd)),
         }
     }
@@ -404,7 +404,7 @@ impl Codec {
                 let shared = shared.ok_or_else(|| without_dictionary("canned codes"))?;
                 canned = shared.of(&self.settings.canned());
                 match &canned {
-                    Some(contexts) => (&**contexts, Some(shared.on_cpu())),
+                    Some(contexts) => (&***contexts, Some(shared.on_cpu())),
                     None => {
                         self.counters.failed();
                         (shared.on_cpu(), None)
@@ -416,9 +416,9 @@ impl Codec {
                 if deflate.engine().name() != parts::NAME {
                     stream = parts::stream_of(packed);
                 }
-                (deflate, Some(deflate_on_cpu))
+                (&**deflate, Some(&**deflate_on_cpu))
             }
-            LZ4 => (&standard()?.lz4, None),
+            LZ4 => (&*standard()?.lz4, None),
             _ => return Err(no_such(packed_as)),
         };
         make_room(out, raw_bytes)?;
@@ -457,17 +457,15 @@ fn no_such(packed_as: BlockType) -> UnpackError {
 }
 
 impl Standard {
-    fn open(settings: &Settings, counters: &Counters) -> Result<Standard, String> {
-        let open = |setting: Setting| settings::engine(&setting).map_err(|error| error.to_string());
-        let counted = |engine: Arc<dyn Engine>| {
-            counters.add_engine(&engine);
-            Contexts::new(engine)
+    fn open(settings: &Settings) -> Result<Standard, String> {
+        let open = |setting: Setting| {
+            settings::engine(&setting).map(Counted::new).map_err(|error| error.to_string())
         };
         let on_cpu = Setting::new(Format::Deflate).with_path(Path::Software);
         Ok(Standard {
-            deflate: counted(open(settings.block(Format::Deflate))?),
-            deflate_on_cpu: counted(open(on_cpu)?),
-            lz4: counted(open(settings.block(Format::Lz4))?),
+            deflate: open(settings.block(Format::Deflate))?,
+            deflate_on_cpu: open(on_cpu)?,
+            lz4: open(settings.block(Format::Lz4))?,
         })
     }
 }

@@ -1,11 +1,13 @@
 //! Counters of all managers of this process, so that users see which engine does the work.
 
 use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use ziptier_accel::ModelUsage;
-use ziptier_codec::block::{CountersSnapshot, Engine};
+use ziptier_codec::block::{Contexts, CountersSnapshot, Engine};
 
 /// Blocks and bytes of one type.
 #[derive(Debug, Default)]
@@ -59,8 +61,58 @@ pub struct Counters {
     declined_blocks: AtomicU64,
     declined_bytes: AtomicU64,
     failures: AtomicU64,
-    /// Engines of standard formats in use, to show the worker: software, a device, or a model.
-    engines: Mutex<Vec<Weak<dyn Engine>>>,
+    engines: Mutex<Engines>,
+}
+
+/// A format, and who works for it: software, a device, or a model.
+type Worker = (String, &'static str);
+
+/// Engines of standard formats and of canned codes.
+#[derive(Default)]
+struct Engines {
+    in_use: Vec<Weak<dyn Engine>>,
+    /// The work of those that are gone, so that no sum falls.
+    gone: BTreeMap<Worker, CountersSnapshot>,
+}
+
+fn add(sums: &mut BTreeMap<Worker, CountersSnapshot>, engine: &dyn Engine) {
+    let sum = sums.entry((engine.format().to_string(), engine.worker())).or_default();
+    *sum = sum.plus(&engine.counters().snapshot());
+}
+
+/// Contexts of an engine whose work counts as long as the process runs.
+pub(crate) struct Counted {
+    contexts: Contexts,
+    engine: Arc<dyn Engine>,
+    counters: Arc<Counters>,
+}
+
+impl Counted {
+    pub(crate) fn new(engine: Arc<dyn Engine>) -> Counted {
+        Counted::by(Counters::of_process(), engine)
+    }
+
+    fn by(counters: Arc<Counters>, engine: Arc<dyn Engine>) -> Counted {
+        counters.engines().in_use.push(Arc::downgrade(&engine));
+        Counted { contexts: Contexts::new(Arc::clone(&engine)), engine, counters }
+    }
+}
+
+impl Deref for Counted {
+    type Target = Contexts;
+
+    fn deref(&self) -> &Contexts {
+        &self.contexts
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let own = Arc::downgrade(&self.engine);
+        let mut engines = self.counters.engines();
+        engines.in_use.retain(|engine| !engine.ptr_eq(&own));
+        add(&mut engines.gone, &*self.engine);
+    }
 }
 
 static OF_PROCESS: LazyLock<Arc<Counters>> = LazyLock::new(Arc::default);
@@ -71,11 +123,16 @@ impl Counters {
         Arc::clone(&OF_PROCESS)
     }
 
-    /// Lists the engine while it lives.
-    pub(crate) fn add_engine(&self, engine: &Arc<dyn Engine>) {
-        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        engines.retain(|engine| engine.strong_count() > 0);
-        engines.push(Arc::downgrade(engine));
+    fn engines(&self) -> MutexGuard<'_, Engines> {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The work of all engines, those that are gone included.
+    fn work(&self) -> BTreeMap<Worker, CountersSnapshot> {
+        let engines = self.engines();
+        let mut sums = engines.gone.clone();
+        engines.in_use.iter().filter_map(Weak::upgrade).for_each(|engine| add(&mut sums, &*engine));
+        sums
     }
 
     pub(crate) fn packed(&self, packed_as: BlockType, raw_bytes: usize, packed_bytes: usize) {
@@ -130,11 +187,9 @@ impl fmt::Display for Counters {
                 flow.write(f, &format!("{direction}_{name}"))?;
             }
         }
-        let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        for engine in engines.iter().filter_map(Weak::upgrade) {
-            let counters = engine.counters().snapshot();
+        for ((format, worker), counters) in self.work() {
             if counters != CountersSnapshot::default() {
-                writeln!(f, "{} by {}: {counters}", engine.format(), engine.worker())?;
+                writeln!(f, "{format} by {worker}: {counters}")?;
             }
         }
         write_modelled(f)?;
@@ -143,5 +198,31 @@ impl fmt::Display for Counters {
         writeln!(f, "failures {}", self.failures.load(Ordering::Relaxed))?;
         write!(f, "{}", crate::wal::WalCounters::of_process())?;
         crate::cache::counters_of_all().map_or(Ok(()), |cache| cache.fmt(f))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ziptier_codec::block::{Path, Setting};
+    use ziptier_codec::format::Format;
+
+    /// Databases that are closed take their engines along, and sums over the lines fell.
+    #[test]
+    fn the_work_of_an_engine_that_is_gone_still_counts() {
+        let counters = Arc::<Counters>::default();
+        let work = || {
+            let engine = Setting::new(Format::Deflate).with_path(Path::Software).engine().unwrap();
+            let contexts = Counted::by(Arc::clone(&counters), engine);
+            contexts.with(|codec| codec.compress(&[7; 1000], &mut Vec::new(), 1000)).unwrap();
+            contexts
+        };
+        let line = |calls| format!("deflate by software: compress_calls={calls} ");
+        let first = work();
+        assert!(counters.to_string().contains(&line(1)), "{counters}");
+        drop(first);
+        assert!(counters.to_string().contains(&line(1)), "{counters}");
+        let _second = work();
+        assert!(counters.to_string().contains(&line(2)), "{counters}");
     }
 }

@@ -20,7 +20,7 @@
 //!
 //! Numbers are little-endian.
 
-use crate::counters::Counters;
+use crate::counters::Counted;
 use crate::settings::{self, Private};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -58,13 +58,13 @@ enum Blocks {
 /// Contexts of a dictionary with canned codes, for every setting that managers of this process use.
 pub(crate) struct Canned {
     dictionary: Arc<block::Dictionary>,
-    on_cpu: Contexts,
+    on_cpu: Counted,
     others: Mutex<Vec<(Setting, Asked)>>,
 }
 
 /// What came of asking for the contexts of a setting.
 enum Asked {
-    Made(Arc<Contexts>),
+    Made(Arc<Counted>),
     /// So many blocks ago no engine took the dictionary.
     Refused(u32),
 }
@@ -230,11 +230,9 @@ impl Canned {
         Ok(Canned { dictionary, on_cpu, others: Mutex::default() })
     }
 
-    fn contexts(dictionary: &Arc<block::Dictionary>, setting: Setting) -> Result<Contexts, SettingError> {
+    fn contexts(dictionary: &Arc<block::Dictionary>, setting: Setting) -> Result<Counted, SettingError> {
         let setting = setting.with_huffman(Huffman::Canned).with_dictionary(Arc::clone(dictionary));
-        let engine = settings::engine(&setting)?;
-        Counters::of_process().add_engine(&engine);
-        Ok(Contexts::new(engine))
+        settings::engine(&setting).map(Counted::new)
     }
 
     /// Contexts on the CPU, which read everything that a device wrote.
@@ -244,7 +242,7 @@ impl Canned {
 
     /// Contexts for a level, a path and devices, for one block. `None` if no engine works so: on the path `hardware` a
     /// device may not take the dictionary.
-    pub(crate) fn of(&self, setting: &Setting) -> Option<Arc<Contexts>> {
+    pub(crate) fn of(&self, setting: &Setting) -> Option<Arc<Counted>> {
         let is_same = |other: &Setting| {
             (other.level, other.path) == (setting.level, setting.path) && other.device == setting.device
         };
@@ -269,11 +267,11 @@ impl Canned {
         }
     }
 
-    /// Puts contexts in place of those for a setting.
+    /// Puts an engine in place of that for a setting.
     #[cfg(test)]
-    pub(crate) fn put(&self, setting: Setting, contexts: Contexts) {
+    pub(crate) fn put(&self, setting: Setting, engine: Arc<dyn block::Engine>) {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.insert(0, (setting, Asked::Made(Arc::new(contexts))));
+        others.insert(0, (setting, Asked::Made(Arc::new(Counted::new(engine)))));
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use ziptier_codec::block::Engine;
 
 mod blamed;
 

@@ -46,7 +46,7 @@ fn the_cpu_reads_a_canned_block_that_a_device_calls_damaged() {
     assert_eq!(made, CANNED);
     // No other test has these settings. All tests may share the generation.
     let settings = Settings::parse("deflate", "hardware", "canned", 7, "timing=off").unwrap();
-    let blaming = Contexts::new(Arc::new(Blaming(Default::default())));
+    let blaming = Arc::new(Blaming(Default::default()));
     generation.canned().unwrap().put(settings.canned(), blaming);
     let codec = open(settings);
     let mut back = Vec::new();

@@ -185,7 +185,7 @@ impl Databases for Named {
             _ if name == DEFAULT_NAME => return refused(format!("the database {name} is always open")),
             None => return refused(format!("the database {name} is not open")),
             Some(Slot::Changing) => return refused(format!("the database {name} is being opened or closed")),
-            Some(Slot::Open(database)) if Arc::strong_count(database) > 1 => {
+            Some(Slot::Open(database)) if Arc::strong_count(database) > 1 || database.memtable.is_read() => {
                 return refused(format!(
                     "the database {name} is in use, or is being saved; clients leave it by ZT.DB.USE or RESET"
                 ));

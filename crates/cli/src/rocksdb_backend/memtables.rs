@@ -18,6 +18,8 @@ use ziptier_rocksdb::host::{Database, Error, Memory};
 const SHARE_MAX: f64 = 0.5;
 /// The bound times this is full: half of RocksDB's memory. Memtables that are being flushed count.
 const FULL_TIMES: usize = 2;
+/// Those that hold a database as long as it is open: its backend, and its log.
+const HOLDERS: usize = 2;
 
 /// The memtables.
 pub(super) struct Memtables {
@@ -50,6 +52,14 @@ impl Listed {
         let Memtables { memory, databases } = &*self.memtables;
         // Another thread waits for a flush, or is about to.
         seem_full(memory) && databases.try_lock().map_or(true, |databases| are_full(memory, &databases))
+    }
+
+    /// Whether somebody still has a value of the database, which stays open until then. False also while another thread
+    /// makes room.
+    pub(super) fn is_read(&self) -> bool {
+        // A thread that makes room holds databases under the lock.
+        let databases = self.memtables.databases.try_lock();
+        databases.is_ok() && self.database.strong_count() > HOLDERS
     }
 
     /// Begins to flush the largest memtable if all together are near their bound, and waits for a flush if they are

@@ -546,7 +546,12 @@ mod tests {
         let user = databases.find(name).unwrap();
         let told = databases.close(name).unwrap_err().to_string();
         assert!(told.contains("is in use, or is being saved"), "{told}");
+        // A client may go on with another database while it takes a value of this one.
+        user.as_ref().unwrap().put(b"key", b"value", None).unwrap();
+        let value = user.as_ref().unwrap().open_value(b"key").unwrap();
         drop(user);
+        assert!(databases.close(name).unwrap_err().to_string().contains("is in use"));
+        drop(value);
         assert_eq!(backend.save(Save::Make).unwrap(), Saving::Done);
         databases.close(name).unwrap();
         assert!(databases.find(name).is_err());

@@ -195,6 +195,7 @@ impl Codec {
         max_bytes: usize,
         take: impl FnOnce(&[u8]),
     ) -> Packed {
+        self.lifecycle.offered(raw.len());
         with_scratch(|scratch| {
             scratch.bytes.clear();
             append_varint(raw.len(), &mut scratch.bytes);

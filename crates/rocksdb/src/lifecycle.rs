@@ -3,7 +3,8 @@
 //! A database with a generation keeps it. Otherwise the manager samples the first file, and the new generation serves
 //! later files without sampling and buffering. When files shrink less than the samples did, the manager samples the
 //! next file. The new generation must save a twentieth against the old one on the same samples. Otherwise the old one
-//! stays, and is reviewed again after twice as many bytes.
+//! stays, and is reviewed again after twice as many bytes. Where no dictionary pays for a large file, the next one is
+//! sampled after twice as many bytes, too.
 //!
 //! In small files, a dictionary is a good part of the file. So the manager samples each small file as a whole and
 //! *weighs* it. It compares the dictionary plus some blocks packed with it to the same blocks packed alone. The file
@@ -52,6 +53,9 @@ const REVIEW_BYTES: u64 = 64 << 20;
 
 /// The same for a generation that was found in a file.
 const REVIEW_BYTES_PROVISIONAL: u64 = 8 << 20;
+
+/// The most raw bytes after which a large file is sampled again where no dictionary paid.
+const SAMPLE_AFTER_MAX: u64 = 16 * REVIEW_BYTES;
 
 /// The ways in which a private format packs a block: by shared dictionaries, or *alone*, in a format that is slower to
 /// read.
@@ -106,6 +110,8 @@ pub(crate) struct Lifecycle {
     /// Raw and packed bytes since the last review of the generation.
     raw_bytes: AtomicU64,
     packed_bytes: AtomicU64,
+    /// Raw bytes of all blocks since the last file that was sampled, those that do not shrink included.
+    offered_bytes: AtomicU64,
     /// Bytes that 1,024 bytes of the samples took alone; 0 if none were seen.
     alone_per_1024: AtomicU32,
     losses: AtomicU32,
@@ -122,6 +128,8 @@ struct State {
     /// Bytes to be gathered before a generation for small files is made.
     train_after: usize,
     review_after: u64,
+    /// Without a generation: bytes to be offered before the next large file is sampled.
+    sample_after: u64,
 }
 
 /// Blocks that a generation is made of, copied.
@@ -161,6 +169,7 @@ impl Lifecycle {
             state: Mutex::default(),
             raw_bytes: AtomicU64::new(0),
             packed_bytes: AtomicU64::new(0),
+            offered_bytes: AtomicU64::new(0),
             alone_per_1024: AtomicU32::new(0),
             losses: AtomicU32::new(0),
         }
@@ -181,7 +190,7 @@ impl Lifecycle {
             Some(current) if !may_sample || !state.files_are_small && !self.is_due(&state) => {
                 Guidance::Use(Arc::clone(current))
             }
-            None if !may_sample => Guidance::Plain,
+            None if !may_sample || !state.files_are_small && self.is_vain(&state) => Guidance::Plain,
             _ => Guidance::Sample(SAMPLE_BYTES),
         }
     }
@@ -195,6 +204,12 @@ impl Lifecycle {
         raw >= state.review_after && (was_found || packed_per_1024 * 10 > state.packed_per_1024 * 11)
     }
 
+    /// Whether a large file would be sampled in vain, as one was not long ago. RocksDB buffers such a file, and a try
+    /// takes as long as a training.
+    fn is_vain(&self, state: &State) -> bool {
+        self.offered_bytes.load(Ordering::Relaxed) < state.sample_after
+    }
+
     /// Takes the generation of a file that was opened for new files, if it is one for them and there is none yet. Its
     /// worth is not known, so it is reviewed soon.
     pub(crate) fn adopt(&self, generation: &Arc<Generation>) {
@@ -204,6 +219,11 @@ impl Lifecycle {
             state.files_are_small = trial::is_for_small_files(generation);
             state.review_after = REVIEW_BYTES_PROVISIONAL;
         }
+    }
+
+    /// Notes a block that comes to be packed.
+    pub(crate) fn offered(&self, raw_bytes: usize) {
+        self.offered_bytes.fetch_add(raw_bytes as u64, Ordering::Relaxed);
     }
 
     /// Notes the result of a block.
@@ -261,6 +281,9 @@ impl Lifecycle {
             }
             (None, None) => {
                 state.train_after *= wait_factor;
+                if !trial.is_small() {
+                    state.sample_after = (state.sample_after * 2).clamp(REVIEW_BYTES, SAMPLE_AFTER_MAX);
+                }
                 None
             }
             (_, candidate) => {
@@ -270,6 +293,7 @@ impl Lifecycle {
         };
         let chosen = chosen?;
         state.packed_per_1024 = chosen.packed_per_1024;
+        state.sample_after = 0;
         state.current = Some(Arc::clone(&chosen.generation));
         chosen.worthy()
     }
@@ -280,6 +304,7 @@ impl Lifecycle {
         let mut state = self.state();
         self.raw_bytes.store(0, Ordering::Relaxed);
         self.packed_bytes.store(0, Ordering::Relaxed);
+        self.offered_bytes.store(0, Ordering::Relaxed);
         state.files_are_small = trial.is_small();
         let mut samples = Some(Vec::new());
         if state.files_are_small {
@@ -332,6 +357,25 @@ mod tests {
         let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
         lifecycle.train(&samples, &alone());
         assert_eq!(lifecycle.state().review_after, REVIEW_BYTES);
+    }
+
+    #[test]
+    fn large_files_are_sampled_more_and_more_seldom_where_no_dictionary_pays() {
+        let (lifecycle, alone) = (Lifecycle::new(Way::Canned), alone());
+        let blocks = strangers(400);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        let is_sampled = || matches!(lifecycle.guidance(true), Guidance::Sample(_));
+        for wait in [REVIEW_BYTES, 2 * REVIEW_BYTES] {
+            assert!(is_sampled());
+            assert!(lifecycle.train(&samples, &alone).is_none());
+            lifecycle.offered(wait as usize - 1);
+            assert!(!is_sampled());
+            lifecycle.offered(1);
+        }
+        assert!(is_sampled());
+        // Small files are sampled as before.
+        assert!(lifecycle.train(&samples, &alone).is_none());
+        assert!(lifecycle.train(&samples[..40], &alone).is_none() && is_sampled());
     }
 
     /// Each large file without a generation doubled the samples that small ones had to gather for theirs.

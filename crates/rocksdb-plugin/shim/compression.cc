@@ -76,9 +76,10 @@ class ZiptierDecompressor : public Decompressor {
     GenerationPtr generation;
     if (zt_generation_is_one(dict.data(), dict.size())) {
       Message error{};
-      generation = Own(zt_generation_load(dict.data(), dict.size(), error.data(), error.size()));
+      bool is_damaged = false;
+      generation = Own(zt_generation_load(dict.data(), dict.size(), &is_damaged, error.data(), error.size()));
       if (generation == nullptr) {
-        return Status::Corruption(error.data());
+        return is_damaged ? Status::Corruption(error.data()) : Status::Aborted(error.data());
       }
       zt_codec_adopt(codec_.get(), generation.get());
     } else {
@@ -192,8 +193,9 @@ class ZiptierCompressor : public Compressor {
                                       samples->sample_lens.size()));
     } else if (auto* given = std::get_if<DictPreDefined>(&args); given != nullptr && !given->dict_data.empty()) {
       Message error;
-      generation =
-          Own(zt_generation_load(given->dict_data.data(), given->dict_data.size(), error.data(), error.size()));
+      bool is_damaged = false;
+      generation = Own(zt_generation_load(given->dict_data.data(), given->dict_data.size(), &is_damaged, error.data(),
+                                          error.size()));
     }
     if (generation == nullptr) {
       return nullptr;

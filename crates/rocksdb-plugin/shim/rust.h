@@ -24,7 +24,8 @@ void zt_codec_adopt(const ZtCodec*, const ZtGeneration*);
 ZtGeneration* zt_codec_train(const ZtCodec*, const char* samples, const size_t* lengths, size_t count);
 
 bool zt_generation_is_one(const char* bytes, size_t length);
-ZtGeneration* zt_generation_load(const char* bytes, size_t length, char* error, size_t error_bytes);
+// Null where it fails: then `is_damaged` tells whether the bytes are at fault.
+ZtGeneration* zt_generation_load(const char* bytes, size_t length, bool* is_damaged, char* error, size_t error_bytes);
 void zt_generation_close(ZtGeneration*);
 const char* zt_generation_bytes(const ZtGeneration*, size_t* length);
 

@@ -87,6 +87,18 @@ pub enum GenerationError {
     /// They were changed, or cut.
     #[error("the dictionary of a file is damaged: {0}")]
     Damaged(String),
+    /// An engine failed, such as for lack of memory. This says nothing against the bytes.
+    #[error("the dictionary of a file could not be loaded: {0}; the file may be sound, so try again")]
+    Engine(String),
+}
+
+impl GenerationError {
+    fn of(error: packed::UnpackError) -> GenerationError {
+        match error {
+            packed::UnpackError::Frame(BlockError::Engine { reason, .. }) => GenerationError::Engine(reason),
+            error => GenerationError::Damaged(error.to_string()),
+        }
+    }
 }
 
 /// All generations of this process that are in use, by a hash of their bytes.
@@ -169,7 +181,7 @@ impl Generation {
         let blocks = (!blocks.is_empty()).then(|| block::Dictionary::from_bytes(blocks)).transpose();
         Ok(Generation {
             bytes: bytes.into(),
-            tokens: tokens.map_err(|error| damaged(&error.to_string()))?,
+            tokens: tokens.map_err(GenerationError::of)?,
             blocks: Blocks::of(blocks.map_err(|error| damaged(&error.to_string()))?)
                 .map_err(|error| damaged(&error.to_string()))?,
         })
@@ -345,6 +357,17 @@ mod tests {
             no_damage_passes(sound.as_bytes());
         }
         assert_eq!(Generation::load(b"a dictionary of zstd").err(), Some(GenerationError::Foreign));
+    }
+
+    /// People throw files away for a corruption.
+    #[test]
+    fn an_engine_without_memory_is_no_damage() {
+        let reason = "zstd: no memory for a decompression context".to_owned();
+        let refused = BlockError::Engine { engine: "cpu", reason };
+        let error = GenerationError::of(packed::UnpackError::Frame(refused));
+        assert!(matches!(error, GenerationError::Engine(_)) && error.to_string().contains("try again"));
+        let error = GenerationError::of(packed::UnpackError::NotFrontCoded);
+        assert!(matches!(error, GenerationError::Damaged(_)), "{error}");
     }
 
     fn no_damage_passes(sound: &[u8]) {

@@ -6,7 +6,7 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 use ziptier_rocksdb::codec::{Codec, Guidance, Packed, UnpackError};
-use ziptier_rocksdb::generation::Generation;
+use ziptier_rocksdb::generation::{Generation, GenerationError};
 use ziptier_rocksdb::settings::Settings;
 
 /// # Safety
@@ -125,23 +125,28 @@ unsafe extern "C" fn zt_generation_is_one(start: *const c_char, length: usize) -
 
 /// # Safety
 ///
-/// `length` bytes may be read at `start`, and `error_bytes` written at `error`.
+/// `length` bytes may be read at `start`; `*is_damaged` may be written, and `error_bytes` bytes at `error`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn zt_generation_load(
     start: *const c_char,
     length: usize,
+    is_damaged: *mut bool,
     error: *mut c_char,
     error_bytes: usize,
 ) -> *const Generation {
-    let loaded = guarded(Err("loading the dictionary panicked".to_owned()), || {
+    let panicked = GenerationError::Engine("loading panicked".to_owned());
+    let loaded = guarded(Err(panicked), || {
         // SAFETY: the caller's promise.
-        Generation::load(unsafe { bytes(start, length) }).map_err(|error| error.to_string())
+        Generation::load(unsafe { bytes(start, length) })
     });
     match loaded {
         Ok(generation) => Arc::into_raw(generation),
         Err(reason) => {
             // SAFETY: the caller's promise.
-            unsafe { write_message(&reason, error, error_bytes) };
+            unsafe {
+                *is_damaged = !matches!(reason, GenerationError::Engine(_));
+                write_message(&reason.to_string(), error, error_bytes);
+            }
             ptr::null()
         }
     }

@@ -162,11 +162,12 @@ pub(crate) unsafe fn slices<'a>(
 }
 
 /// Refuses an output that overlaps the input: a coder would read what it has written.
-pub(crate) fn check_apart<T>(input: &[u8], output: &[MaybeUninit<T>]) -> Result<(), Failure> {
+pub(crate) fn check_apart<S, T>(input: &[S], output: &[MaybeUninit<T>]) -> Result<(), Failure> {
     let (input, output) = (input.as_ptr_range(), output.as_ptr_range());
+    let (input_start, input_end) = (input.start.cast::<u8>(), input.end.cast::<u8>());
     let (output_start, output_end) = (output.start.cast::<u8>(), output.end.cast::<u8>());
-    let is_empty = input.is_empty() || output_start == output_end;
-    if !is_empty && input.start < output_end && output_start < input.end {
+    let is_empty = input_start == input_end || output_start == output_end;
+    if !is_empty && input_start < output_end && output_start < input_end {
         return Err(Failure::argument("input and output overlap; pass memory of its own for the output"));
     }
     Ok(())

@@ -286,6 +286,7 @@ pub unsafe extern "C" fn ziptier_tokens_decode_group(
             (room("values", values.cast(), values_capacity)?, room("value_ends", value_ends, count)?)
         };
         check_apart(coded, target)?;
+        check_apart(ends, value_ends)?;
         let dictionary = &tokens.dictionary;
         let (mut start, mut needed) = (0, 0);
         for (end, value_end) in ends.iter().zip(value_ends) {

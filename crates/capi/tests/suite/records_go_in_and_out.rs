@@ -400,6 +400,15 @@ fn values_by_tokens_come_back_in_groups() {
     assert_eq!(decode(&[ends[0], 0], needed).0, ZIPTIER_INVALID_ARGUMENT);
     assert!(last_error().contains("pass the ends of the encoder"), "{}", last_error());
     assert_eq!(value_ends[0], records[0].len());
+    let both = ends.as_mut_ptr();
+    // SAFETY: as above, and the library refuses ends in the place of the others.
+    let (status, _, _) = into(needed, |target, length| unsafe {
+        let (coded, count) = (slice(&coded), value_ends.len());
+        let values = target.cast();
+        ziptier_tokens_decode_group(tokens, coded.data, coded.len, both, count, values, needed, length, both)
+    });
+    assert_eq!(status, ZIPTIER_INVALID_ARGUMENT);
+    assert!(last_error().contains("input and output overlap"), "{}", last_error());
     // SAFETY: nobody uses the tokens any more.
     unsafe { ziptier_tokens_free(tokens) };
 }

@@ -150,6 +150,32 @@ fn the_cache_misses_and_the_block_comes_later() {
     assert_eq!(cache.counters().damaged.get(), 0);
 }
 
+/// The index has a table of 828 places for 700 entries, and 1,035 places would take more than 8 KiB.
+#[test]
+fn the_cache_forgets_what_its_index_has_no_room_for() {
+    // 64 tables.
+    const KEYS: u32 = 64 * 700;
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        cache::Settings { codec: cache::Codec::None, ..cache::Settings::new(folder.path(), 256 << 20) };
+    let cache = Cache::open(&settings).unwrap();
+    let put = |keys: std::ops::Range<u32>| {
+        keys.filter(|key| cache.put(&key.to_le_bytes(), Kind::default(), b"block")).count()
+    };
+    let found = |cache: &Cache, keys: std::ops::Range<u32>| {
+        keys.filter(|key| cache.get(&key.to_le_bytes(), |_, _| ()).is_some()).count()
+    };
+    assert_eq!(put(0..KEYS), KEYS as usize);
+    let stored = refused_above(8 << 10, || put(KEYS..KEYS + 8_000));
+    assert_eq!(found(&cache, 0..KEYS), KEYS as usize);
+    assert!(found(&cache, KEYS..KEYS + 8_000) <= stored);
+    drop(cache);
+    // After a crash, the segments are read in pieces of 4 MiB.
+    fs::remove_file(folder.path().join("index")).unwrap();
+    let cache = refused_above(2 << 20, || Cache::open(&settings)).unwrap();
+    assert_eq!(found(&cache, 0..KEYS), 0);
+}
+
 #[test]
 fn a_log_gets_room() {
     const APPENDS: usize = 20;

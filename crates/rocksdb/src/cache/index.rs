@@ -88,6 +88,7 @@ impl Index {
         self.shard(hash).find(hash as u32).is_some()
     }
 
+    /// Enters a key's entry. Without memory for that, the entry is not found.
     pub(super) fn put(&self, hash: u64, place: Place) {
         self.shard(hash).put(hash as u32, place.0);
     }
@@ -155,8 +156,14 @@ struct Table {
 }
 
 impl Table {
-    fn sized(capacity: usize) -> Table {
-        Table { tags: vec![0; capacity], places: vec![EMPTY; capacity], len: 0 }
+    /// An empty table; `None` if the allocator refuses the memory.
+    fn try_sized(capacity: usize) -> Option<Table> {
+        let (mut tags, mut places) = (Vec::new(), Vec::new());
+        tags.try_reserve_exact(capacity).ok()?;
+        places.try_reserve_exact(capacity).ok()?;
+        tags.resize(capacity, 0);
+        places.resize(capacity, EMPTY);
+        Some(Table { tags, places, len: 0 })
     }
 
     fn home(&self, tag: u32) -> usize {
@@ -185,9 +192,10 @@ impl Table {
         None
     }
 
+    /// Enters an entry, unless the table is full and cannot grow: then the entry is not found.
     fn put(&mut self, tag: u32, place: u64) {
-        if (self.len + 1) * 8 > self.tags.len() * 7 {
-            self.rebuild((self.tags.len() + self.tags.len() / 4).max(16), |_| true);
+        if (self.len + 1) * 8 > self.tags.len() * 7 && !self.grow() {
+            return;
         }
         let mut at = self.home(tag);
         while self.places[at] != EMPTY && self.tags[at] != tag {
@@ -219,19 +227,25 @@ impl Table {
                 .map(|&place| Place(place))
                 .filter(|place| of_slot(place.0) && place.was_read()),
         );
-        if self.places.iter().any(|&place| of_slot(place)) {
-            self.rebuild(self.tags.len(), |place| !of_slot(place));
+        for at in 0..self.places.len() {
+            // A removal may move a later entry here.
+            while of_slot(self.places[at]) {
+                self.remove_at(at);
+            }
         }
     }
 
-    /// A table of another capacity with the entries that `keep` takes.
-    fn rebuild(&mut self, capacity: usize, keep: impl Fn(u64) -> bool) {
-        let old = std::mem::replace(self, Table::sized(capacity));
+    /// Moves all entries to a larger table; false if the allocator refuses the memory.
+    fn grow(&mut self) -> bool {
+        let capacity = (self.tags.len() + self.tags.len() / 4).max(16);
+        let Some(larger) = Table::try_sized(capacity) else { return false };
+        let old = std::mem::replace(self, larger);
         for (tag, place) in old.tags.into_iter().zip(old.places) {
-            if place != EMPTY && keep(place) {
+            if place != EMPTY {
                 self.put(tag, place);
             }
         }
+        true
     }
 }
 

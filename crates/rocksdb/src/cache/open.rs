@@ -163,8 +163,10 @@ impl Shared {
                 self.slots[segment.slot as usize].set_written(written);
             }
             self.counters.restored_from_index.set(1);
-        } else if !segments.is_empty() {
-            let mut pages = AlignedBytes::zeroed(*segment_bytes);
+        } else if !segments.is_empty()
+            && let Some(mut pages) = AlignedBytes::try_zeroed(*segment_bytes)
+        {
+            // Without memory to read them, no entry of the segments is found.
             segments.iter().for_each(|segment| self.scan(segment, &mut pages));
         }
         self.counters.restored.set(self.index.len());

@@ -144,7 +144,9 @@ struct Input {
 impl Input {
     fn read(&mut self, bytes: usize) -> Option<Vec<u8>> {
         self.left = self.left.checked_sub(bytes as u64)?;
-        let mut read = vec![0; bytes];
+        let mut read = Vec::new();
+        read.try_reserve_exact(bytes).ok()?;
+        read.resize(bytes, 0);
         let count = read_full_at(&*self.file, self.offset, &mut read).ok()?;
         self.crc = crc32c::crc32c_append(self.crc, &read);
         self.offset += bytes as u64;

@@ -88,6 +88,8 @@ pub(crate) struct Seen {
     appends: u64,
     /// The value lies in a leaf with something below, where a touch may lose what it touches.
     is_cold: bool,
+    /// The key has a record, which has expired.
+    has_expired: bool,
 }
 
 /// The read that a write was decided from.
@@ -219,7 +221,7 @@ impl Core {
                 Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
                     self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
                 }),
-                Update::Delete if seen.is_none() && !self.forgets() => break Ok(update),
+                Update::Delete if seen.is_none() && !self.may_come_back(&all_seen) => break Ok(update),
                 Update::Delete => {
                     self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
                 }
@@ -253,6 +255,12 @@ impl Core {
         result
     }
 
+    /// Whether a later start may find a key that is not there, for want of a delete in the log: the key was evicted, or
+    /// it has expired and the clock may be behind by then.
+    fn may_come_back(&self, seen: &Seen) -> bool {
+        self.forgets() || seen.has_expired && self.journal.get().is_some()
+    }
+
     /// The contents of `key`.
     fn read_versioned(&self, key: &[u8], wanted: Wanted, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
         let mut failed: Option<(Arc<Below>, String)> = None;
@@ -266,10 +274,10 @@ impl Core {
             }
             match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let Some(found) = image.find(key).filter(|found| !self.is_gone(found.expires_at_ms))
-                    else {
-                        return Ok(seen);
-                    };
+                    let Some(found) = image.find(key) else { return Ok(seen) };
+                    if self.is_gone(found.expires_at_ms) {
+                        return Ok(Seen { has_expired: true, ..seen });
+                    }
                     if !wanted.reads_bytes() {
                         let meta = wanted.meta_of(&found).map_err(|reason| self.damaged(key, reason))?;
                         return Ok(Seen { meta: Some(meta), ..seen });
@@ -305,9 +313,10 @@ impl Core {
             }
             let lookup = state.find(key, key_hash(key), &self.commits).0;
             let below = state.below.as_ref().filter(|_| matches!(lookup, Lookup::Absent)).cloned();
-            let found: Option<Found<'_>> = match lookup {
-                Lookup::Found(found) if !self.is_gone(found.expires_at_ms) => Some(found),
-                _ => None,
+            let (found, has_expired): (Option<Found<'_>>, bool) = match lookup {
+                Lookup::Found(found) if self.is_gone(found.expires_at_ms) => (None, true),
+                Lookup::Found(found) => (Some(found), false),
+                _ => (None, false),
             };
             let is_large = found.is_some_and(|found| matches!(found.payload, Payload::Large(_)));
             let is_cold = state.below.is_some() && !is_large;
@@ -319,7 +328,7 @@ impl Core {
                 (None, Some(below)) => Source::Below(below.clone()),
                 (None, None) => Source::Nowhere,
             };
-            break (Seen { meta: None, large: None, source, appends, is_cold }, below, found);
+            break (Seen { meta: None, large: None, source, appends, is_cold, has_expired }, below, found);
         };
         let Some(found) = found else { return Ok((seen, below)) };
         if !wanted.reads_bytes() {

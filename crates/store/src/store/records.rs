@@ -31,7 +31,7 @@ impl Store {
     }
 
     /// Deletes `key`; `true` when it existed. A key whose value is damaged in memory can be deleted, too. A batch
-    /// deletes a key whose image on SSD cannot be read.
+    /// deletes a key whose image on SSD cannot be read. The log has the delete of a key that has expired.
     ///
     /// # Errors
     /// As [`Store::put`].
@@ -39,7 +39,7 @@ impl Store {
         let mut existed = false;
         self.modified(self.core.modify(key, Wanted::Presence, |found| {
             existed = found.is_some();
-            if existed || self.core.forgets() { Update::Delete } else { Update::Keep }
+            Update::Delete
         }))?;
         Ok(existed)
     }

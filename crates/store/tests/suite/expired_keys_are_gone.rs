@@ -1,11 +1,15 @@
 //! A key past its time must be gone for every call at the same moment, and its bytes must be given back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ziptier::{
     Batch, Clock, CodecChoice, Condition, Keys, Options, PutMeta, SsdOptions, Store, Update, Values,
 };
+use ziptier_media::testing::RecordingDisk;
 use ziptier_testing::until;
+
+use crate::durable::options;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const SECOND: Duration = Duration::from_secs(1);
@@ -177,5 +181,34 @@ fn a_walk_over_expired_keys_takes_several_calls() {
         let (calls, found) = walk(limit);
         assert!(calls >= 3, "{calls} calls");
         assert_eq!(found, lasting);
+    }
+}
+
+/// A clock that was set back before a start would show a key again whose delete is not in the log.
+#[test]
+fn a_delete_of_an_expired_key_is_logged_once() {
+    let open = |disk: RecordingDisk, clock: &Clock| {
+        let ssd = Some(SsdOptions { path: None, limit_bytes: 64 << 20 });
+        let durable = options(Arc::new(disk), CodecChoice::None);
+        Store::open(Options { clock: clock.clone(), ssd, ..durable }).unwrap()
+    };
+    let (disk, clock) = (RecordingDisk::new(), Clock::manual(NOW_MS));
+    let store = open(disk.clone(), &clock);
+    let meta = PutMeta { expires_at_ms: in_a_second(&clock), flags: 0 };
+    store.put_with(b"cold", b"value", meta).unwrap();
+    store.settle().unwrap();
+    assert_eq!(store.send_to_ssd(|| true).unwrap(), 1);
+    store.put_with(b"brief", b"value", meta).unwrap();
+    clock.advance(SECOND);
+    let deletes: [(&[u8], u64); 5] =
+        [(b"brief", 5), (b"cold", 4), (b"brief", 0), (b"cold", 0), (b"never", 0)];
+    for (key, logged_bytes) in deletes {
+        let before = store.stats().logged_bytes;
+        assert!(!store.delete(key).unwrap());
+        assert_eq!(store.stats().logged_bytes - before, logged_bytes, "{key:?}");
+    }
+    let killed = open(disk.copy(), &Clock::manual(NOW_MS));
+    for (key, _) in deletes {
+        assert_eq!(killed.get(key).unwrap(), None, "{key:?}");
     }
 }

@@ -420,23 +420,34 @@ impl Large {
         };
         let Some(large) = large else { return Some(None) };
         let large = large.upgrade()?;
-        // No record refers to one that is retired, and none may again.
-        let is_retired = {
-            let _held = large.held.lock();
-            large.is_retired.load(Relaxed)
-        };
-        (!is_retired).then_some(Some(large))
+        (!large.is_retired()).then_some(Some(large))
     }
 
     /// Notes that coding it anew for `generation` gave `large`, or left it as it is. Another thread may have noted one
     /// before: what all names of the value get.
     pub(crate) fn note_recoded(&self, generation: u32, large: Option<Arc<Self>>) -> Option<Arc<Self>> {
-        if let Some(known) = self.recoded(generation) {
-            return known;
-        }
         let weak = large.as_ref().map(Arc::downgrade);
-        self.held.lock().recoded = Some(Box::new(Recoded { generation, large: weak }));
+        let mut retired = None;
+        // One lock for the look and the note: two threads may code the value for two of its names.
+        let mut held = self.held.lock();
+        if let Some(known) = held.recoded.as_deref().filter(|known| known.generation == generation) {
+            let Some(known) = &known.large else { return None };
+            match known.upgrade() {
+                Some(known) if !known.is_retired() => return Some(known),
+                known => retired = known,
+            }
+        }
+        held.recoded = Some(Box::new(Recoded { generation, large: weak }));
+        drop(held);
+        // Its last share may be this one, and its end takes locks.
+        drop(retired);
         large
+    }
+
+    /// Whether no record refers to it, and none may again.
+    fn is_retired(&self) -> bool {
+        let _held = self.held.lock();
+        self.is_retired.load(Relaxed)
     }
 }
 

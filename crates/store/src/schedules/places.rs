@@ -9,6 +9,7 @@ use super::{SCHEDULES, core, explore, get, put};
 use crate::batch::Transferred;
 use crate::cold::{Cold, SsdOptions};
 use crate::core::Core;
+use crate::large::{ChunkPlace, Large};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
@@ -171,6 +172,27 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
             core.settle();
             assert_eq!(version(get(&core, b"k")), 3);
             assert_eq!((core.gauges.retired.held(), core.gauges.retired_shared.held()), (0, 0));
+        },
+        SCHEDULES,
+    );
+}
+
+/// Two threads pack the leaves of two names of a value.
+#[test]
+fn a_large_value_that_two_threads_code_anew_becomes_one_value() {
+    explore(
+        || {
+            let gauges = Arc::new(Gauges::new(None));
+            let large =
+                || Arc::new(Large::new(&[7; 3000], None, ChunkPlace::Dram, gauges.reserve(0), &gauges));
+            let old = large();
+            let coded = [large(), large()].map(|new| {
+                let old = old.clone();
+                thread::spawn(move || old.note_recoded(1, Some(new)))
+            });
+            let [one, other] =
+                coded.map(|thread| thread.join().expect("it ends").expect("it was coded anew"));
+            assert!(Arc::ptr_eq(&one, &other));
         },
         SCHEDULES,
     );

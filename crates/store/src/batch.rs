@@ -52,7 +52,7 @@ const READS_MAX: usize = 32;
 
 /// How often a batch reads the keys of its conditions from SSD, if the store has a limit of memory. Where memory has no
 /// room for all of them, the first ones go down again while the last ones come up.
-const COLD_ROUNDS_MAX: u32 = 16;
+const UNKNOWNS_MAX: u32 = 16;
 
 #[derive(Clone, Debug)]
 enum Operation {
@@ -107,7 +107,8 @@ impl Batch {
 enum Tried {
     /// Written, or not, since a condition does not hold.
     Done(bool),
-    /// Memory does not know a key or a value of a condition, which lies on SSD.
+    /// Memory does not know a key or a value of a condition, which lies on SSD. Or a long value is to be compared
+    /// first.
     Unknown,
     /// The leaf of this key has two full landings, and the batch would make one of them larger still.
     Full { key_index: usize },
@@ -147,17 +148,17 @@ impl Core {
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
-        let (mut round, mut cold_rounds, mut reads) = (0, 0, 0);
+        let (mut round, mut unknowns, mut reads) = (0, 0, 0);
         loop {
             let keys = || operations.iter().map(|(key, ..)| *key);
             if !waits && self.turns.holds_up(keys()) {
                 return Ok(None);
             }
             self.turns.wait_for_all(keys());
-            let mut compared = Vec::new();
+            let mut compared = Compared::after(unknowns);
             for (key, operation, _) in &operations {
                 if let Operation::Require(condition) = operation
-                    && cold_rounds > 0
+                    && unknowns > 0
                 {
                     if !waits && reads == READS_MAX {
                         return Ok(None);
@@ -169,7 +170,7 @@ impl Core {
                         return Ok(Some(false));
                     }
                     if let Condition::ValueIs(wanted) = condition {
-                        self.compare_on_ssd(key, wanted, &mut compared)?;
+                        self.compare_apart(key, wanted, &mut compared)?;
                     }
                 }
             }
@@ -196,11 +197,10 @@ impl Core {
                     return Ok(Some(written));
                 }
                 Tried::Busy => return Ok(None),
-                Tried::Unknown if self.gauges.limit() == u64::MAX => cold_rounds = 1,
-                Tried::Unknown if cold_rounds == COLD_ROUNDS_MAX => {
+                Tried::Unknown if unknowns == UNKNOWNS_MAX && self.gauges.limit() != u64::MAX => {
                     return Err(self.refusal(self.gauges.limit(), self.gauges.held()));
                 }
-                Tried::Unknown => cold_rounds += 1,
+                Tried::Unknown => unknowns += 1,
                 // To pack a landing that grew takes as long as to write it.
                 Tried::Full { .. } if !waits => return Ok(None),
                 Tried::Full { key_index } => {
@@ -242,7 +242,7 @@ impl Core {
     fn try_write(
         &self,
         operations: &mut [(&[u8], &Operation, NewValue<'_>)],
-        compared: &[Compared],
+        compared: &Compared,
         mut room: Reserved<'_>,
         waits: bool,
     ) -> Result<Tried, Error> {

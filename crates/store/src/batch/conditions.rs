@@ -2,8 +2,8 @@
 //!
 //! Not for reading the keys of conditions up from SSD, which the batch does before it takes any lock.
 //!
-//! Conditions are checked under the locks of their leaves. Of a value on SSD the batch learns before that whether it is
-//! the same, and the check finds the outcome.
+//! Conditions are checked under the locks of their leaves. Of a value that is long, or lies on SSD, the batch learns
+//! before that whether it is the same, and the check finds the outcome.
 
 use std::sync::Arc;
 
@@ -17,12 +17,16 @@ use crate::landing::Landing;
 use crate::large::Large;
 use crate::merge::{Newest, newest};
 use crate::record::{Found, Lookup, Payload, key_hash};
+use crate::update::ATTEMPTS_MAX;
 use crate::write::NewValue;
 
 /// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
 /// records are sorted once: the batch holds its locks meanwhile, and the landing of a batch may have hundreds of
 /// thousands.
 const SEARCHES_MAX: usize = 64;
+
+/// Bytes of a value that is compared under the locks, at most: others wait for them meanwhile.
+const LOCKED_BYTES_MAX: u64 = 256 << 10;
 
 /// A condition on a key, without which a batch is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +40,21 @@ pub enum Condition {
     ValueIs(Vec<u8>),
 }
 
-/// The outcome of comparing a value on SSD.
+/// Outcomes of comparing large values before the locks are taken.
 pub(super) struct Compared {
-    large: Arc<Large>,
-    is_same: bool,
+    /// Each value, and whether it is the same.
+    outcomes: Vec<(Arc<Large>, bool)>,
+    /// Longer values are not compared under the locks.
+    locked_bytes_max: u64,
+}
+
+impl Compared {
+    /// None yet, after so many attempts in vain. Another value may come in place of the compared one each time. In the
+    /// end the values are compared under the locks, however long they are.
+    pub(super) fn after(attempts: u32) -> Self {
+        let locked_bytes_max = if attempts < ATTEMPTS_MAX { LOCKED_BYTES_MAX } else { u64::MAX };
+        Self { outcomes: Vec::new(), locked_bytes_max }
+    }
 }
 
 /// The records of a leaf's landings in key order, for a batch with many conditions on it.
@@ -53,7 +68,7 @@ impl Core {
         operations: &[(&[u8], &Operation, NewValue<'_>)],
         leaf_of: &[usize],
         locked: &[Locked<'_>],
-        compared: &[Compared],
+        compared: &Compared,
         guard: &Guard,
     ) -> Result<Option<bool>, Error> {
         let mut from = 0;
@@ -97,12 +112,12 @@ impl Core {
         is_there == matches!(condition, Condition::Absent)
     }
 
-    /// Compares the value of `key` with `wanted` if it lies on SSD, where no lock waits for it.
-    pub(super) fn compare_on_ssd(
+    /// Compares the value of `key` with `wanted` if it is long or lies on SSD. The caller holds no lock.
+    pub(super) fn compare_apart(
         &self,
         key: &[u8],
         wanted: &[u8],
-        compared: &mut Vec<Compared>,
+        compared: &mut Compared,
     ) -> Result<(), Error> {
         let large = {
             let guard = self.pin();
@@ -112,21 +127,22 @@ impl Core {
                 _ => return Ok(()),
             }
         };
-        if large.is_on_ssd() && large.len() == wanted.len() as u64 {
+        let is_apart = large.len() > compared.locked_bytes_max || large.is_on_ssd();
+        if is_apart && large.len() == wanted.len() as u64 {
             let mut value = Vec::new();
             self.read_large(key, &large, &mut value)?;
-            compared.push(Compared { is_same: value == wanted, large });
+            compared.outcomes.push((large, value == wanted));
         }
         Ok(())
     }
 
-    /// Whether a condition holds; `None` when a value on SSD is to be compared first.
+    /// Whether a condition holds; `None` when a value that is long or lies on SSD is to be compared first.
     fn holds(
         &self,
         lookup: Lookup<'_>,
         key: &[u8],
         condition: &Condition,
-        compared: &[Compared],
+        compared: &Compared,
     ) -> Result<Option<bool>, Error> {
         let found = match lookup {
             Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
@@ -142,9 +158,12 @@ impl Core {
                     Copied::Inline(_) => Ok(()),
                     Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(Some(false)),
                     Copied::Large(large, _) => {
-                        let known = compared.iter().find(|known| Arc::ptr_eq(&known.large, &large));
-                        if let Some(known) = known {
-                            return Ok(Some(known.is_same));
+                        let mut outcomes = compared.outcomes.iter();
+                        if let Some((_, is_same)) = outcomes.find(|(known, _)| Arc::ptr_eq(known, &large)) {
+                            return Ok(Some(*is_same));
+                        }
+                        if large.len() > compared.locked_bytes_max {
+                            return Ok(None);
                         }
                         let Some(read) = large.read_in_memory(usize::MAX, &mut value) else {
                             return Ok(None);

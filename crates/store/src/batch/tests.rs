@@ -183,3 +183,31 @@ fn writes_to_a_key_that_has_its_turn_are_held_up() {
     drop(turn);
     assert!(!core.is_held_up(b"key"));
 }
+
+/// Others would wait for the locks while hundreds of megabytes are decoded.
+#[test]
+#[cfg(not(shuttle))]
+fn a_long_value_is_compared_before_its_leaf_is_locked() {
+    let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
+    let long = vec![7; 1 << 20];
+    core.put(b"key", &long, PutMeta::default()).expect("no limit is set");
+    {
+        let guard = core.pin();
+        let locked = [core.lock_leaf(b"key", &guard)];
+        let condition = Operation::Require(Condition::ValueIs(long.clone()));
+        let operations = [(&b"key"[..], &condition, NewValue::None)];
+        let holds = |compared: &Compared| core.all_hold(&operations, &[0], &locked, compared, &guard);
+        let mut compared = Compared::after(1);
+        assert_eq!(holds(&compared), Ok(None));
+        assert_eq!(core.compare_apart(b"key", &long, &mut compared), Ok(()));
+        assert_eq!(holds(&compared), Ok(Some(true)));
+        // Others replaced the value after each comparison.
+        assert_eq!(holds(&Compared::after(crate::update::ATTEMPTS_MAX)), Ok(Some(true)));
+    }
+    let mut other = long.clone();
+    other[1 << 19] = 8;
+    for (value, is_same) in [(other, false), (long, true)] {
+        let batch = Batch::new().require(b"key", Condition::ValueIs(value)).put(b"other", b"value");
+        assert_eq!(core.write(&batch), Ok(is_same));
+    }
+}

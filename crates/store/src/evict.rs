@@ -35,6 +35,7 @@ use crate::merge::{Newest, Pending};
 use crate::packing::Goal;
 use crate::record::{Kind, Payload, key_hash};
 use crate::sync::Mutex;
+pub(crate) use weighed::Weighed;
 
 /// Per cent of the limit above which probation ends.
 const FULL_PCT: u64 = 95;
@@ -173,7 +174,7 @@ enum Relief {
 impl Core {
     /// Gives marks to the records of a leaf that is packed, and adds tombstones for records that go; `keys` takes their
     /// keys. With `may_end` probation may end: in a pack of a writer or of eviction, not in one that no thread waits
-    /// for.
+    /// for. The caller calls [`Core::note_weighed`] if the pack comes about.
     pub(crate) fn weigh<'a>(
         &self,
         leaf: &Leaf,
@@ -191,9 +192,9 @@ impl Core {
             leaf.marks.all(guard).iter().map(|mark| Mark(mark.load(Relaxed))).collect();
         marks.resize(body.len(), Mark::new(false, probation));
 
-        let mut ghosts = eviction.ghosts.lock();
+        let ghosts = eviction.ghosts.lock();
         let mut written = vec![false; body.len()];
-        let (mut came_bytes, mut came_to_main) = (0, 0);
+        let mut weighed = Weighed::default();
         for record in &mut newest.pending {
             if let Some(place) = body.find_by(record.fingerprint, record.key) {
                 written[place] = true;
@@ -201,12 +202,17 @@ impl Core {
                 marks[place] = if mark.was_going() { Mark::new(true, main) } else { mark.read() };
                 record.mark = marks[place];
             } else if !matches!(record.kind, Kind::Touch | Kind::Tombstone) {
-                let returns = ghosts.take(key_hash(record.key));
-                record.mark = Mark::new(returns, if returns { main } else { probation });
-                came_to_main += u64::from(returns);
-                came_bytes += if returns { 0 } else { record.entry().logical_bytes(None) };
+                let hash = key_hash(record.key);
+                if ghosts.has(hash) {
+                    record.mark = Mark::new(true, main);
+                    weighed.returned.push(hash);
+                } else {
+                    record.mark = Mark::new(false, probation);
+                    weighed.came_bytes += record.entry().logical_bytes(None);
+                }
             }
         }
+        drop(ghosts);
 
         // Expired records go first: this pack drops them.
         let expires = body.earliest_expiry_ms().is_some_and(|at| at <= newest.expired_by_ms);
@@ -219,7 +225,7 @@ impl Core {
                 going.push(place);
             } else if mark.was_going() || ended {
                 marks[place] = Mark::new(true, main);
-                came_to_main += 1;
+                weighed.spared += 1;
             }
         }
         for place in &going {
@@ -227,10 +233,9 @@ impl Core {
             keys.extend_from_slice(body.prefix());
             keys.extend_from_slice(body.record(*place).suffix);
             if !marks[*place].is_main() {
-                ghosts.put(key_hash(&keys[start..]));
+                weighed.gone.push(key_hash(&keys[start..]));
             }
         }
-        drop(ghosts);
 
         let mut rest = keys.as_slice();
         for place in &going {
@@ -243,11 +248,7 @@ impl Core {
         }
         newest.marks = marks;
         newest.evicted = going.len() as u64;
-        if came_bytes > 0 {
-            let probation_bytes = self.gauges.logical.get() * PROBATION_PCT / 100;
-            eviction.probation.advance(came_bytes, probation_bytes / u64::from(EPOCHS));
-        }
-        self.came_to_main(eviction, came_to_main);
+        newest.weighed = weighed;
     }
 
     fn came_to_main(&self, eviction: &Eviction, records: u64) {
@@ -592,3 +593,4 @@ pub(crate) const NOWHERE: u8 = u8::MAX;
 mod switch;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests;
+mod weighed;

@@ -39,10 +39,20 @@ impl Ghosts {
         self.words = Box::default();
     }
 
-    /// The word of a key and its fingerprint, which is never 0.
+    /// The number of a key's word.
+    fn index(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.words.len() as u128) >> 64) as usize
+    }
+
+    /// The word of a key and its fingerprint.
     fn place(&mut self, hash: u64) -> Option<(&mut u64, u64)> {
-        let word = ((u128::from(hash) * self.words.len() as u128) >> 64) as usize;
-        Some((self.words.get_mut(word)?, (hash & FINGERPRINT).max(1)))
+        let index = self.index(hash);
+        Some((self.words.get_mut(index)?, fingerprint(hash)))
+    }
+
+    /// Whether the key with this hash is remembered.
+    pub(crate) fn has(&self, hash: u64) -> bool {
+        self.words.get(self.index(hash)).is_some_and(|word| shift_of(*word, fingerprint(hash)).is_some())
     }
 
     /// Remembers the key with this hash.
@@ -55,14 +65,22 @@ impl Ghosts {
     /// Whether the key with this hash was remembered; it is forgotten then.
     pub(crate) fn take(&mut self, hash: u64) -> bool {
         let Some((word, fingerprint)) = self.place(hash) else { return false };
-        let shifts = (0..PER_WORD).map(|index| index * FINGERPRINT_BITS);
-        let Some(shift) = shifts.into_iter().find(|shift| *word >> shift & FINGERPRINT == fingerprint) else {
-            return false;
-        };
+        let Some(shift) = shift_of(*word, fingerprint) else { return false };
         let newer = *word & ((1 << shift) - 1);
         *word = (*word >> shift >> FINGERPRINT_BITS << shift) | newer;
         true
     }
+}
+
+/// The fingerprint of a key, which is never 0.
+fn fingerprint(hash: u64) -> u64 {
+    (hash & FINGERPRINT).max(1)
+}
+
+/// The bits of a word below a fingerprint that it has.
+fn shift_of(word: u64, fingerprint: u64) -> Option<u32> {
+    let mut shifts = (0..PER_WORD).map(|index| index * FINGERPRINT_BITS);
+    shifts.find(|shift| word >> shift & FINGERPRINT == fingerprint)
 }
 
 // No unsafe code comes this way: Miri would only be slow.
@@ -75,7 +93,7 @@ mod tests {
     fn the_newest_keys_are_remembered_and_forgotten_once_taken() {
         let gauges = Gauges::new(None);
         let mut ghosts = Ghosts::default();
-        assert!(!ghosts.take(7));
+        assert!(!ghosts.take(7) && !ghosts.has(7));
         ghosts.put(7);
         let records = 100_000;
         ghosts.resize(records, &gauges);

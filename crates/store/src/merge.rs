@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use crate::batch::Commits;
 use crate::body::{Body, Entry, EntryKey, fingerprint};
+use crate::evict::Weighed;
 use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
 use crate::leaf::LeafState;
@@ -67,6 +68,8 @@ pub(crate) struct Newest<'a> {
     pub(crate) marks: Vec<Mark>,
     /// Tombstones among them that are eviction's.
     pub(crate) evicted: u64,
+    /// The changes of eviction's memory that come with the marks.
+    pub(crate) weighed: Weighed,
     /// A pack drops records that expire by this time.
     pub(crate) expired_by_ms: u64,
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::batch::Batch;
 use crate::options::{CodecChoice, Options};
 use crate::record::PutMeta;
 
@@ -96,4 +97,24 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
     core.gauges.set_limit(Some(core.gauges.held() / 2));
     assert!((0..1000).any(|_| !core.evict_in_background()), "it visits the leaf for ever");
     assert!(core.stats.evicted.get() > 0);
+}
+
+/// A batch that its leaf has no room for: the leaf is closed, and its records are weighed a second time.
+#[test]
+fn a_key_that_comes_back_as_its_leaf_is_cut_goes_to_the_main_queue() {
+    let core = core_of_one_leaf();
+    let returning = key_hash(&[100]);
+    core.eviction.ghosts.lock().resize(1_000, &core.gauges);
+    core.eviction.ghosts.lock().put(returning);
+    let batch = (100..110u8).fold(Batch::new(), |batch, n| batch.put(&[n], &[n; 2_000]));
+    assert_eq!(core.write(&batch), Ok(true));
+    assert!(core.stats.splits.get() > 0, "one body has room for all");
+    let guard = core.pin();
+    let is_main = |key: u8| {
+        let (leaf, state) = core.locate(&[key], &guard);
+        let place = state.body.find(&[key], key_hash(&[key])).expect("it was packed");
+        Mark(leaf.marks.all(&guard)[place].load(Relaxed)).is_main()
+    };
+    assert!(is_main(100) && !is_main(101));
+    assert!(!core.eviction.ghosts.lock().has(returning), "it is taken for a ghost again");
 }

@@ -317,7 +317,7 @@ impl Core {
         if goal.keeps_form()
             && let Some(amended) = self.amend(state, &newest, goal, scratch, meanwhile)
         {
-            return self.publish_packed(leaf, state, amended, growth, guard);
+            return self.publish_packed(leaf, (state, &newest), amended, growth, guard);
         }
         let leaves = [(state, newest)];
         let gathered = Gathered::of(&leaves);
@@ -326,16 +326,17 @@ impl Core {
         }
         let pieces = self.plan_gathered(gathered, goal, scratch, meanwhile);
         match pieces.bodies.len() {
-            1 => self.publish_packed(leaf, state, pieces, growth, guard),
+            1 => self.publish_packed(leaf, (state, &leaves[0].1), pieces, growth, guard),
             _ => self.split(leaf, goal, growth, guard, scratch),
         }
     }
 
-    /// Publishes the result of packing the sealed landing of `leaf`; `false` if the pack is given up.
+    /// Publishes the result of packing the sealed landing of `leaf`, which says `newest`; `false` if the pack is given
+    /// up.
     fn publish_packed(
         &self,
         leaf: &Leaf,
-        planned: &LeafState,
+        (planned, newest): (&LeafState, &Newest<'_>),
         mut pieces: Pieces,
         growth: Growth,
         guard: &Guard,
@@ -345,6 +346,7 @@ impl Core {
         if growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
             return false;
         }
+        self.note_weighed(&newest.weighed);
         self.publish_one(leaf, planned, pieces, guard);
         true
     }

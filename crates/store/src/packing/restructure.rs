@@ -132,7 +132,11 @@ impl Core {
         self.keep_place(&states, &mut pieces);
         let landing_bytes = states.iter().map(|state| state.landing_bytes()).sum();
         let has_room = growth == Growth::Accepted || self.may_grow(&states, landing_bytes, &pieces);
-        has_room.then_some(pieces)
+        if !has_room {
+            return None;
+        }
+        leaves.iter().for_each(|(_, newest)| self.note_weighed(&newest.weighed));
+        Some(pieces)
     }
 
     /// Publishes `pieces` in place of `closed` leaves, and hands on what is known of their records.

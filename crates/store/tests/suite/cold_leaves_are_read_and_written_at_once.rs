@@ -3,9 +3,13 @@
 //!
 //! `ZIPTIER_WRITES` says how often each writer writes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use ziptier::{Batch, Condition, Options, PutMeta, SsdOptions, Store, Update, Values};
+use ziptier::{
+    Batch, CodecChoice, Condition, Durability, Options, PutMeta, SsdOptions, Store, Update, Values,
+};
+use ziptier_media::testing::RecordingDisk;
 use ziptier_testing::count;
 
 fn options(dir: &tempfile::TempDir, limit_bytes: u64) -> Options {
@@ -206,4 +210,23 @@ fn a_full_ssd_is_a_clear_state() {
         store.put(&key(n as u64), value).unwrap();
     }
     assert_eq!(store.len() as usize, taken.len() / 4 + taken.len() - taken.len() * 3 / 4);
+}
+
+/// The disk of the log may be slow or full, and a read need not wait for it.
+#[test]
+fn a_record_that_is_read_twice_comes_up_without_a_write_to_the_log() {
+    let mut options = crate::durable::options(Arc::new(RecordingDisk::new()), CodecChoice::None);
+    let durable = options.durable.as_mut().unwrap();
+    durable.durability = Durability::No;
+    durable.waits = false;
+    // One record is more than may wait to be written.
+    durable.log.buffer_bytes = 1;
+    let ssd = Some(SsdOptions { path: None, limit_bytes: 16 << 20 });
+    let store = Store::open(Options { ssd, ..options }).unwrap();
+    store.put(b"key", b"value").unwrap();
+    assert_eq!(store.send_to_ssd(|| true).unwrap(), 1);
+    let written_bytes = || store.durable_stats().unwrap().log_written_bytes;
+    let before = written_bytes();
+    (0..2).for_each(|_| assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..])));
+    assert_eq!((store.stats().copied_up, written_bytes()), (1, before));
 }

@@ -180,16 +180,22 @@ impl Core {
     pub(crate) fn keys_from(&self, from: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
         let to = high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec()));
-        for _ in 0..LEAVES_AT_A_TIME {
+        'leaves: for _ in 0..LEAVES_AT_A_TIME {
             // A leaf that cannot be read tells no key to go on from. So the call ends before it looks at one more leaf.
             if keys.len() >= limit {
                 break;
             }
             let (records, next) = self.copy_leaf_from(&from, &to, false);
+            let before = keys.len();
             for copy in records {
                 match copy.value {
                     Ok(_) if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
                     Ok(_) => keys.push(copy.key),
+                    // The next call begins there, and says so.
+                    Err(_) if before > 0 => {
+                        keys.truncate(before);
+                        break 'leaves;
+                    }
                     Err(error) => return Err(self.uncopied(error)),
                 }
             }

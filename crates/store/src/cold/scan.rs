@@ -186,3 +186,29 @@ impl Core {
         None
     }
 }
+
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::cold::with_cold_neighbours;
+    use crate::range::Keys;
+
+    #[test]
+    fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
+        let (core, [_, right], high) = with_cold_neighbours();
+        let guard = core.pin();
+        let state = right.state(&guard);
+        let own = state.below.as_ref().expect("it is cold");
+        let mut parts = own.parts(&right.low());
+        parts[0].place.segment += 1000;
+        let lost = own.elsewhere(&parts);
+        lost.hand_on();
+        assert!(right.publish(state, LeafState { below: Some(lost), ..state.clone() }, &guard));
+        drop(guard);
+        let keys = (0..high[0]).map(|n| vec![n]).collect();
+        assert_eq!(core.keys_from(b"", None, 100), Ok(Keys { keys, next: Some(high.to_vec()) }));
+        let refusal = core.keys_from(&high, None, 100);
+        assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
+    }
+}

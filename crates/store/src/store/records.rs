@@ -200,7 +200,7 @@ impl Store {
     /// call looks at a bounded part of the store, so that there may be fewer keys, or none, before the end.
     ///
     /// # Errors
-    /// Leaves on SSD that cannot be read.
+    /// The next keys lie on SSD and cannot be read. [`Store::range`] goes on behind them.
     pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
         self.seen(self.core.keys_from(from, None, limit))
     }

@@ -48,6 +48,8 @@ pub(crate) struct LeafState {
     pub(crate) loose: u16,
     /// The leaf is kept raw because it is read so often.
     pub(crate) heated: bool,
+    /// A damaged value keeps the body in its coding. The sweep does not try again before the leaf has another body.
+    pub(crate) keeps_damage: bool,
     /// No append any more: a split or merge is under way, or was and took the keys elsewhere.
     pub(crate) closed: bool,
     /// The first key that belongs to the right sibling.
@@ -88,6 +90,7 @@ impl LeafState {
             coding: None,
             loose: 0,
             heated: false,
+            keeps_damage: false,
             closed: false,
             high,
             right,

@@ -413,6 +413,7 @@ impl Core {
     pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
         if quiet
             && !state.heated
+            && !state.keeps_damage
             && !state.body.is_empty()
             && state.below.is_none()
             && let Some(current) = self.dictionaries.current()

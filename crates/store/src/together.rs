@@ -78,7 +78,9 @@ impl Core {
             })
         });
         // A damaged value keeps its leaf in its coding.
-        let stays = !goal.keeps_form() && self.goal(leaf.state(guard), true, all_quiet) == Some(goal);
+        let state = leaf.state(guard);
+        let stays =
+            !goal.keeps_form() && (state.keeps_damage || self.goal(state, true, all_quiet) == Some(goal));
         let settled = packed && !stays;
         if settled {
             self.count_settled(goal, was_heated);

@@ -356,6 +356,7 @@ fn publish_below(
         coding: None,
         loose: 0,
         heated: false,
+        keeps_damage: false,
         stored: None,
         ..state.clone()
     };

@@ -198,6 +198,8 @@ pub(crate) struct Pieces {
     /// Records that were coded fast, those of the leaves before included.
     pub(crate) loose: usize,
     pub(crate) heated: bool,
+    /// A damaged value keeps the body in the coding of the leaf.
+    pub(crate) keeps_damage: bool,
     pub(crate) records: i64,
     pub(crate) logical_bytes: i64,
     /// Large values coded anew, which the bodies refer to and own once they are published.
@@ -396,6 +398,7 @@ impl Core {
                 coding: pieces.coding.clone(),
                 loose: pieces.loose_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
+                keeps_damage: pieces.keeps_damage,
                 // An image that still has evicted records is not current.
                 stored: current.stored.clone().filter(|_| pieces.evicted == 0),
                 ..current.clone()

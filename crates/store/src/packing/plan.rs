@@ -92,7 +92,10 @@ impl Core {
         let Some(decoded) = decode_all(gathered.leaves, target.as_ref(), goal, heated, &mut scratch.raw)
         else {
             self.stats.damaged.raise();
-            return self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
+            // A landing may take the place of the damaged value.
+            let keeps_damage = gathered.replaced.is_empty();
+            let kept = self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
+            return Pieces { keeps_damage, ..kept };
         };
         gathered.count_replaced(&decoded);
         let fill = gathered.fills();

@@ -108,14 +108,15 @@ fn remove_manifests(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     Ok(disk.sync_dir(dir)?)
 }
 
-/// Takes everything that is in a folder, which is a restore's, the file that says so last.
+/// Takes everything that is in a folder, which is a restore's, the files that say so last.
 fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     let names = match disk.list(dir) {
         Err(error) if error.is_not_found() => return Ok(()),
         names => names?,
     };
+    let says_whose = |name: &String| [RESTORING, segments_dir::NAME].contains(&name.as_str());
     let (last, first): (Vec<_>, Vec<_>) =
-        names.into_iter().filter(|name| name != "LOCK").partition(|name| name == RESTORING);
+        names.into_iter().filter(|name| name != "LOCK").partition(says_whose);
     for names in [first, last] {
         for name in &names {
             disk.remove(&dir.join(name))?;

@@ -19,7 +19,7 @@ use crate::Error;
 /// The folder of segments within a store's.
 const DIR: &str = "segments";
 /// The file that says whose a folder is.
-const NAME: &str = "STORE";
+pub(super) const NAME: &str = "STORE";
 const SIGNATURE: &[u8; 8] = b"ziptrsto";
 /// The format that is written, and the only one that is read.
 const VERSION: u32 = 1;

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use ziptier_media::disk::Claim;
 use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
-use ziptier_rocksdb::codec::{BlockType, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD};
+use ziptier_rocksdb::codec::{
+    BlockType, CANNED, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
+};
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
 use ziptier_rocksdb::wal::{LogFile, LogReader};
@@ -106,6 +108,25 @@ fn a_block_is_declined_or_an_error_and_comes_later() {
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation: Arc<Generation> = tokens.train(&samples).unwrap();
     unpack_refused(&tokens, TOKENS, Some(&generation));
+}
+
+/// The decoder's buffer grew to twice the block.
+#[test]
+fn a_canned_block_is_read_where_it_has_room() {
+    let canned = codec("deflate", "canned");
+    let blocks: Vec<Vec<u8>> = (0..400).map(|seed| text(5000, seed)).collect();
+    let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+    let generation: Arc<Generation> = canned.train(&samples).unwrap();
+    let raw = text((8 << 20) + 1, 1);
+    let mut packed = Vec::new();
+    let made = canned.pack(CANNED, Some(&generation), &raw, raw.len(), |bytes| packed = bytes.to_vec());
+    assert!(matches!(made, Packed::Into(CANNED, _)), "{made:?}");
+    // A length comes first.
+    let start = packed.iter().position(|byte| *byte < 0x80).unwrap() + 1;
+    let unpack = || {
+        canned.unpack(CANNED, Some(&generation), &packed[start..], raw.len(), |block| assert!(block == raw))
+    };
+    refused_above(raw.len(), unpack).unwrap();
 }
 
 /// Rows of a block, and each list of the encoder, are refused in turn.

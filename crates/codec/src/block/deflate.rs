@@ -4,7 +4,7 @@
 //! The engine prepares history and codes once per dictionary, and all contexts share them. A block loads nothing, and
 //! builds no tables unless it has its own codes.
 
-use super::context::{Coder, Context, Damage};
+use super::context::{Coder, Context, Damage, Failure};
 use super::setting::{Huffman, SettingError};
 use super::split::parts;
 use super::{BlockCodec, BlockError, Counters, Dictionary, Engine};
@@ -134,7 +134,9 @@ pub(super) fn copied(
 
 // SAFETY: both methods return the bytes that they copied to the start of the target.
 unsafe impl Coder for DeflateCoder<'_> {
-    type Error = Damage;
+    type Error = Failure;
+
+    const ENGINE: &'static str = "software";
 
     fn bound(&self, raw_bytes: usize) -> usize {
         bound(raw_bytes)
@@ -153,16 +155,25 @@ unsafe impl Coder for DeflateCoder<'_> {
         }))
     }
 
-    fn decompress(&mut self, packed: &[u8], target: &mut [MaybeUninit<u8>]) -> Result<Option<usize>, Damage> {
+    fn decompress(
+        &mut self,
+        packed: &[u8],
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<Option<usize>, Failure> {
         let decoder = self.decoder.get_or_insert_with(|| deflate::Decoder::new(self.shared));
         self.made.clear();
+        // The decoder makes no more than this.
+        if self.made.try_reserve(target.len()).is_err() {
+            let bytes = target.len();
+            return Err(Failure::Engine(format!("{bytes} bytes of memory for a block were refused")));
+        }
         let decompressed = match decoder.decompress(self.huffman, packed, &mut self.made, target.len()) {
             Ok(length) => {
                 target[..length].write_copy_of_slice(&self.made);
                 Ok(Some(length))
             }
             Err(deflate::DecodeError { fault: deflate::Fault::OutputTooLong, .. }) => Ok(None),
-            Err(error) => Err(Damage { position: error.position, what: error.fault.what() }),
+            Err(error) => Err(Damage { position: error.position, what: error.fault.what() }.into()),
         };
         trim(&mut self.made);
         decompressed

@@ -19,8 +19,9 @@
 
 #![deny(missing_docs)]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -361,8 +362,8 @@ fn beside_this() -> Result<PathBuf, Failure> {
         return Err(Failure::Other("the loader does not tell where libziptier_rocksdb.so lies".into()));
     }
     // SAFETY: the loader's name of an object is a C string.
-    let this = PathBuf::from(unsafe { CStr::from_ptr(info.dli_fname) }.to_string_lossy().into_owned());
-    Ok(this.with_file_name(PLUGIN_FILE))
+    let this = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
+    Ok(Path::new(this).with_file_name(PLUGIN_FILE))
 }
 
 /// Loads the plugin and lets it register its classes.

@@ -3,7 +3,10 @@
 //! The failures to guard against: a plugin crashes the process of another RocksDB, whose classes have another layout.
 //! Files are rewritten without settings that only their application knows. A device that went away takes data along.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -61,6 +64,20 @@ fn another_version_is_named() {
     let output = command.stderr(full).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     is_told(&String::from_utf8(output.stdout).unwrap(), sentence);
+}
+
+/// A path may have any bytes, and the plugin lies beside the object that is loaded.
+#[test]
+fn a_folder_whose_name_is_no_text_has_the_plugin() {
+    let (folder, dir) = (in_folder(), in_folder());
+    let named = folder.path().join(OsStr::from_bytes(b"\xff"));
+    fs::create_dir(&named).unwrap();
+    for file in ["libziptier_rocksdb.so", "libziptier_rocksdb_plugin.so"] {
+        symlink(plugin().with_file_name(file), named.join(file)).unwrap();
+    }
+    let mut program = Command::new(compiled("database.cc"));
+    program.args(["fill", text(dir.path()), PRIVATE, "100"]);
+    printed(program.env("LD_PRELOAD", named.join("libziptier_rocksdb.so")).output().unwrap());
 }
 
 /// As in a JVM with two applications: were both made visible, calls of one would end in the other.

@@ -2,7 +2,8 @@
 //!
 //! 1. The dump holds the lock of the folder `backup`. The checkpointer of an open store removes nothing meanwhile, so
 //!    everything that the manifest names stays where it is. The log only grows.
-//! 2. The end of the log is read as after a crash: it is the last record that is whole.
+//! 2. A store may be opened meanwhile, and removes nothing either.
+//! 3. The end of the log is read as after a crash: it is the last record that is whole.
 
 use std::io::Write;
 use std::path::Path;
@@ -53,13 +54,11 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     if Manifest::load(&*disk, dir)?.is_none() {
         return Err(Error::NoStore { path: dir.clone() });
     }
+    // Another user's folder is refused before anything is made there. The lock is not kept: a store may be opened while
+    // the dump is made, and removes nothing either.
+    drop(lock_if_closed(&*disk, dir)?);
     disk.create_dir(&dir.join(BACKUP_DIR))?;
     let _nothing_is_removed = lock_backup(&*disk, &dir.join(BACKUP_DIR))?;
-    let (_closed, is_open) = match disk.lock_dir(dir) {
-        Ok(lock) => (Some(lock), false),
-        Err(DiskError::Locked { .. }) => (None, true),
-        Err(error) => return Err(error.into()),
-    };
     // Only this one's needs are safe.
     let manifest = Manifest::load(&*disk, dir)?.ok_or_else(|| Error::NoStore { path: dir.clone() })?;
     let mut dump = Dump { options, pieces: 0, output: Output::begin(to)?, summary: DumpSummary::default() };
@@ -82,9 +81,17 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
             dump.leaf(&segments, &entry?)?;
         }
     }
-    dump.log(&manifest.head, is_open)?;
+    dump.log(&manifest.head)?;
     let bytes = dump.output.end()?;
     Ok(DumpSummary { bytes, ..dump.summary })
+}
+
+/// The lock of a store's folder; `None` while the store is open.
+fn lock_if_closed(disk: &dyn Disk, dir: &Path) -> Result<Option<Box<dyn DirLock>>, DiskError> {
+    match disk.lock_dir(dir) {
+        Err(DiskError::Locked { .. }) => Ok(None),
+        lock => lock.map(Some),
+    }
 }
 
 /// A checkpoint that removes something holds the lock for a moment.
@@ -146,19 +153,23 @@ impl Dump<'_> {
     }
 
     /// The log from the checkpoint on; of an open store up to wherever it is by then.
-    fn log(&mut self, head: &Head, is_open: bool) -> Result<(), Error> {
+    fn log(&mut self, head: &Head) -> Result<(), Error> {
         self.summary.last_lsn = head.start_lsn.saturating_sub(1);
-        let mut round = 0;
+        let (mut round, mut closed) = (0, None);
         loop {
             let failure = match self.read_log(head.durable_lsn) {
                 Err(error) if !matches!(error, Error::Stream { .. }) => error,
                 done => return done,
             };
             round += 1;
-            if !is_open || round > LOG_ROUNDS {
+            if closed.is_some() || round > LOG_ROUNDS {
                 return Err(failure);
             }
-            std::thread::sleep(LOG_PAUSE);
+            // Nobody writes to the log of a closed store, so it is read once more at once.
+            closed = lock_if_closed(&*self.options.disk(), &self.options.dir)?;
+            if closed.is_none() {
+                std::thread::sleep(LOG_PAUSE);
+            }
         }
     }
 

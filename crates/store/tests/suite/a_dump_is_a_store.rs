@@ -2,6 +2,7 @@
 //! Here dumps are taken of closed stores and of stores under load, restored, and compared.
 
 use std::collections::VecDeque;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,6 +62,58 @@ fn a_dump_of_a_closed_store_is_the_same_store() {
         drop(store);
         assert_eq!(contents(&open(&disk, codec)), before);
     }
+}
+
+/// A stream that starts a store on a folder when its dump has begun.
+struct StartsStore<'a> {
+    disk: &'a RecordingDisk,
+    store: Option<Store>,
+    bytes: Vec<u8>,
+}
+
+impl Write for StartsStore<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.store.is_none() {
+            self.store = Some(open(self.disk, CodecChoice::Auto));
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_store_starts_beside_a_dump_of_its_folder() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::Auto);
+    fill(&store);
+    let before = contents(&store);
+    drop(store);
+    let mut stream = StartsStore { disk: &disk, store: None, bytes: Vec::new() };
+    dump(&durable_options(&disk), &mut stream).unwrap();
+    assert_eq!(contents(&stream.store.unwrap()), before);
+    assert_eq!(contents(&open(&restored(&stream.bytes), CodecChoice::Auto)), before);
+}
+
+/// A folder of another user, say: its store could not lock what the dump makes there.
+#[test]
+fn a_dump_makes_nothing_in_a_folder_that_it_may_not_lock() {
+    let disk = RecordingDisk::new();
+    drop(open(&disk, CodecChoice::None));
+    for nth in 0..100 {
+        let copy = disk.copy();
+        let failing = FailingDisk::new(Arc::new(copy.clone()), Fault::Io, nth);
+        let durable = options(Arc::new(failing), CodecChoice::None).durable.unwrap();
+        if let Err(error) = dump(&durable, &mut Vec::new())
+            && error.to_string().contains("cannot lock")
+        {
+            return assert_eq!(copy.position(), 0, "{error}");
+        }
+    }
+    panic!("a dump locks the folder");
 }
 
 #[test]

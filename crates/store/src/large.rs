@@ -444,8 +444,9 @@ impl Large {
         large
     }
 
-    /// Whether no record refers to it, and none may again.
-    fn is_retired(&self) -> bool {
+    /// Whether no record refers to it, and none may again. A share that was taken before this call keeps it from being
+    /// retired later.
+    pub(crate) fn is_retired(&self) -> bool {
         let _held = self.held.lock();
         self.is_retired.load(Relaxed)
     }

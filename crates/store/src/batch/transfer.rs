@@ -15,7 +15,7 @@ use crate::durable::Operation;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
-use crate::record::{Fields, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::update::ATTEMPTS_MAX;
 use crate::write::NewValue;
 
@@ -56,7 +56,7 @@ enum Tried<'k> {
     /// The leaf of this key is crowded and has two full landings, and the record would make one of them larger still.
     Full(&'k [u8]),
     /// The source has a large value other than the one in [`Carried`], where it is put now: its bytes are to be read
-    /// first. Or memory does not know one of the keys any more.
+    /// first. Or memory does not know one of the keys any more, or the source was evicted at this moment.
     Again,
     /// Somebody else has a leaf, and the caller may not wait for it.
     Busy,
@@ -194,7 +194,8 @@ impl Core {
             }
         }
         let mut inline = Vec::new();
-        let (mut value, meta): (NewValue<'_>, Meta) = match copy_found(found, &mut inline) {
+        let Some(copied) = copy_unless_gone(found, &mut inline) else { return Ok(Tried::Again) };
+        let (mut value, meta): (NewValue<'_>, Meta) = match copied {
             Copied::Inline(meta) => (NewValue::Inline(&inline), meta),
             Copied::Large(large, meta) => {
                 let is_read = carried.large.as_ref().is_some_and(|read| Arc::ptr_eq(read, &large));
@@ -240,18 +241,30 @@ impl Core {
     }
 }
 
+/// As [`copy_found`]. `None` if eviction, which packs a leaf beside its writers, took the record of a large value: no
+/// record may refer to that value again.
+fn copy_unless_gone(found: Found<'_>, inline: &mut Vec<u8>) -> Option<Copied> {
+    match copy_found(found, inline) {
+        Copied::Large(large, _) if large.is_retired() => None,
+        copied => Some(copied),
+    }
+}
+
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(test)]
 #[cfg(not(any(miri, shuttle)))]
 mod tests {
     use std::cell::Cell;
     use std::sync::Arc;
+    use std::sync::atomic::Ordering::Relaxed;
 
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
     use crate::batch::{Batch, Condition};
+    use crate::marks::Mark;
     use crate::multi_get::{MULTI_GET_ROUNDS, Values};
+    use crate::packing::Goal;
     use crate::{CodecChoice, DiskHandle, DurableOptions, Options, Store};
 
     fn options() -> Options {
@@ -291,6 +304,28 @@ mod tests {
                 store.delete(b"target").unwrap();
             }
         }
+    }
+
+    /// The value would count as retired for as long as its new name lives.
+    #[test]
+    fn a_large_value_whose_record_was_evicted_meanwhile_gets_no_other_name() {
+        let core = Core::new(&Options { eviction: true, ..options() });
+        for (key, bytes) in [(&b"large"[..], 3000), (b"small", 10)] {
+            core.put(key, &vec![7; bytes], PutMeta::default()).unwrap();
+        }
+        core.settle();
+        let guard = core.pin();
+        let (leaf, state) = core.locate(b"large", &guard);
+        let Lookup::Found(found) = state.find(b"large", key_hash(b"large"), &core.commits).0 else {
+            panic!("it is there")
+        };
+        assert!(copy_unless_gone(found, &mut Vec::new()).is_some());
+        let mark = &leaf.marks.all(&guard)[0];
+        mark.store(Mark(mark.load(Relaxed)).going().0, Relaxed);
+        let _ownership = leaf.try_own().unwrap();
+        Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+        assert_eq!(core.stats.evicted.get(), 1);
+        assert!(copy_unless_gone(found, &mut Vec::new()).is_none());
     }
 
     #[test]

@@ -42,10 +42,17 @@ pub enum Condition {
 
 /// Outcomes of comparing large values before the locks are taken.
 pub(super) struct Compared {
-    /// Each value, and whether it is the same.
-    outcomes: Vec<(Arc<Large>, bool)>,
+    outcomes: Vec<Outcome>,
     /// Longer values are not compared under the locks.
     locked_bytes_max: u64,
+}
+
+/// The outcome for one condition. Several conditions may ask for one value, by its names or with other bytes.
+struct Outcome {
+    large: Arc<Large>,
+    /// The address of the bytes that the condition asks for.
+    wanted: usize,
+    is_same: bool,
 }
 
 impl Compared {
@@ -131,7 +138,8 @@ impl Core {
         if is_apart && large.len() == wanted.len() as u64 {
             let mut value = Vec::new();
             self.read_large(key, &large, &mut value)?;
-            compared.outcomes.push((large, value == wanted));
+            let (wanted, is_same) = (wanted.as_ptr().addr(), value == wanted);
+            compared.outcomes.push(Outcome { large, wanted, is_same });
         }
         Ok(())
     }
@@ -158,9 +166,11 @@ impl Core {
                     Copied::Inline(_) => Ok(()),
                     Copied::Large(large, _) if large.len() != wanted.len() as u64 => return Ok(Some(false)),
                     Copied::Large(large, _) => {
-                        let mut outcomes = compared.outcomes.iter();
-                        if let Some((_, is_same)) = outcomes.find(|(known, _)| Arc::ptr_eq(known, &large)) {
-                            return Ok(Some(*is_same));
+                        let is_of_condition = |known: &&Outcome| {
+                            Arc::ptr_eq(&known.large, &large) && known.wanted == wanted.as_ptr().addr()
+                        };
+                        if let Some(known) = compared.outcomes.iter().find(is_of_condition) {
+                            return Ok(Some(known.is_same));
                         }
                         if large.len() > compared.locked_bytes_max {
                             return Ok(None);

@@ -195,11 +195,12 @@ fn a_long_value_is_compared_before_its_leaf_is_locked() {
         let guard = core.pin();
         let locked = [core.lock_leaf(b"key", &guard)];
         let condition = Operation::Require(Condition::ValueIs(long.clone()));
+        let Operation::Require(Condition::ValueIs(wanted)) = &condition else { unreachable!("it is one") };
         let operations = [(&b"key"[..], &condition, NewValue::None)];
         let holds = |compared: &Compared| core.all_hold(&operations, &[0], &locked, compared, &guard);
         let mut compared = Compared::after(1);
         assert_eq!(holds(&compared), Ok(None));
-        assert_eq!(core.compare_apart(b"key", &long, &mut compared), Ok(()));
+        assert_eq!(core.compare_apart(b"key", wanted, &mut compared), Ok(()));
         assert_eq!(holds(&compared), Ok(Some(true)));
         // Others replaced the value after each comparison.
         assert_eq!(holds(&Compared::after(crate::update::ATTEMPTS_MAX)), Ok(Some(true)));
@@ -210,4 +211,21 @@ fn a_long_value_is_compared_before_its_leaf_is_locked() {
         let batch = Batch::new().require(b"key", Condition::ValueIs(value)).put(b"other", b"value");
         assert_eq!(core.write(&batch), Ok(is_same));
     }
+}
+
+/// The second condition got the outcome of the first.
+#[test]
+#[cfg(not(shuttle))]
+fn conditions_on_names_of_one_large_value_are_told_apart() {
+    let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
+    let (long, other) = (vec![7; 1 << 20], vec![8; 1 << 20]);
+    core.put(b"a", &long, PutMeta::default()).expect("no limit is set");
+    assert_eq!(core.transfer(b"a", b"b", true, true), Ok(Transferred::Done));
+    for (of_a, of_b, holds) in [(&long, &other, false), (&other, &long, false), (&long, &long, true)] {
+        let value_is = |value: &[u8]| Condition::ValueIs(value.to_vec());
+        let batch = Batch::new().require(b"a", value_is(of_a)).require(b"b", value_is(of_b));
+        assert_eq!(core.write(&batch.put(b"c", b"value")), Ok(holds));
+    }
+    let twice = Batch::new().require(b"a", Condition::ValueIs(long)).require(b"a", Condition::ValueIs(other));
+    assert_eq!(core.write(&twice), Ok(false));
 }

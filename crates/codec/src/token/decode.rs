@@ -80,6 +80,12 @@ impl Table {
         usize::from(self.lengths[usize::from(number)])
     }
 
+    /// The bytes of a token with zeros behind them, and their number. A number without a token has no bytes.
+    #[inline]
+    pub(super) fn padded(&self, number: u16) -> ([u8; TOKEN_BYTES_MAX], usize) {
+        (self.entries[usize::from(number)].0, self.length(number))
+    }
+
     pub(super) fn memory_bytes(&self) -> usize {
         Table::memory_bytes_expected(self.bits)
     }

@@ -2,6 +2,7 @@
 
 use super::decode::{Pass, Table};
 use super::encode::{Effort, Encoder};
+use super::entropy::Codes;
 use super::error::{DecodeError, DictionaryError, TrainError};
 use super::matcher::Matcher;
 use super::{CHECK_BYTES, TOKEN_BYTES_MAX, numbers, serial, train};
@@ -21,6 +22,7 @@ pub struct Dictionary {
     matcher: Matcher,
     generation: u32,
     fingerprint: u32,
+    codes: Option<Codes>,
 }
 
 impl Dictionary {
@@ -48,7 +50,7 @@ impl Dictionary {
         let table = Table::new(tokens.iter().map(T::as_ref), bits);
         let matcher = Matcher::new(&table)?;
         let fingerprint = serial::fingerprint(&table);
-        Ok(Dictionary { table, matcher, generation, fingerprint })
+        Ok(Dictionary { table, matcher, generation, fingerprint, codes: None })
     }
 
     /// The same tokens under other numbers. The first `kept` tokens keep their numbers; in a trained dictionary they
@@ -89,9 +91,43 @@ impl Dictionary {
         (number < self.tokens()).then(|| self.table.token(number))
     }
 
-    /// Bytes of heap that the dictionary holds: decode table, lengths and matcher.
+    /// Bytes of heap that the dictionary holds: decode table, lengths, matcher, and codes if it has any.
     pub fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.matcher.memory_bytes()
+        let codes = self.codes.as_ref().map_or(0, Codes::memory_bytes);
+        self.table.memory_bytes() + self.matcher.memory_bytes() + codes
+    }
+
+    /// The same dictionary with codes, which were trained for it.
+    pub fn with_codes(self, codes: Codes) -> Dictionary {
+        Dictionary { codes: Some(codes), ..self }
+    }
+
+    /// The codes that it was given.
+    pub fn codes(&self) -> Option<&Codes> {
+        self.codes.as_ref()
+    }
+
+    /// As [`decode_append`](Self::decode_append), of a value that was [recoded](super::entropy::Recoder::recode).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Codes::decode_append`], and the dictionary has no codes.
+    pub fn decode_recoded(
+        &self,
+        coded: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<usize, DecodeError> {
+        self.codes.as_ref().ok_or(DecodeError::NoCodes)?.decode_append(self, coded, out, max_bytes)
+    }
+
+    /// As [`raw_len`](Self::raw_len), of a value that was [recoded](super::entropy::Recoder::recode).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Codes::raw_len`], and the dictionary has no codes.
+    pub fn recoded_raw_len(&self, coded: &[u8]) -> Result<usize, DecodeError> {
+        self.codes.as_ref().ok_or(DecodeError::NoCodes)?.raw_len(self, coded)
     }
 
     /// The most that [`memory_bytes`](Self::memory_bytes) of a dictionary of this width will be.
@@ -152,7 +188,7 @@ impl Dictionary {
         coded: &mut Vec<u8>,
         ends: &mut Vec<u32>,
     ) {
-        encoder.parse(&self.matcher, effort, values, |numbers| self.append(numbers, coded, ends));
+        self.parse(encoder, effort, values, |numbers| self.append(numbers, coded, ends));
     }
 
     /// Codes the rows of a block as one value: appends it to `coded`. It decodes to the rows, one after the other.
@@ -224,7 +260,7 @@ impl Dictionary {
 
     /// Appends the numbers of rows.
     fn join(&self, encoder: &mut Encoder, effort: Effort, rows: &[&[u8]], numbers: &mut Vec<u16>) {
-        encoder.parse(&self.matcher, effort, rows, |row| numbers.extend_from_slice(row));
+        self.parse(encoder, effort, rows, |row| numbers.extend_from_slice(row));
     }
 
     /// Appends a coded value and its end.
@@ -233,8 +269,24 @@ impl Dictionary {
         ends.push(u32::try_from(coded.len()).expect("a group is coded into less than 4 GiB"));
     }
 
+    /// The tokens, for decoders of other forms.
+    pub(super) fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Gives the token numbers of each value to `take`.
+    pub(super) fn parse(
+        &self,
+        encoder: &mut Encoder,
+        effort: Effort,
+        values: &[&[u8]],
+        take: impl FnMut(&[u16]),
+    ) {
+        encoder.parse(&self.matcher, effort, values, take);
+    }
+
     /// Appends numbers and their check.
-    fn seal(&self, numbers: &[u16], coded: &mut Vec<u8>) {
+    pub(super) fn seal(&self, numbers: &[u16], coded: &mut Vec<u8>) {
         let start = coded.len();
         numbers::pack(numbers, self.bits(), coded);
         let check = check16(self.fingerprint, &coded[start..]);

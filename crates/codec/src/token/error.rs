@@ -106,6 +106,59 @@ impl fmt::Display for DictionaryError {
 
 impl std::error::Error for DictionaryError {}
 
+/// The error of loading stored codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CodesError {
+    /// The bytes do not begin like codes.
+    NotCodes,
+    /// A version that this release does not know.
+    Version {
+        /// The version found.
+        version: u8,
+    },
+    /// The checksum disagrees: the bytes are damaged.
+    Checksum {
+        /// The checksum stored.
+        stored: u32,
+        /// The checksum of the bytes that were given.
+        computed: u32,
+    },
+    /// The codes are those of another dictionary.
+    OtherDictionary,
+    /// The bytes end before the codes do, or go on after them.
+    Length,
+    /// The bits behind the last context are not zero.
+    Padding,
+    /// The code of a context is incomplete, has more than one escape or none, or names a token that the dictionary does
+    /// not have.
+    NoCode {
+        /// The context.
+        context: usize,
+    },
+}
+
+impl fmt::Display for CodesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot load codes of tokens: ")?;
+        match self {
+            CodesError::NotCodes => write!(f, "the bytes do not begin with their signature"),
+            CodesError::Version { version } => {
+                write!(f, "their version is {version}, this release reads version 1")
+            }
+            CodesError::Checksum { stored, computed } => {
+                write!(f, "damaged: checksum {stored:#010x} stored, {computed:#010x} computed")
+            }
+            CodesError::OtherDictionary => write!(f, "they are those of another dictionary"),
+            CodesError::Length => write!(f, "their length is wrong"),
+            CodesError::Padding => write!(f, "the bits behind the last context are not zero"),
+            CodesError::NoCode { context } => write!(f, "context {context} has no complete code"),
+        }
+    }
+}
+
+impl std::error::Error for CodesError {}
+
 /// The error of decoding a value: the bytes are damaged, hostile, or of another dictionary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -131,6 +184,8 @@ pub enum DecodeError {
         /// The number.
         number: u32,
     },
+    /// The value is entropy-coded, and the dictionary was given no codes.
+    NoCodes,
     /// The value is longer than the caller allows.
     TooLong {
         /// Bytes of the value.
@@ -157,6 +212,7 @@ impl fmt::Display for DecodeError {
             DecodeError::Token { position, number } => {
                 write!(f, "token {position} has the number {number}, which the dictionary lacks")
             }
+            DecodeError::NoCodes => write!(f, "it is entropy-coded, and the dictionary has no codes"),
             DecodeError::TooLong { raw_bytes, max_bytes } => {
                 write!(f, "it has {raw_bytes} bytes, {max_bytes} are allowed")
             }

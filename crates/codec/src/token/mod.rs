@@ -10,6 +10,8 @@
 //! at most twice their size, and the check). A store compares the lengths and keeps the raw bytes if they are shorter.
 //! Long-range repetition (source code, wide rows) is better served by a block format.
 //!
+//! A coded value can be made denser by prefix codes of its token numbers, see [`entropy`].
+//!
 //! # A coded value
 //!
 //! ```text
@@ -26,6 +28,7 @@
 mod decode;
 mod dictionary;
 mod encode;
+pub mod entropy;
 mod error;
 #[cfg(feature = "zstd")]
 mod front_coding;
@@ -40,7 +43,7 @@ mod train;
 
 pub use dictionary::Dictionary;
 pub use encode::{Effort, Encoder};
-pub use error::{DecodeError, DictionaryError, TrainError};
+pub use error::{CodesError, DecodeError, DictionaryError, TrainError};
 
 /// The longest token, in bytes: the width of one unconditional vector store.
 pub const TOKEN_BYTES_MAX: usize = 16;

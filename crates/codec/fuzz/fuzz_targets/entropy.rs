@@ -1,0 +1,56 @@
+//! Loads any bytes as stored codes, and decodes any bytes as an entropy-coded value. The result must be an error or a
+//! value, never more bytes than allowed, and `raw_len` must agree.
+//!
+//! The target changes sound codes and corrects their checksum. Values whose check is right are crafted by a test of the
+//! module.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+use ziptier_codec::checksum::crc32c;
+use ziptier_codec::token::entropy::{Codes, Recoder};
+use ziptier_codec::token::{Dictionary, Effort, Encoder};
+
+static SOUND: LazyLock<(Dictionary, Vec<u8>)> = LazyLock::new(|| {
+    let text: String = (0..3000).map(|i| format!("item {} of {}, ", i * 7919 % 1000, i % 13)).collect();
+    let samples: Vec<&[u8]> = text.as_bytes().chunks(100).collect();
+    let dictionary = Dictionary::train(&samples, 10, 0).expect("trains");
+    let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples);
+    let stored = codes.to_bytes(&dictionary);
+    (dictionary, stored)
+});
+
+fuzz_target!(|input: (Vec<(u16, u8)>, u16, Vec<u8>)| {
+    let (changes, max_bytes, coded) = input;
+    let (dictionary, sound) = &*SOUND;
+    let mut stored = sound[..sound.len() - 4].to_vec();
+    for (at, byte) in changes {
+        let at = usize::from(at) % stored.len();
+        stored[at] = byte;
+    }
+    let checksum = crc32c(&stored);
+    stored.extend_from_slice(&checksum.to_le_bytes());
+    let Ok(codes) = Codes::from_bytes(dictionary, &stored) else { return };
+    assert_eq!(codes.to_bytes(dictionary), stored);
+
+    let mut out = b"kept".to_vec();
+    let decoded = codes.decode_append(dictionary, &coded, &mut out, max_bytes.into());
+    assert!(out.starts_with(b"kept"));
+    match decoded {
+        Ok(length) => {
+            assert!(length <= usize::from(max_bytes) && out.len() == 4 + length);
+            assert_eq!(codes.raw_len(dictionary, &coded), Ok(length));
+        }
+        Err(_) => assert_eq!(out, b"kept"),
+    }
+    // The bytes as a value come back from the form and from the form before it.
+    let (mut plain, mut ends, mut dense, mut restored, mut value) = Default::default();
+    dictionary.encode_group(&mut Encoder::new(), &[&coded], &mut plain, &mut ends);
+    let mut recoder = Recoder::new();
+    recoder.recode(&codes, dictionary, &plain, &mut dense).expect("the dictionary coded it");
+    assert_eq!(codes.decode_append(dictionary, &dense, &mut value, coded.len()), Ok(coded.len()));
+    assert_eq!(value, coded);
+    recoder.restore(&codes, dictionary, &dense, &mut restored).expect("the codes coded it");
+    assert_eq!(restored, plain);
+});

@@ -1,0 +1,194 @@
+//! The tables by which codes are read.
+
+use super::contexts::{CONTEXTS_MAX, Contexts};
+use super::lengths::limited;
+use crate::token::BITS;
+
+/// No prefix code is longer: so many bits decide about an entry. Tables of 11 bits for 16 contexts take 128 KiB, which
+/// stays in the second cache, and cost 1 % of the density that 12 bits have.
+pub(super) const CODE_BITS_MAX: u32 = 11;
+
+/// Entries of all contexts.
+const ENTRIES: usize = CONTEXTS_MAX << CODE_BITS_MAX;
+
+/// The most bits that a token takes: an escape and a number.
+pub(super) const TOKEN_BITS_MAX: u32 = CODE_BITS_MAX + *BITS.end();
+
+/// What the next bits say: a token and its context, or an escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry(u32);
+
+impl Entry {
+    const ESCAPES: u32 = 1 << 31;
+
+    fn token(number: u16, code_bits: u32, context: u8) -> Entry {
+        Entry(u32::from(number) | code_bits << 16 | u32::from(context) << 21)
+    }
+
+    /// Of an escape, whose number has `number_bits`.
+    fn escape(code_bits: u32, number_bits: u32) -> Entry {
+        Entry((code_bits + number_bits) << 16 | Entry::ESCAPES)
+    }
+
+    /// The bits of the code, and of the number behind an escape.
+    #[inline]
+    pub(super) fn bits(self) -> u32 {
+        self.0 >> 16 & 31
+    }
+
+    #[inline]
+    pub(super) fn escapes(self) -> bool {
+        self.0 & Entry::ESCAPES != 0
+    }
+
+    #[inline]
+    pub(super) fn number(self) -> u16 {
+        self.0 as u16
+    }
+
+    #[inline]
+    pub(super) fn context(self) -> u8 {
+        (self.0 >> 21) as u8 & (CONTEXTS_MAX as u8 - 1)
+    }
+}
+
+/// A symbol of a code: a token, or the escape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Symbol {
+    pub(super) token: Option<u16>,
+    /// Bits of its code.
+    pub(super) bits: u8,
+}
+
+/// The entries of all contexts, and the contexts of all tokens.
+pub(super) struct Table {
+    /// By context and by the next [`CODE_BITS_MAX`] bits.
+    entries: Box<[Entry; ENTRIES]>,
+    /// By number, up to 2^bits.
+    contexts: Box<[u8]>,
+    /// Where a value begins.
+    first: u8,
+    /// Of a number behind an escape.
+    number_bits: u32,
+}
+
+impl Table {
+    /// Makes a code for each context.
+    pub(super) fn new(contexts: &Contexts, number_bits: u32) -> Table {
+        let mut table = Table::without_codes(&contexts.of_token, number_bits);
+        for (context, weights) in contexts.weights.iter().enumerate() {
+            table.fill(context, &code(weights, number_bits));
+        }
+        table
+    }
+
+    /// Codes in which every token is an escape, for contexts by token. The last one is where a value begins.
+    pub(super) fn without_codes(contexts: &[u8], number_bits: u32) -> Table {
+        let (&first, of_token) = contexts.split_last().expect("values begin in a context");
+        let mut of_number = of_token.to_vec();
+        of_number.resize(1 << number_bits, first);
+        Table {
+            entries: Box::new([Entry::escape(0, number_bits); ENTRIES]),
+            contexts: of_number.into(),
+            first,
+            number_bits,
+        }
+    }
+
+    /// Lays out a complete code, whose symbols ascend by length.
+    pub(super) fn fill(&mut self, context: usize, code: &[Symbol]) {
+        let entries = &mut self.entries[context << CODE_BITS_MAX..][..1 << CODE_BITS_MAX];
+        let mut next = 0u32;
+        for symbol in code {
+            let code_bits = u32::from(symbol.bits);
+            let entry = match symbol.token {
+                Some(token) => Entry::token(token, code_bits, self.contexts[usize::from(token)]),
+                None => Entry::escape(code_bits, self.number_bits),
+            };
+            // Codes are counted from their highest bit, and read from their lowest.
+            let first = next.reverse_bits() >> (32 - CODE_BITS_MAX);
+            (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits).for_each(|at| entries[at] = entry);
+            next += 1 << (CODE_BITS_MAX - code_bits);
+        }
+    }
+
+    /// The symbols of a context's code, in the order of their codes.
+    pub(super) fn code(&self, context: usize) -> Vec<Symbol> {
+        let mut symbols: Vec<(u32, Symbol)> = self
+            .codes(context)
+            .map(|(entry, code)| {
+                let token = (!entry.escapes()).then_some(entry.number());
+                (code.reverse_bits(), Symbol { token, bits: self.code_bits(entry) as u8 })
+            })
+            .collect();
+        symbols.sort_unstable_by_key(|&(code, _)| code);
+        symbols.into_iter().map(|(_, symbol)| symbol).collect()
+    }
+
+    /// The entry of a context for the next bits.
+    #[inline]
+    pub(super) fn entry(&self, context: u8, word: u64) -> Entry {
+        let bits = word as usize & ((1 << CODE_BITS_MAX) - 1);
+        self.entries[(usize::from(context) % CONTEXTS_MAX) << CODE_BITS_MAX | bits]
+    }
+
+    /// The context behind a token.
+    #[inline]
+    pub(super) fn context(&self, number: u16) -> u8 {
+        self.contexts[usize::from(number)]
+    }
+
+    pub(super) fn first(&self) -> u8 {
+        self.first
+    }
+
+    pub(super) fn number_bits(&self) -> u32 {
+        self.number_bits
+    }
+
+    /// The codes of a context: each entry with the bits that choose it.
+    pub(super) fn codes(&self, context: usize) -> impl Iterator<Item = (Entry, u32)> {
+        let entries = &self.entries[context << CODE_BITS_MAX..][..1 << CODE_BITS_MAX];
+        entries.iter().copied().zip(0..).filter(|&(entry, at)| at >> self.code_bits(entry) == 0)
+    }
+
+    /// Bits of an entry's code.
+    pub(super) fn code_bits(&self, entry: Entry) -> u32 {
+        entry.bits() - if entry.escapes() { self.number_bits } else { 0 }
+    }
+
+    pub(super) fn memory_bytes(&self) -> usize {
+        Table::memory_bytes_of(self.number_bits)
+    }
+
+    pub(super) const fn memory_bytes_of(number_bits: u32) -> usize {
+        ENTRIES * size_of::<Entry>() + (1 << number_bits)
+    }
+}
+
+/// A code for tokens of these weights: symbols of ascending lengths.
+fn code(weights: &[f32], number_bits: u32) -> Vec<Symbol> {
+    /// Weights become whole numbers of this many parts.
+    const PARTS: f32 = 64.0;
+    let mut tokens: Vec<(u64, u16)> =
+        weights.iter().zip(0..).map(|(&weight, token)| ((weight * PARTS) as u64, token)).collect();
+    tokens.sort_unstable_by_key(|&(weight, token)| (std::cmp::Reverse(weight), token));
+    // Rare tokens that have codes of their own make the codes of others longer. So several numbers are tried.
+    let with_codes = (4..=CODE_BITS_MAX).map(|bits| ((1 << bits) - 1).min(tokens.len()));
+    let tried = with_codes.map(|kept| {
+        let (kept, escaped) = tokens.split_at(kept);
+        let escaped = escaped.iter().map(|&(weight, _)| weight).sum::<u64>().max(1);
+        let mut symbols: Vec<(u64, Option<u16>)> =
+            kept.iter().map(|&(weight, token)| (weight, Some(token))).collect();
+        symbols.push((escaped, None));
+        symbols.sort_by_key(|&(weight, _)| weight);
+        let ascending: Vec<u64> = symbols.iter().map(|&(weight, _)| weight).collect();
+        let lengths = limited(&ascending, CODE_BITS_MAX);
+        let coded: u64 =
+            ascending.iter().zip(&lengths).map(|(weight, &length)| weight * u64::from(length)).sum();
+        let code =
+            symbols.iter().zip(lengths).rev().map(|(&(_, token), bits)| Symbol { token, bits }).collect();
+        (coded + escaped * u64::from(number_bits), code)
+    });
+    tried.min_by_key(|&(bits, _)| bits).map(|(_, code): (u64, Vec<Symbol>)| code).unwrap_or_default()
+}

@@ -47,6 +47,11 @@ impl Coding {
         }
     }
 
+    /// Whether it is a token dictionary with codes.
+    pub(crate) fn has_codes(&self) -> bool {
+        self.tokens().is_some_and(|tokens| tokens.codes().is_some())
+    }
+
     /// The blocks' engines, if it has any.
     pub(crate) fn blocks(&self) -> Option<&Arc<BlockCoding>> {
         match self {

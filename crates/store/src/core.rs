@@ -230,7 +230,7 @@ impl Core {
                             counters.reads_large.raise()
                         }
                         (_, None) => counters.reads_landing.raise(),
-                        (Payload::Coded(..), _) => counters.reads_coded.raise(),
+                        (Payload::Coded(..) | Payload::Recoded(..), _) => counters.reads_coded.raise(),
                         (Payload::Packed(_), _) => counters.reads_packed.raise(),
                         (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
                     };
@@ -456,6 +456,11 @@ pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
                 return Copied::Damaged(error.to_string());
             }
         }
+        Payload::Recoded(coded, dictionary) => {
+            if let Err(error) = dictionary.decode_recoded(coded, value, DECODED_BYTES_MAX) {
+                return Copied::Damaged(error.to_string());
+            }
+        }
         Payload::Packed(packed) => {
             if let Err(reason) = packed.append_to(value) {
                 return Copied::Damaged(reason);
@@ -473,6 +478,9 @@ pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
         Payload::Raw(bytes) => Ok(bytes.len() as u64),
         Payload::Coded(coded, dictionary) => {
             dictionary.raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
+        }
+        Payload::Recoded(coded, dictionary) => {
+            dictionary.recoded_raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
         }
         Payload::Packed(packed) => packed.raw_len(),
         Payload::Lost => Err(LOST.to_owned()),

@@ -27,7 +27,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use ziptier_codec::token::Dictionary;
+use ziptier_codec::token::entropy::Codes;
+use ziptier_codec::token::{self, Dictionary, Encoder};
 
 use crate::blocks::{BlockCoding, Effort};
 use crate::coding::{BITS_CACHED, Coding};
@@ -37,7 +38,7 @@ use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
 use candidate::Candidate;
 use room::Counted;
-use trial::{coded_bytes, packed_bytes};
+use trial::{coded_bytes, packed_bytes, recoded_bytes};
 
 /// Generations that live at the same time.
 const GENERATIONS_MAX: usize = 8;
@@ -59,6 +60,11 @@ const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift: at least, and at most one part in so many of the store.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
 const DRIFT_PART: u64 = 4;
+/// Codes of tokens must save this share of coded bytes, and the store must hold so many times the codes' own bytes.
+const CODES_SAVING_MIN: f64 = 0.08;
+const CODES_COST_FACTOR: u64 = 64;
+/// Samples from which codes are trained, at most.
+const CODES_SAMPLE_BYTES_MAX: usize = 1 << 20;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
 const EVICTING_SAVING_MIN: f64 = 0.25;
 const BITS: [u32; 4] = [10, 12, 14, 16];
@@ -375,6 +381,28 @@ fn has_grown(schedule: &Schedule, logical_bytes: u64, growth: u64) -> bool {
     logical_bytes >= growth * schedule.trained_at_bytes
 }
 
+/// The coding with codes for its tokens, if these save enough of the trial's values.
+fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes: u64) -> Coding {
+    let Coding::Tokens(dictionary) = coding else { return coding };
+    let dictionary = match Arc::try_unwrap(dictionary) {
+        Ok(dictionary) if logical_bytes >= CODES_COST_FACTOR * Codes::MEMORY_BYTES_EXPECTED as u64 => {
+            dictionary
+        }
+        Ok(dictionary) => return Coding::Tokens(Arc::new(dictionary)),
+        Err(shared) => return Coding::Tokens(shared),
+    };
+    let mut bytes = 0;
+    let is_within = |value: &&&[u8]| {
+        bytes += value.len();
+        bytes <= CODES_SAMPLE_BYTES_MAX
+    };
+    let samples: Vec<&[u8]> = training.iter().take_while(is_within).copied().collect();
+    let codes = Codes::train(&dictionary, &mut Encoder::new(), token::Effort::Dense, &samples);
+    let [coded, recoded] = recoded_bytes(&dictionary, &codes, trial);
+    let pays = recoded as f64 <= coded as f64 * (1.0 - CODES_SAVING_MIN);
+    Coding::Tokens(Arc::new(if pays { dictionary.with_codes(codes) } else { dictionary }))
+}
+
 impl Core {
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
     pub(crate) fn maintain_dictionary(&self) -> bool {
@@ -459,7 +487,7 @@ impl Core {
             schedule.promised = candidate_share;
             schedule.waits = false;
             schedule.drift_bytes = DRIFT_BYTES_MIN;
-            self.dictionaries.adopt(candidate);
+            self.dictionaries.adopt(with_codes(candidate, &training, &trial, logical_bytes));
             self.stats.adoptions.raise();
         } else {
             if reason == Reason::Drift {

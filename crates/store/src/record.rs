@@ -47,6 +47,16 @@ pub(crate) enum Kind {
     /// The value's block was damaged when the body was packed anew, or the value when a store was salvaged, and its
     /// bytes are lost.
     Lost = 6,
+    /// The value coded by the body's dictionary, its token numbers by entropy.
+    Recoded = 7,
+}
+
+impl Kind {
+    /// Whether the value is coded by the body's dictionary.
+    #[inline]
+    pub(crate) fn is_coded(self) -> bool {
+        matches!(self, Self::Coded | Self::Recoded)
+    }
 }
 
 /// First byte of a record: kind and which optional fields follow.
@@ -90,14 +100,14 @@ impl Tag {
             3 => Kind::Tombstone,
             4 => Kind::Touch,
             5 => Kind::Packed,
-            _ => Kind::Lost,
+            6 => Kind::Lost,
+            _ => Kind::Recoded,
         }
     }
 
-    /// Whether a settled record may have this tag: a known kind of value, and nothing of batches.
+    /// Whether a settled record may have this tag: a kind of value, and nothing of batches.
     pub(crate) fn is_settled(self) -> bool {
         self.0 & !(KIND_BITS | HAS_EXPIRY | HAS_FLAGS) == 0
-            && self.0 & KIND_BITS != 7
             && !matches!(self.kind(), Kind::Tombstone | Kind::Touch)
     }
 
@@ -244,6 +254,8 @@ pub(crate) fn checked_varint(bytes: &[u8]) -> Option<(u32, &[u8])> {
 pub(crate) enum Payload<'a> {
     Raw(&'a [u8]),
     Coded(&'a [u8], &'a Arc<Dictionary>),
+    /// The same, its token numbers by entropy.
+    Recoded(&'a [u8], &'a Arc<Dictionary>),
     Packed(PackedValue<'a>),
     Lost,
     Large(LargeHandle<'a>),

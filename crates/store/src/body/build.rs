@@ -89,6 +89,7 @@ impl Entry<'_> {
     pub(crate) fn logical_bytes(&self, tokens: Option<&Dictionary>) -> u64 {
         let value_bytes = match (self.kind, tokens) {
             (Kind::Coded, Some(tokens)) => tokens.raw_len(self.payload).map_or(0, |len| len as u64),
+            (Kind::Recoded, Some(tokens)) => tokens.recoded_raw_len(self.payload).map_or(0, |len| len as u64),
             // SAFETY: the record of a readable state owns its reference, and is released after that.
             (Kind::Large, _) => unsafe { LargeHandle::borrow(self.payload) }.len(),
             _ => self.payload.len() as u64,
@@ -162,7 +163,7 @@ impl Shape {
             if entry_suffix_len != suffix_len {
                 layout &= !SAME_SUFFIX;
             }
-            if entry.kind == Kind::Coded {
+            if entry.kind.is_coded() {
                 layout |= CODED;
             }
             earliest_expiry_ms = earliest_expiry_ms.min(entry.fields.expires_at_ms.unwrap_or(u64::MAX));

@@ -14,6 +14,8 @@ const LAYOUTS: u8 = WIDE | SAME_TAG | SAME_SUFFIX | CODED | PACKED | EVEN;
 pub(crate) struct Referents {
     /// A token dictionary.
     pub(crate) tokens: bool,
+    /// Codes of its tokens.
+    pub(crate) codes: bool,
     /// Engines for blocks.
     pub(crate) blocks: bool,
     /// Large values: references are numbers below this, see [`Body::with_references`].
@@ -125,7 +127,7 @@ impl Body {
             }
             self.check_value(&record, referents)?;
             before = Some(record.suffix);
-            coded |= record.tag.kind() == Kind::Coded;
+            coded |= record.tag.kind().is_coded();
             earliest = earliest.min(record.fields.expires_at_ms.unwrap_or(u64::MAX));
         }
         let earliest = Some(earliest.max(1)).filter(|at| *at != u64::MAX);
@@ -164,6 +166,7 @@ impl Body {
     fn check_value(&self, record: &BodyRecord<'_>, referents: Referents) -> Result<(), &'static str> {
         let is_sound = match record.tag.kind() {
             Kind::Coded => referents.tokens,
+            Kind::Recoded => referents.codes,
             Kind::Packed => self.is_packed() && record.payload.is_empty(),
             Kind::Tombstone => record.payload.is_empty(),
             Kind::Large => {
@@ -208,7 +211,7 @@ mod tests {
     use crate::body::{Builder, Entry, EntryKey};
     use crate::record::Fields;
 
-    const ALL: Referents = Referents { tokens: true, blocks: true, larges: 3, below: false };
+    const ALL: Referents = Referents { tokens: true, codes: true, blocks: true, larges: 3, below: false };
 
     fn body(keys: &[Vec<u8>], kind: impl Fn(usize) -> (Kind, Vec<u8>), expiring: bool) -> Body {
         let payloads: Vec<_> = (0..keys.len()).map(kind).collect();

@@ -316,11 +316,11 @@ impl Body {
         record: &BodyRecord<'a>,
         coding: Option<&'a Coding>,
     ) -> Payload<'a> {
+        let tokens =
+            || coding.and_then(Coding::tokens).expect("a body with coded values has their dictionary");
         match record.tag.kind() {
-            Kind::Coded => Payload::Coded(
-                record.payload,
-                coding.and_then(Coding::tokens).expect("a body with coded values has their dictionary"),
-            ),
+            Kind::Coded => Payload::Coded(record.payload, tokens()),
+            Kind::Recoded => Payload::Recoded(record.payload, tokens()),
             Kind::Packed => {
                 let block = self.block_around(index);
                 Payload::Packed(PackedValue {

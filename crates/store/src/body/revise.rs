@@ -4,7 +4,6 @@ use super::{
     BLOCKS_MAX, Blocks, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG,
     WIDE,
 };
-use crate::record::Kind;
 
 /// One change to a body.
 #[derive(Clone, Copy)]
@@ -108,7 +107,7 @@ impl Body {
 
     /// Whether a record is coded that `edits` bring or leave as it is.
     fn is_coded_with(&self, edits: &[Edit<'_>]) -> bool {
-        let comes = |edit: &Edit<'_>| edit.entry.is_some_and(|entry| entry.kind == Kind::Coded);
+        let comes = |edit: &Edit<'_>| edit.entry.is_some_and(|entry| entry.kind.is_coded());
         edits.iter().any(comes) || self.stays_coded(edits)
     }
 
@@ -116,8 +115,7 @@ impl Body {
     fn stays_coded(&self, edits: &[Edit<'_>]) -> bool {
         let mut replaced = edits.iter().filter(|edit| edit.replaces).map(|edit| edit.place).peekable();
         let stays = |index: &usize| replaced.next_if_eq(index).is_none();
-        self.is_coded()
-            && (0..self.len()).filter(stays).any(|index| self.record(index).tag.kind() == Kind::Coded)
+        self.is_coded() && (0..self.len()).filter(stays).any(|index| self.record(index).tag.kind().is_coded())
     }
 
     /// Copies the records from `from` to `to` and their offsets, shifted.
@@ -155,7 +153,7 @@ fn put_u16(number: usize, slot: &mut usize, out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::body::{Builder, EntryKey, Referents, fingerprint};
-    use crate::record::{Fields, key_hash};
+    use crate::record::{Fields, Kind, key_hash};
 
     fn entry<'a>(key: &'a [u8], payload: &'a [u8]) -> Entry<'a> {
         Entry {
@@ -208,7 +206,7 @@ mod tests {
             }
             let Some(revised) = body.revised(&edits, None, LIMITS, &mut Vec::new()) else { continue };
             assert_eq!((revised.len(), revised.is_coded()), (new.len(), built(&new).is_coded()));
-            let tokens = Referents { tokens: true, blocks: false, larges: 0, below: false };
+            let tokens = Referents { tokens: true, codes: false, blocks: false, larges: 0, below: false };
             assert!(Body::from_untrusted(revised.bytes(), tokens).is_ok());
             for (index, (key, payload)) in new.iter().enumerate() {
                 assert_eq!(revised.find(key, key_hash(key)), Some(index));

@@ -64,6 +64,7 @@ fn decode_plain(image: &LeafImage<'_>, coding: Option<Coding>) -> Result<(Body, 
     }
     let referents = Referents {
         tokens: coding.as_ref().is_some_and(|coding| coding.tokens().is_some()),
+        codes: coding.as_ref().is_some_and(Coding::has_codes),
         blocks: coding.as_ref().is_some_and(|coding| coding.blocks().is_some()),
         larges: 0,
         below: false,

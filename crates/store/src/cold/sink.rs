@@ -36,10 +36,12 @@ impl Upper {
             let Entry { key, fingerprint, kind, fields, payload } = body.entry(index);
             let mut value = Vec::new();
             let kind = match kind {
-                Kind::Coded => match copy_found(body.found(index, state.coding.as_ref()), &mut value) {
-                    Copied::Damaged(reason) => return Err(reason),
-                    _ => Kind::Raw,
-                },
+                Kind::Coded | Kind::Recoded => {
+                    match copy_found(body.found(index, state.coding.as_ref()), &mut value) {
+                        Copied::Damaged(reason) => return Err(reason),
+                        _ => Kind::Raw,
+                    }
+                }
                 kind => {
                     value.extend_from_slice(payload);
                     kind

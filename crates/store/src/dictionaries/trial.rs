@@ -1,5 +1,6 @@
 //! Measures how small a coding makes the values of a sample.
 
+use ziptier_codec::token::entropy::{Codes, Recoder};
 use ziptier_codec::token::{Dictionary, Encoder};
 
 use crate::blocks::{BlockCoding, Effort, lay_out};
@@ -20,6 +21,24 @@ pub(super) fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
         }
     }
     bytes
+}
+
+/// Bytes of `values` coded with `dictionary`, and the same by entropy where that is smaller.
+pub(super) fn recoded_bytes(dictionary: &Dictionary, codes: &Codes, values: &[&[u8]]) -> [usize; 2] {
+    let (mut encoder, mut recoder) = (Encoder::default(), Recoder::new());
+    let (mut coded, mut ends, mut recoded) = (Vec::new(), Vec::new(), Vec::new());
+    dictionary.encode_group(&mut encoder, values, &mut coded, &mut ends);
+    let mut sums = [0; 2];
+    let mut start = 0;
+    for end in ends {
+        let value = &coded[start..end as usize];
+        recoded.clear();
+        recoder.recode(codes, dictionary, value, &mut recoded).expect("the dictionary has just coded it");
+        sums[0] += value.len();
+        sums[1] += recoded.len().min(value.len());
+        start = end as usize;
+    }
+    sums
 }
 
 /// Bytes of `values` packed in blocks.

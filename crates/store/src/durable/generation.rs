@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ziptier_codec::checksum::crc32c;
 use ziptier_codec::format::Format;
 use ziptier_codec::token::Dictionary;
+use ziptier_codec::token::entropy::Codes;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
 use super::reader::Reader;
@@ -23,6 +24,8 @@ const SIGNATURE: &[u8; 8] = b"ziptrdic";
 const VERSION: u32 = 1;
 const TOKENS: u32 = 1;
 const BLOCKS: u32 = 2;
+/// Tokens with codes.
+const CODES: u32 = 3;
 const HEADER_BYTES: usize = 24;
 /// No generation takes as much.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -30,7 +33,10 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The stored form of a coding.
 pub(crate) fn to_bytes(coding: &Coding) -> Vec<u8> {
     let (kind, payload) = match coding {
-        Coding::Tokens(dictionary) => (TOKENS, dictionary.to_bytes()),
+        Coding::Tokens(dictionary) => match dictionary.codes() {
+            None => (TOKENS, dictionary.to_bytes()),
+            Some(codes) => (CODES, with_codes(dictionary, codes)),
+        },
         Coding::Blocks(blocks) => (BLOCKS, blocks.to_bytes()),
     };
     let mut bytes = SIGNATURE.to_vec();
@@ -39,6 +45,15 @@ pub(crate) fn to_bytes(coding: &Coding) -> Vec<u8> {
     }
     bytes.extend_from_slice(&payload);
     bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// The length of the dictionary's bytes, these bytes, and those of its codes.
+fn with_codes(dictionary: &Dictionary, codes: &Codes) -> Vec<u8> {
+    let dictionary_bytes = dictionary.to_bytes();
+    let mut bytes = (dictionary_bytes.len() as u32).to_le_bytes().to_vec();
+    bytes.extend_from_slice(&dictionary_bytes);
+    bytes.extend_from_slice(&codes.to_bytes(dictionary));
     bytes
 }
 
@@ -98,12 +113,13 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
         return Err(format!("it is generation {found}, and {number} is wanted"));
     }
     match kind {
-        TOKENS => {
-            let dictionary = Dictionary::from_bytes(payload).map_err(|error| error.to_string())?;
-            if dictionary.generation() != number {
-                return Err(format!("its dictionary is generation {}", dictionary.generation()));
-            }
-            Ok(Coding::Tokens(Arc::new(dictionary)))
+        TOKENS => Ok(Coding::Tokens(Arc::new(rebuilt_tokens(payload, number)?))),
+        CODES => {
+            let mut reader = Reader(payload);
+            let dictionary = reader.u32().and_then(|len| reader.bytes(len as usize));
+            let dictionary = rebuilt_tokens(dictionary.ok_or("its dictionary ends too early")?, number)?;
+            let codes = Codes::from_bytes(&dictionary, reader.0).map_err(|error| error.to_string())?;
+            Ok(Coding::Tokens(Arc::new(dictionary.with_codes(codes))))
         }
         BLOCKS => {
             let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
@@ -111,6 +127,14 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
                 .map(|blocks| Coding::Blocks(Arc::new(blocks)))
         }
         _ => Err(format!("it is of an unknown kind, {kind}")),
+    }
+}
+
+fn rebuilt_tokens(bytes: &[u8], number: u32) -> Result<Dictionary, String> {
+    let dictionary = Dictionary::from_bytes(bytes).map_err(|error| error.to_string())?;
+    match dictionary.generation() {
+        generation if generation == number => Ok(dictionary),
+        generation => Err(format!("its dictionary is generation {generation}")),
     }
 }
 
@@ -274,9 +298,33 @@ pub(crate) fn read_whole(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskEr
 #[cfg(test)]
 #[cfg(not(miri))]
 mod tests {
+    use ziptier_codec::token::{Effort, Encoder};
     use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
     use super::*;
+
+    #[test]
+    fn a_generation_with_codes_comes_back_and_damage_is_told() {
+        let samples = [&b"first and second and third"[..], b"second and third and first"];
+        let dictionary = Dictionary::train(&samples, 10, 7).unwrap();
+        let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Dense, &samples);
+        let stored_codes = codes.to_bytes(&dictionary);
+        let coding = Coding::Tokens(Arc::new(dictionary.with_codes(codes)));
+        let stored = to_bytes(&coding);
+        let rebuilt = |bytes: &[u8]| super::rebuilt(bytes, 7, &Options::default(), None);
+        let back = rebuilt(&stored).unwrap();
+        let back = back.tokens().unwrap();
+        assert_eq!(back.codes().unwrap().to_bytes(back), stored_codes);
+        // Payloads whose own checks are right, with a part missing.
+        let payload = &stored[HEADER_BYTES..stored.len() - 4];
+        for len in [0, 3, 4, 100, payload.len() - stored_codes.len(), payload.len() - 1] {
+            let mut cut = stored[..HEADER_BYTES - 4].to_vec();
+            cut.extend_from_slice(&(len as u32).to_le_bytes());
+            cut.extend_from_slice(&payload[..len]);
+            cut.extend_from_slice(&crc32c(&cut).to_le_bytes());
+            assert!(rebuilt(&cut).is_err(), "{len} bytes");
+        }
+    }
 
     #[test]
     fn a_generation_that_has_no_room_at_its_sync_was_refused() {

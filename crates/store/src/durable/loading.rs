@@ -249,10 +249,12 @@ pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
         let found = body.found(index, Some(coding));
         let start = raw.len();
         values.push(match found.payload {
-            Payload::Coded(..) | Payload::Packed(_) => match copy_found(found, &mut raw) {
-                Copied::Inline(_) => (Kind::Raw, Some(start..raw.len())),
-                _ => (Kind::Lost, Some(start..start)),
-            },
+            Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_) => {
+                match copy_found(found, &mut raw) {
+                    Copied::Inline(_) => (Kind::Raw, Some(start..raw.len())),
+                    _ => (Kind::Lost, Some(start..start)),
+                }
+            }
             _ => (body.record(index).tag.kind(), None),
         });
     }
@@ -319,6 +321,7 @@ impl Source<'_> {
         let mut landing = image.landing().map_err(|reason| damaged(reason.to_owned()))?;
         let referents = Referents {
             tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
+            codes: own.as_ref().is_some_and(Coding::has_codes),
             blocks: own.as_ref().is_some_and(|own| own.blocks().is_some()),
             larges: image.larges.len(),
             below: self.is_upper,

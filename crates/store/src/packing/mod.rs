@@ -31,6 +31,7 @@ mod revise_blocks;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use ziptier_codec::token::entropy::Recoder;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use self::gather::Gathered;
@@ -83,11 +84,37 @@ fn emptied<'a>(mut values: Vec<&[u8]>) -> Vec<&'a [u8]> {
     values.into_iter().map(|_| unreachable!("it was emptied")).collect()
 }
 
+/// Values one behind the other.
+#[derive(Default)]
+pub(crate) struct Values {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+}
+
+impl Values {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.bytes[start as usize..end as usize])
+    }
+
+    fn value(&self, index: usize) -> &[u8] {
+        self.get(index).expect("the encoder coded every value")
+    }
+}
+
 /// A group of values as the encoder coded them.
 #[derive(Default)]
 pub(crate) struct CodedValues {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
+    plain: Values,
+    /// The same by entropy, if they were coded densely by a dictionary that has codes.
+    recoded: Values,
+    recoder: Recoder,
 }
 
 impl CodedValues {
@@ -99,15 +126,16 @@ impl CodedValues {
         effort: Effort,
         values: &[&[u8]],
     ) {
-        self.bytes.clear();
-        self.ends.clear();
-        dictionary.encode_group_with(encoder, effort, values, &mut self.bytes, &mut self.ends);
-    }
-
-    /// The coded values, in the order they were given.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start as usize..*end as usize])
+        let Self { plain, recoded, recoder } = self;
+        plain.clear();
+        recoded.clear();
+        dictionary.encode_group_with(encoder, effort, values, &mut plain.bytes, &mut plain.ends);
+        let Some(codes) = dictionary.codes().filter(|_| effort == Effort::Dense) else { return };
+        for index in 0..values.len() {
+            let coded = recoder.recode(codes, dictionary, plain.value(index), &mut recoded.bytes);
+            coded.expect("the dictionary has just coded it");
+            recoded.ends.push(recoded.bytes.len() as u32);
+        }
     }
 }
 

@@ -39,6 +39,9 @@ impl Core {
                 (Some(_), Goal::Heat, Some(dictionary), Kind::Coded) => {
                     dictionary.raw_len(entry.payload).unwrap_or(entry.payload.len()) + 8
                 }
+                (Some(_), Goal::Heat, Some(dictionary), Kind::Recoded) => {
+                    dictionary.recoded_raw_len(entry.payload).unwrap_or(entry.payload.len()) + 8
+                }
                 (Some(_), ..) => entry.payload.len() + 8,
             };
         }
@@ -177,12 +180,17 @@ impl Core {
     ) {
         let values: Vec<&[u8]> = uncoded.iter().map(|entry| entry.payload).collect();
         coded.encode(dictionary, encoder, effort, &values);
-        for (entry, coded) in uncoded.into_iter().zip(coded.values()) {
-            let raw_bytes = entry.payload.len();
+        let coded: &'a CodedValues = coded;
+        for (index, entry) in uncoded.into_iter().enumerate() {
+            let (raw_bytes, plain) = (entry.payload.len(), coded.plain.value(index));
             pieces.coded_raw_bytes += raw_bytes as u64;
-            pieces.coded_bytes += coded.len().min(raw_bytes) as u64;
-            if self.pays(raw_bytes, coded.len()) {
-                (entry.kind, entry.payload) = (Kind::Coded, coded);
+            pieces.coded_bytes += plain.len().min(raw_bytes) as u64;
+            let (kind, value) = match coded.recoded.get(index) {
+                Some(recoded) if recoded.len() < plain.len() => (Kind::Recoded, recoded),
+                _ => (Kind::Coded, plain),
+            };
+            if self.pays(raw_bytes, value.len()) {
+                (entry.kind, entry.payload) = (kind, value);
             }
         }
     }
@@ -205,7 +213,7 @@ fn decode_all(
         let mut unpacked = Unpacked::with(read_ahead(state));
         let mut decode_record = |place: usize| {
             let payload = state.body.found(place, state.coding.as_ref()).payload;
-            if !matches!(payload, Payload::Coded(..) | Payload::Packed(_)) {
+            if !matches!(payload, Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_)) {
                 return Some(None);
             }
             let span = decode(&payload, &mut unpacked, raw);
@@ -231,7 +239,7 @@ fn take_decoded<'e, 'a>(
         let spans = &decoded[origin.leaf];
         if let Some((start, end)) = origin.place.and_then(|place| *spans.get(place)?) {
             (entry.kind, entry.payload) = (Kind::Raw, &raw[start..end]);
-        } else if entry.kind == Kind::Packed || entry.kind == Kind::Coded && !spans.is_empty() {
+        } else if entry.kind == Kind::Packed || entry.kind.is_coded() && !spans.is_empty() {
             // A value that could not be decoded has no place in a body of another coding.
             (entry.kind, entry.payload) = (Kind::Lost, &[]);
         }
@@ -248,6 +256,9 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
     match payload {
         Payload::Coded(coded, dictionary) => {
             dictionary.decode_append(coded, raw, INLINE_LIMIT).ok()?;
+        }
+        Payload::Recoded(coded, dictionary) => {
+            dictionary.decode_recoded(coded, raw, INLINE_LIMIT).ok()?;
         }
         Payload::Packed(packed) => raw.extend_from_slice(unpacked.value(packed).ok()?),
         _ => return None,

@@ -43,6 +43,7 @@ mod leaves_go_from_far_memory_to_ssd;
 mod leaves_on_ssd_are_there_again;
 mod power_cuts_beside_writers_checkpoints_and_ssd_lose_nothing;
 mod power_cuts_during_checkpoints_lose_nothing;
+mod quiet_values_are_coded_by_entropy;
 mod readers_see_whole_versions;
 mod records_expire_alike_in_every_place;
 mod store_agrees_with_a_btreemap;

@@ -60,9 +60,8 @@ const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift: at least, and at most one part in so many of the store.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
 const DRIFT_PART: u64 = 4;
-/// Codes of tokens must save this share of coded bytes, and the store must hold so many times the codes' own bytes.
-const CODES_SAVING_MIN: f64 = 0.08;
-const CODES_COST_FACTOR: u64 = 64;
+/// Codes of tokens must save so many times their own bytes.
+const CODES_GAIN_MIN: f64 = 2.0;
 /// Samples from which codes are trained, at most.
 const CODES_SAMPLE_BYTES_MAX: usize = 1 << 20;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
@@ -381,16 +380,10 @@ fn has_grown(schedule: &Schedule, logical_bytes: u64, growth: u64) -> bool {
     logical_bytes >= growth * schedule.trained_at_bytes
 }
 
-/// The coding with codes for its tokens, if these save enough of the trial's values.
+/// The coding with codes for its tokens, if these save enough in a store of `logical_bytes`, as the values of a trial
+/// tell.
 fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes: u64) -> Coding {
     let Coding::Tokens(dictionary) = coding else { return coding };
-    let dictionary = match Arc::try_unwrap(dictionary) {
-        Ok(dictionary) if logical_bytes >= CODES_COST_FACTOR * Codes::MEMORY_BYTES_EXPECTED as u64 => {
-            dictionary
-        }
-        Ok(dictionary) => return Coding::Tokens(Arc::new(dictionary)),
-        Err(shared) => return Coding::Tokens(shared),
-    };
     let mut bytes = 0;
     let is_within = |value: &&&[u8]| {
         bytes += value.len();
@@ -399,8 +392,15 @@ fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes
     let samples: Vec<&[u8]> = training.iter().take_while(is_within).copied().collect();
     let codes = Codes::train(&dictionary, &mut Encoder::new(), token::Effort::Dense, &samples);
     let [coded, recoded] = recoded_bytes(&dictionary, &codes, trial);
-    let pays = recoded as f64 <= coded as f64 * (1.0 - CODES_SAVING_MIN);
-    Coding::Tokens(Arc::new(if pays { dictionary.with_codes(codes) } else { dictionary }))
+    let trial_bytes: usize = trial.iter().map(|value| value.len()).sum();
+    let saved_bytes = (coded - recoded) as f64 / trial_bytes as f64 * logical_bytes as f64;
+    Coding::Tokens(match Arc::try_unwrap(dictionary) {
+        Ok(dictionary) if saved_bytes >= CODES_GAIN_MIN * codes.memory_bytes() as f64 => {
+            Arc::new(dictionary.with_codes(codes))
+        }
+        Ok(dictionary) => Arc::new(dictionary),
+        Err(shared) => shared,
+    })
 }
 
 impl Core {

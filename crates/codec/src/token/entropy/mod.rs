@@ -47,9 +47,6 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Bytes that the codes of a dictionary of 14 bits hold. Those of one of 12 bits hold an eleventh less.
-    pub const MEMORY_BYTES_EXPECTED: usize = Table::memory_bytes_of(14);
-
     /// Makes codes for a dictionary from samples, which should look like the values to come. `effort` is that of the
     /// values that will be recoded.
     ///

@@ -158,11 +158,7 @@ impl Table {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        Table::memory_bytes_of(self.number_bits)
-    }
-
-    pub(super) const fn memory_bytes_of(number_bits: u32) -> usize {
-        ENTRIES * size_of::<Entry>() + (1 << number_bits)
+        size_of_val(&*self.entries) + self.contexts.len()
     }
 }
 

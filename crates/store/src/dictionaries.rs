@@ -403,6 +403,12 @@ fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes
     })
 }
 
+/// The tokens of a dictionary without codes under another number.
+fn renumbered(coding: &Coding, generation: u32) -> Option<Coding> {
+    let tokens = coding.tokens().filter(|tokens| tokens.codes().is_none())?;
+    Some(Coding::Tokens(Arc::new(tokens.renumbered(generation).ok()?)))
+}
+
 impl Core {
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
     pub(crate) fn maintain_dictionary(&self) -> bool {
@@ -489,14 +495,20 @@ impl Core {
             schedule.drift_bytes = DRIFT_BYTES_MIN;
             self.dictionaries.adopt(with_codes(candidate, &training, &trial, logical_bytes));
             self.stats.adoptions.raise();
-        } else {
-            if reason == Reason::Drift {
-                // The data became harder, and no dictionary helps: that is the new promise.
-                schedule.promised = schedule.promised.max(current_share);
-                schedule.back_off(logical_bytes);
-            }
+            return true;
         }
-        adopted
+        if reason == Reason::Drift {
+            // The data became harder, and no dictionary helps: that is the new promise.
+            schedule.promised = schedule.promised.max(current_share);
+            schedule.back_off(logical_bytes);
+        }
+        let renumbered = current.and_then(|current| renumbered(&current, schedule.generation + 1));
+        let coded = renumbered.map(|same| with_codes(same, &training, &trial, logical_bytes));
+        let Some(coded) = coded.filter(Coding::has_codes) else { return false };
+        schedule.generation += 1;
+        self.dictionaries.adopt(coded);
+        self.stats.adoptions.raise();
+        true
     }
 
     /// Raw bytes of the settled records.
@@ -533,6 +545,51 @@ mod tests {
         adopt(BITS_CACHED, 2);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);
         assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
+    }
+
+    /// Ten bits have room for all words, so a larger dictionary is refused.
+    #[test]
+    fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {
+        let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
+        let store = crate::Store::open(options).expect("a store without a folder opens");
+        let core = &store.core;
+        let current = || core.dictionaries.current().expect("a dictionary was adopted");
+        let put = |keys: std::ops::Range<u64>| {
+            for n in keys {
+                store.put(format!("key:{n:09}").as_bytes(), &chain(n)).expect("no limit is set");
+            }
+        };
+        put(0..4_000);
+        let before = current();
+        assert!(!before.has_codes() && before.tokens().is_some_and(|tokens| tokens.bits() == 10));
+        let mut keys = 4_000;
+        while !current().has_codes() {
+            put(keys..keys + 1_000);
+            keys += 1_000;
+            assert!(keys < 100_000, "{} trainings", core.stats.trainings.get());
+        }
+        let now = current();
+        assert_eq!(now.generation(), before.generation() + 1);
+        assert!(now.codes_as(&before) && !before.codes_as(&now));
+        // Leaves take the new generation as they are, and are then coded by entropy.
+        let held = store.memory().total_bytes();
+        store.settle().expect("no limit is set");
+        assert!(store.memory().total_bytes() < held * 9 / 10, "{held}: {:?}", store.memory());
+        for n in 0..keys {
+            let value = store.get(format!("key:{n:09}").as_bytes()).expect("nothing is damaged");
+            assert_eq!(value, Some(chain(n)), "key {n}");
+        }
+    }
+
+    /// Words as long as a token, of which each has four successors.
+    fn chain(n: u64) -> Vec<u8> {
+        let mut random = fastrand::Rng::with_seed(n);
+        let (mut word, mut value) = (random.u32(0..300), Vec::new());
+        while value.len() < 400 {
+            value.extend_from_slice(format!("{word:03} is a number,").as_bytes());
+            word = (word * 5 + random.u32(0..4)) % 300;
+        }
+        value
     }
 
     #[test]

@@ -10,6 +10,10 @@ use crate::checksum::check16;
 use std::collections::TryReserveError;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers that tell sets of tokens apart.
+static LINEAGES: AtomicU64 = AtomicU64::new(0);
 
 /// An output buffer gets this size without a measurement of the value's length, and as much beyond a measured length.
 const RESERVE_FREELY_BYTES: usize = 4096;
@@ -22,6 +26,8 @@ pub struct Dictionary {
     matcher: Matcher,
     generation: u32,
     fingerprint: u32,
+    /// Shared by dictionaries of one set of tokens, whatever their generation.
+    lineage: u64,
     codes: Option<Codes>,
 }
 
@@ -50,7 +56,24 @@ impl Dictionary {
         let table = Table::new(tokens.iter().map(T::as_ref), bits);
         let matcher = Matcher::new(&table)?;
         let fingerprint = serial::fingerprint(&table);
-        Ok(Dictionary { table, matcher, generation, fingerprint, codes: None })
+        let lineage = LINEAGES.fetch_add(1, Ordering::Relaxed);
+        Ok(Dictionary { table, matcher, generation, fingerprint, lineage, codes: None })
+    }
+
+    /// The same tokens, without codes, under the number of another generation.
+    ///
+    /// # Errors
+    /// None for a dictionary that was trained.
+    pub fn renumbered(&self, generation: u32) -> Result<Dictionary, DictionaryError> {
+        let tokens: Vec<&[u8]> = (0..self.tokens()).map(|number| self.table.token(number)).collect();
+        let same = Dictionary::from_tokens(&tokens, self.bits(), generation)?;
+        Ok(Dictionary { lineage: self.lineage, ..same })
+    }
+
+    /// Whether one of the two is the other one [renumbered](Self::renumbered), or both are: each decodes what the other
+    /// has coded.
+    pub fn is_renumbered(&self, other: &Dictionary) -> bool {
+        self.lineage == other.lineage
     }
 
     /// The same tokens under other numbers. The first `kept` tokens keep their numbers; in a trained dictionary they
@@ -631,6 +654,17 @@ mod tests {
         let mut coded = Vec::new();
         dictionary.encode_group(&mut Encoder::new(), &[b"abcdefgh"], &mut coded, &mut Vec::new());
         assert_eq!(coded.len(), 2 * 2 + CHECK_BYTES);
+    }
+
+    #[test]
+    fn a_renumbered_dictionary_reads_what_the_other_one_wrote() {
+        let one = small(12);
+        let other = one.renumbered(7).unwrap();
+        assert!(other.is_renumbered(&one) && one.is_renumbered(&other) && !one.is_renumbered(&small(12)));
+        let (mut coded, mut value) = (Vec::new(), Vec::new());
+        one.encode_group(&mut Encoder::new(), &[b"abcend"], &mut coded, &mut Vec::new());
+        other.decode_append(&coded, &mut value, 10).unwrap();
+        assert_eq!((&value[..], other.generation()), (&b"abcend"[..], 7));
     }
 
     #[test]

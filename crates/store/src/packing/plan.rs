@@ -103,7 +103,13 @@ impl Core {
         gathered.count_replaced(&decoded);
         let fill = gathered.fills();
         let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
-        let loose = stays.map(|((state, _), _)| usize::from(state.loose)).sum::<usize>();
+        // All records are loose to a dictionary that got codes.
+        let loose_of = |state: &LeafState| match generation(state) == target.as_ref().map(Coding::generation)
+        {
+            true => usize::from(state.loose),
+            false => state.body.len(),
+        };
+        let loose = stays.map(|((state, _), _)| loose_of(state)).sum::<usize>();
         let Gathered { mut entries, origins, mut pieces, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
         let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
@@ -196,6 +202,15 @@ impl Core {
     }
 }
 
+/// Whether the values of a leaf are as the target codes them.
+fn is_coded_as(state: &LeafState, target: Option<&Coding>) -> bool {
+    match (&state.coding, target) {
+        (None, None) => true,
+        (Some(own), Some(target)) => target.codes_as(own),
+        _ => false,
+    }
+}
+
 /// Decodes the values of those leaves that change their coding. `None` if a value is damaged and the leaf can stay as
 /// it is: its bytes are never lost then, and a get of it names the damage.
 fn decode_all(
@@ -207,8 +222,7 @@ fn decode_all(
 ) -> Option<Vec<Spans>> {
     raw.clear();
     let may_stay = leaves.len() == 1 && !goal.keeps_form();
-    let changes =
-        |state| heated || goal == Goal::Recode || generation(state) != target.map(Coding::generation);
+    let changes = |state: &LeafState| heated || goal == Goal::Recode || !is_coded_as(state, target);
     let mut decode_leaf = |state: &LeafState| {
         let mut unpacked = Unpacked::with(read_ahead(state));
         let mut decode_record = |place: usize| {

@@ -60,7 +60,9 @@ const DRIFT_MAX: f64 = 1.08;
 /// Coded bytes that make a judgement of drift: at least, and at most one part in so many of the store.
 const DRIFT_BYTES_MIN: u64 = 1 << 20;
 const DRIFT_PART: u64 = 4;
-/// Codes of tokens must save so many times their own bytes.
+/// Codes of tokens must save this share of coded bytes: a value is decoded in three to six times the time. They must
+/// also save so many times their own bytes.
+const CODES_SAVING_MIN: f64 = 0.15;
 const CODES_GAIN_MIN: f64 = 2.0;
 /// Samples from which codes are trained, at most.
 const CODES_SAMPLE_BYTES_MAX: usize = 1 << 20;
@@ -394,10 +396,10 @@ fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes
     let [coded, recoded] = recoded_bytes(&dictionary, &codes, trial);
     let trial_bytes: usize = trial.iter().map(|value| value.len()).sum();
     let saved_bytes = (coded - recoded) as f64 / trial_bytes as f64 * logical_bytes as f64;
+    let pays = (coded - recoded) as f64 >= coded as f64 * CODES_SAVING_MIN
+        && saved_bytes >= CODES_GAIN_MIN * codes.memory_bytes() as f64;
     Coding::Tokens(match Arc::try_unwrap(dictionary) {
-        Ok(dictionary) if saved_bytes >= CODES_GAIN_MIN * codes.memory_bytes() as f64 => {
-            Arc::new(dictionary.with_codes(codes))
-        }
+        Ok(dictionary) if pays => Arc::new(dictionary.with_codes(codes)),
         Ok(dictionary) => Arc::new(dictionary),
         Err(shared) => shared,
     })

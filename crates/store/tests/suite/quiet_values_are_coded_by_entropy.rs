@@ -63,7 +63,8 @@ fn a_settled_store_answers_and_changes_as_any() {
         settled(Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() });
     let memory = store.memory();
     let held_per_raw = memory.total_bytes() as f64 / memory.logical_bytes as f64;
-    assert!(held_per_raw < 0.4, "{held_per_raw}: {memory:?}");
+    // By numbers alone it would be 0.258.
+    assert!(held_per_raw < 0.24, "{held_per_raw}: {memory:?}");
     check(&store, &all);
     // Values come between, are replaced and go, in leaves whose other values stay as they are.
     let mut random = fastrand::Rng::with_seed(2);

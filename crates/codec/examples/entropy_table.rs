@@ -20,6 +20,9 @@ use ziptier_codec::token::{Dictionary, Effort, Encoder};
 /// Bytes of samples for training.
 const SAMPLE_BYTES: usize = 2 << 20;
 
+/// Memory for training codes.
+const TRAINING_BYTES_MAX: usize = 64 << 20;
+
 /// Values that are measured.
 const VALUES_MAX: usize = 50_000;
 
@@ -117,7 +120,7 @@ fn measure(name: &str, bits: u32, values: &[&[u8]]) -> Result<(), Box<dyn std::e
     let mut encoder = Encoder::new();
     let dictionary = Dictionary::train(&samples, bits, 0)?;
     let begun = cpu_time();
-    let codes = Codes::train(&dictionary, &mut encoder, Effort::Dense, &samples);
+    let codes = Codes::train(&dictionary, &mut encoder, Effort::Dense, &samples, TRAINING_BYTES_MAX);
     let training = cpu_time() - begun;
     let sample_bytes: usize = samples.iter().map(|sample| sample.len()).sum();
 

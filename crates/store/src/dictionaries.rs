@@ -64,8 +64,6 @@ const DRIFT_PART: u64 = 4;
 /// also save so many times their own bytes.
 const CODES_SAVING_MIN: f64 = 0.15;
 const CODES_GAIN_MIN: f64 = 2.0;
-/// Samples from which codes are trained, at most.
-const CODES_SAMPLE_BYTES_MAX: usize = 1 << 20;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
 const EVICTING_SAVING_MIN: f64 = 0.25;
 const BITS: [u32; 4] = [10, 12, 14, 16];
@@ -386,13 +384,10 @@ fn has_grown(schedule: &Schedule, logical_bytes: u64, growth: u64) -> bool {
 /// tell.
 fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes: u64) -> Coding {
     let Coding::Tokens(dictionary) = coding else { return coding };
-    let mut bytes = 0;
-    let is_within = |value: &&&[u8]| {
-        bytes += value.len();
-        bytes <= CODES_SAMPLE_BYTES_MAX
-    };
-    let samples: Vec<&[u8]> = training.iter().take_while(is_within).copied().collect();
-    let codes = Codes::train(&dictionary, &mut Encoder::new(), token::Effort::Dense, &samples);
+    // The training of the dictionary has ended, and its room is counted still.
+    let room_bytes = Dictionary::training_bytes_expected(dictionary.bits(), training.len());
+    let effort = token::Effort::Dense;
+    let codes = Codes::train(&dictionary, &mut Encoder::new(), effort, training, room_bytes);
     let [coded, recoded] = recoded_bytes(&dictionary, &codes, trial);
     let trial_bytes: usize = trial.iter().map(|value| value.len()).sum();
     let saved_bytes = (coded - recoded) as f64 / trial_bytes as f64 * logical_bytes as f64;
@@ -504,6 +499,7 @@ impl Core {
             schedule.promised = schedule.promised.max(current_share);
             schedule.back_off(logical_bytes);
         }
+        drop(candidate);
         let renumbered = current.and_then(|current| renumbered(&current, schedule.generation + 1));
         let coded = renumbered.map(|same| with_codes(same, &training, &trial, logical_bytes));
         let Some(coded) = coded.filter(Coding::has_codes) else { return false };
@@ -521,140 +517,4 @@ impl Core {
 
 // A dictionary is trained, which takes Miri long.
 #[cfg(all(test, not(miri), not(shuttle)))]
-mod tests {
-    use super::*;
-    use crate::record::PutMeta;
-
-    #[test]
-    fn the_next_size_waits_for_growth_after_a_rejection_and_the_largest_always() {
-        let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
-        let adopt = |bits, generation| {
-            let tokens = Dictionary::train(&[b"of the sheep in the parlour"], bits, generation);
-            dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
-        };
-        let wanted_bits = |waits, logical_bytes| {
-            let schedule = Schedule { trained_at_bytes: 16 << 20, waits, ..Schedule::default() };
-            match dictionaries.due(&schedule, logical_bytes, u64::MAX, false) {
-                Some((Reason::Growth, Candidate::Tokens(bits))) => Some(bits),
-                _ => None,
-            }
-        };
-        let [adopted, rejected] = [false, true];
-        adopt(12, 1);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 17 << 20)), [None, None]);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 24 << 20)), [Some(14), None]);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 64 << 20)), [Some(14), Some(14)]);
-        adopt(BITS_CACHED, 2);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 511 << 20)), [None, None]);
-        assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
-    }
-
-    /// Ten bits have room for all words, so a larger dictionary is refused.
-    #[test]
-    fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {
-        let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
-        let store = crate::Store::open(options).expect("a store without a folder opens");
-        let core = &store.core;
-        let current = || core.dictionaries.current().expect("a dictionary was adopted");
-        let put = |keys: std::ops::Range<u64>| {
-            for n in keys {
-                store.put(format!("key:{n:09}").as_bytes(), &chain(n)).expect("no limit is set");
-            }
-        };
-        put(0..4_000);
-        let before = current();
-        assert!(!before.has_codes() && before.tokens().is_some_and(|tokens| tokens.bits() == 10));
-        let mut keys = 4_000;
-        while !current().has_codes() {
-            put(keys..keys + 1_000);
-            keys += 1_000;
-            assert!(keys < 100_000, "{} trainings", core.stats.trainings.get());
-        }
-        let now = current();
-        assert_eq!(now.generation(), before.generation() + 1);
-        assert!(now.codes_as(&before) && !before.codes_as(&now));
-        // Leaves take the new generation as they are, and are then coded by entropy.
-        let held = store.memory().total_bytes();
-        store.settle().expect("no limit is set");
-        assert!(store.memory().total_bytes() < held * 9 / 10, "{held}: {:?}", store.memory());
-        for n in 0..keys {
-            let value = store.get(format!("key:{n:09}").as_bytes()).expect("nothing is damaged");
-            assert_eq!(value, Some(chain(n)), "key {n}");
-        }
-    }
-
-    /// Words as long as a token, of which each has four successors.
-    fn chain(n: u64) -> Vec<u8> {
-        let mut random = fastrand::Rng::with_seed(n);
-        let (mut word, mut value) = (random.u32(0..300), Vec::new());
-        while value.len() < 400 {
-            value.extend_from_slice(format!("{word:03} is a number,").as_bytes());
-            word = (word * 5 + random.u32(0..4)) % 300;
-        }
-        value
-    }
-
-    #[test]
-    fn a_store_with_as_many_dictionaries_as_may_live_wants_no_room_for_another_one() {
-        let options = Options {
-            codec: CodecChoice::Token,
-            eviction: true,
-            background_threads: 0,
-            ..Options::default()
-        };
-        let core = Core::new(&options);
-        let live = [1, 2, 3, 4, 5, 6, 7, 8].map(|generation| {
-            let tokens = Dictionary::train(&[b"of the sheep in the parlour"], 12, generation);
-            Coding::Tokens(Arc::new(tokens.expect("the sample is sound")))
-        });
-        live.iter().for_each(|coding| core.dictionaries.adopt(coding.clone()));
-        assert_eq!(core.dictionaries.count_live(), GENERATIONS_MAX);
-        assert!(core.ask_for_training_room(1 << 20));
-        assert!(!core.maintain_dictionary());
-        assert_eq!(core.wanted_training_bytes(), 0);
-    }
-
-    #[test]
-    fn drift_trains_the_same_size_before_the_store_is_large_enough_to_grow_to_it() {
-        let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
-        let tokens = Dictionary::train(&[b"of the sheep in the parlour"], BITS_CACHED, 1);
-        dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
-        let due = dictionaries.due(&Schedule::default(), 17 << 20, u64::MAX, true);
-        assert!(matches!(due, Some((Reason::Drift, Candidate::Tokens(BITS_CACHED)))));
-    }
-
-    /// Words of a language of 2,000 words, which 10 bits are too few for.
-    fn words(n: u64) -> Vec<u8> {
-        let mut value = Vec::new();
-        for index in 0..40_u64 {
-            let mixed = (n * 40 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-            let word = (mixed.wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) % 2000;
-            value.extend(format!("{:x} ", word.wrapping_mul(2_654_435_761) % 0xfff_ffff).bytes());
-        }
-        value
-    }
-
-    #[test]
-    fn fresh_values_in_bodies_of_a_former_dictionary_are_no_reason_to_train() {
-        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
-        let core = Core::new(&options);
-        let put = |n: u64, version: u64| {
-            core.put(&n.to_be_bytes(), &words(version << 32 | n), PutMeta::default())
-                .expect("no limit is set");
-        };
-        let mut keys = 0;
-        while core.stats.adoptions.get() < 2 {
-            put(keys, 0);
-            keys += 1;
-            assert!(keys < 1 << 20, "{} trainings", core.stats.trainings.get());
-        }
-        // Nobody codes their leaves anew.
-        let first = keys / 8;
-        for version in 1..100 {
-            (0..first).for_each(|n| put(n, version));
-        }
-        let schedule = core.dictionaries.schedule.lock();
-        assert!(schedule.drift_bytes > DRIFT_BYTES_MIN, "no drift was suspected");
-        assert_eq!(core.stats.trainings.get(), 2);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ static SOUND: LazyLock<(Dictionary, Vec<u8>)> = LazyLock::new(|| {
     let text: String = (0..3000).map(|i| format!("item {} of {}, ", i * 7919 % 1000, i % 13)).collect();
     let samples: Vec<&[u8]> = text.as_bytes().chunks(100).collect();
     let dictionary = Dictionary::train(&samples, 10, 0).expect("trains");
-    let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples);
+    let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples, 1 << 24);
     let stored = codes.to_bytes(&dictionary);
     (dictionary, stored)
 });

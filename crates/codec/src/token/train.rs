@@ -75,11 +75,22 @@ fn index(tokens: &mut Vec<Vec<u8>>) -> Result<Matcher, DictionaryError> {
 
 /// How often each token is used for the samples.
 fn count(samples: &[&[u8]], tokens: &[Vec<u8>], matcher: &Matcher) -> Vec<u32> {
-    /// Samples that are parsed together, and their bytes. Longer samples are cut.
-    const GROUP: usize = 64;
-    const GROUP_BYTES: usize = 64 << 10;
     let mut used = vec![0u32; tokens.len()];
     let mut encoder = Encoder::new();
+    for_each_group(samples, |group| {
+        encoder.parse(matcher, Effort::Dense, group, |numbers| {
+            numbers.iter().for_each(|&number| used[usize::from(number)] += 1);
+        });
+        true
+    });
+    used
+}
+
+/// Gives samples to `each` in groups that are parsed together, while it returns `true`. Longer samples are cut, so that
+/// an encoder needs little scratch.
+pub(super) fn for_each_group(samples: &[&[u8]], mut each: impl FnMut(&[&[u8]]) -> bool) {
+    const GROUP: usize = 64;
+    const GROUP_BYTES: usize = 64 << 10;
     let parts: Vec<&[u8]> = samples.iter().flat_map(|sample| sample.chunks(GROUP_BYTES)).collect();
     let mut rest = parts.as_slice();
     while !rest.is_empty() {
@@ -90,11 +101,10 @@ fn count(samples: &[&[u8]], tokens: &[Vec<u8>], matcher: &Matcher) -> Vec<u32> {
         };
         let (group, behind) = rest.split_at(rest.iter().take(GROUP).take_while(fits).count().max(1));
         rest = behind;
-        encoder.parse(matcher, Effort::Dense, group, |numbers| {
-            numbers.iter().for_each(|&number| used[usize::from(number)] += 1);
-        });
+        if !each(group) {
+            return;
+        }
     }
-    used
 }
 
 /// Keeps the single bytes and the `keep` tokens that are worth most, as far as they have at most `nodes_max` prefixes.

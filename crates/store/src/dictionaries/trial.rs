@@ -7,38 +7,37 @@ use crate::blocks::{BlockCoding, Effort, lay_out};
 
 /// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
 pub(super) fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
+    let mut bytes = 0;
+    for_each_coded(dictionary, values, |value, coded| bytes += coded.len().min(value.len()));
+    bytes
+}
+
+/// Bytes of `values` coded with `dictionary`, and the same by entropy where that is smaller.
+pub(super) fn recoded_bytes(dictionary: &Dictionary, codes: &Codes, values: &[&[u8]]) -> [usize; 2] {
+    let (mut recoder, mut recoded, mut bytes) = (Recoder::new(), Vec::new(), [0; 2]);
+    for_each_coded(dictionary, values, |_, coded| {
+        recoded.clear();
+        recoder.recode(codes, dictionary, coded, &mut recoded).expect("the dictionary has just coded it");
+        bytes[0] += coded.len();
+        bytes[1] += recoded.len().min(coded.len());
+    });
+    bytes
+}
+
+/// Gives each value, and its coded bytes, to `take`.
+fn for_each_coded(dictionary: &Dictionary, values: &[&[u8]], mut take: impl FnMut(&[u8], &[u8])) {
     let mut encoder = Encoder::default();
     let (mut coded, mut ends) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
     for group in values.chunks(64) {
         coded.clear();
         ends.clear();
         dictionary.encode_group(&mut encoder, group, &mut coded, &mut ends);
         let mut start = 0;
         for (value, end) in group.iter().zip(&ends) {
-            bytes += (*end as usize - start).min(value.len());
+            take(value, &coded[start..*end as usize]);
             start = *end as usize;
         }
     }
-    bytes
-}
-
-/// Bytes of `values` coded with `dictionary`, and the same by entropy where that is smaller.
-pub(super) fn recoded_bytes(dictionary: &Dictionary, codes: &Codes, values: &[&[u8]]) -> [usize; 2] {
-    let (mut encoder, mut recoder) = (Encoder::default(), Recoder::new());
-    let (mut coded, mut ends, mut recoded) = (Vec::new(), Vec::new(), Vec::new());
-    dictionary.encode_group(&mut encoder, values, &mut coded, &mut ends);
-    let mut sums = [0; 2];
-    let mut start = 0;
-    for end in ends {
-        let value = &coded[start..end as usize];
-        recoded.clear();
-        recoder.recode(codes, dictionary, value, &mut recoded).expect("the dictionary has just coded it");
-        sums[0] += value.len();
-        sums[1] += recoded.len().min(value.len());
-        start = end as usize;
-    }
-    sums
 }
 
 /// Bytes of `values` packed in blocks.

@@ -307,7 +307,7 @@ mod tests {
     fn a_generation_with_codes_comes_back_and_damage_is_told() {
         let samples = [&b"first and second and third"[..], b"second and third and first"];
         let dictionary = Dictionary::train(&samples, 10, 7).unwrap();
-        let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Dense, &samples);
+        let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Dense, &samples, 1 << 24);
         let stored_codes = codes.to_bytes(&dictionary);
         let coding = Coding::Tokens(Arc::new(dictionary.with_codes(codes)));
         let stored = to_bytes(&coding);

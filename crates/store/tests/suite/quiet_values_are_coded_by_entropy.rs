@@ -104,8 +104,13 @@ fn a_settled_store_is_there_again() {
     all.insert(key(7), b"another value".to_vec());
     store.checkpoint().unwrap();
     drop(store);
-    let report = ziptier::check(options.durable.as_ref().unwrap()).unwrap();
-    assert_eq!(report.damages, []);
+    let durable = options.durable.as_ref().unwrap();
+    assert_eq!(ziptier::check(durable).unwrap().damages, []);
+    let mut stream = Vec::new();
+    ziptier::dump(durable, &mut stream).unwrap();
+    let copy = super::durable::options(Arc::new(RecordingDisk::new()), CodecChoice::Auto);
+    ziptier::restore(copy.durable.as_ref().unwrap(), &mut &*stream).unwrap();
+    check(&Store::open(copy).unwrap(), &all);
     let store = Store::open(options).unwrap();
     check(&store, &all);
     store.settle().unwrap();

@@ -6,8 +6,15 @@
 /// The most contexts: their number has four bits in a table.
 pub(super) const CONTEXTS_MAX: usize = 16;
 
-/// How often contexts are made anew. Six rounds reach the density of more to within a tenth of a percent.
+/// How often contexts are made anew.
 const ROUNDS: usize = 6;
+
+/// Bytes that clustering holds for each token of the dictionary, at most: its row, its counts, and in each context its
+/// bits, its weight and its next weight.
+pub(super) const TOKEN_BYTES: usize = 32 + 3 * CONTEXTS_MAX * size_of::<f32>();
+
+/// Bytes that it holds for each token of a value, at most: the number, the end of a value, the pair and its count.
+pub(super) const NUMBER_BYTES: usize = 2 + 8 + 4 + 8;
 
 /// So many tokens of the common distribution are added to that of each context, which alone knows little of rare
 /// tokens.
@@ -24,30 +31,35 @@ pub(super) struct Pairs {
 }
 
 impl Pairs {
-    /// Counts pairs in values, each of which is a run of numbers below `tokens`.
-    pub(super) fn count<'a>(values: impl Iterator<Item = &'a [u16]>, tokens: usize) -> Pairs {
-        let mut pairs: Vec<u64> = Vec::new();
-        for value in values {
-            let mut before = tokens as u64;
-            for &number in value {
-                pairs.push(before << 16 | u64::from(number));
-                before = u64::from(number);
+    /// Counts pairs in values, each of which is a run of numbers below `tokens`. A value ends before each of `ends`.
+    pub(super) fn count(numbers: &[u16], ends: &[usize], tokens: usize) -> Pairs {
+        let mut pairs: Vec<u32> = Vec::with_capacity(numbers.len());
+        let mut start = 0;
+        for &end in ends {
+            // Nothing else has this number before it.
+            let mut before = tokens as u32;
+            for &number in &numbers[start..end] {
+                pairs.push(before << 16 | u32::from(number));
+                before = u32::from(number);
             }
+            start = end;
         }
         pairs.sort_unstable();
-        let mut counted =
-            Pairs { rows: Vec::with_capacity(tokens + 1), successors: Vec::new(), counts: vec![0; tokens] };
-        let mut rest = pairs.as_slice();
-        for before in 0..=tokens as u64 {
+        let runs = || pairs.chunk_by(|one, other| one == other);
+        let mut counted = Pairs {
+            rows: Vec::with_capacity(tokens + 1),
+            successors: Vec::with_capacity(runs().count()),
+            counts: vec![0; tokens],
+        };
+        let mut runs = runs().peekable();
+        for before in 0..=tokens as u32 {
             let start = counted.successors.len();
-            let (row, behind) = rest.split_at(rest.partition_point(|pair| pair >> 16 <= before));
-            for run in row.chunk_by(|one, other| one == other) {
+            while let Some(run) = runs.next_if(|run| run[0] >> 16 == before) {
                 let number = run[0] as u16;
                 counted.successors.push((number, run.len() as u32));
                 counted.counts[usize::from(number)] += run.len() as u32;
             }
             counted.rows.push(start..counted.successors.len());
-            rest = behind;
         }
         counted
     }
@@ -141,8 +153,8 @@ mod tests {
 
     #[test]
     fn pairs_are_counted_by_what_comes_before() {
-        let values: [&[u16]; 3] = [&[1, 2, 1, 2], &[], &[2]];
-        let pairs = Pairs::count(values.into_iter(), 4);
+        // One value of four tokens, one of none, one of one.
+        let pairs = Pairs::count(&[1, 2, 1, 2, 2], &[4, 4, 5], 4);
         assert_eq!(pairs.successors(1), [(2, 2)]);
         assert_eq!(pairs.successors(2), [(1, 1)]);
         assert_eq!(pairs.successors(3), []);
@@ -154,13 +166,14 @@ mod tests {
     fn tokens_with_like_successors_share_a_context() {
         // Forty tokens: even ones are followed by 50 and 51, odd ones by 60 and 61.
         let mut random = fastrand::Rng::with_seed(3);
-        let values: Vec<[u16; 2]> = (0..20_000)
-            .map(|_| {
+        let numbers: Vec<u16> = (0..20_000)
+            .flat_map(|_| {
                 let first = random.u16(0..40);
                 [first, if first.is_multiple_of(2) { 50 } else { 60 } + random.u16(0..2)]
             })
             .collect();
-        let pairs = Pairs::count(values.iter().map(|value| &value[..]), 100);
+        let ends: Vec<usize> = (2..=numbers.len()).step_by(2).collect();
+        let pairs = Pairs::count(&numbers, &ends, 100);
         let contexts = Contexts::cluster(&pairs);
         let contexts_of = |odd: usize| {
             let mut all: Vec<u8> =

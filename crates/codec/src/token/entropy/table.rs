@@ -5,7 +5,7 @@ use super::lengths::limited;
 use crate::token::BITS;
 
 /// No prefix code is longer: so many bits decide about an entry. Tables of 11 bits for 16 contexts take 128 KiB, which
-/// stays in the second cache, and cost 1 % of the density that 12 bits have.
+/// stays in the second cache.
 pub(super) const CODE_BITS_MAX: u32 = 11;
 
 /// Entries of all contexts.

@@ -201,7 +201,10 @@ impl Core {
                 let appended = match self.try_append(&attempt, record, &guard) {
                     Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
-                        self.make_room(record.landing_bytes())?;
+                        match attempt.frees {
+                            Frees::InTime => self.make_room_in_time(record.landing_bytes())?,
+                            _ => self.make_room(record.landing_bytes())?,
+                        }
                         continue;
                     }
                     other => other?,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::Error;
 use crate::core::Core;
 use crate::sync::back_off;
 
@@ -52,6 +53,14 @@ impl Core {
 }
 
 impl Core {
+    /// Makes room for a new expiry of so many bytes. Retired bytes alone may have taken its room beyond the limit, and
+    /// below the limit there may be none. The caller holds no guard and no lock.
+    pub(crate) fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
+        self.wait_for_readers();
+        self.reclaim();
+        self.admit_in_time().or_else(|_| self.make_room(bytes))
+    }
+
     /// Waits until every reader of this moment is gone, and frees what they held. The caller holds no guard.
     pub(super) fn wait_for_readers(&self) {
         let gone = Arc::new(AtomicBool::new(false));
@@ -77,6 +86,28 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use crate::record::PutMeta;
+    use crate::update::{Update, Wanted};
+
+    /// The store stays above its limit, by less than expiries may take beyond it.
+    #[test]
+    fn an_expiry_that_retired_bytes_have_no_room_for_waits_for_their_reader() {
+        let options =
+            Options { background_threads: 0, memory_limit_bytes: Some(8 << 20), ..Options::default() };
+        let core = Core::new(&options);
+        core.put(b"key", b"value", PutMeta::default()).expect("there is room");
+        let limit = core.gauges.limit();
+        core.gauges.dictionary.add_held((limit + limit / 256 - core.gauges.held()) as usize);
+        let retired_bytes = limit as usize / 100;
+        core.gauges.retire(retired_bytes, retired_bytes);
+        let gauges = core.gauges.clone();
+        let reader = core.pin();
+        reader.defer(move || gauges.free(retired_bytes, retired_bytes));
+        assert!(core.admit_in_time().is_err());
+        drop(reader);
+        let expires = core.modify(b"key", Wanted::Meta, |_| Update::Expire(Some(33_177_117_420_000)));
+        assert!(expires.is_ok(), "{expires:?}");
+        assert!(core.gauges.held() > limit);
+    }
 
     #[test]
     fn writers_wait_for_no_reader_while_there_is_room() {

@@ -1,5 +1,5 @@
-//! Entropy-coded values: a tenth to a third smaller than token numbers of one width, and slower to decode. For values that are
-//! seldom read.
+//! Entropy-coded values: a tenth to a third smaller than token numbers of one width, and slower to decode. For values
+//! that are seldom read.
 //!
 //! A [`Codes`] belongs to a dictionary. It has a prefix code for each *context*, and the token before a token decides
 //! about the context. So the frequent successors of a token take few bits. A coded value becomes an entropy-coded one,

@@ -510,6 +510,8 @@ impl Backend for StoreBackend {
             ("heated", stats.heated),
             ("cooled", stats.cooled),
             ("recoded", stats.recoded),
+            ("condensed", stats.condensed),
+            ("relaxed", stats.relaxed),
             ("sent_to_far", stats.sent_to_far),
             ("raised_from_far", stats.raised_from_far),
             ("values_raised", stats.values_raised),

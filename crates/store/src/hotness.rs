@@ -1,12 +1,14 @@
-//! How often a leaf's records are read: a clock of two bits per record that decays.
+//! How often a leaf's records are read: a clock of two bits per record that decays. And for how long nobody used
+//! the leaf.
 //!
 //! Not for facts: counts are hints. Readers raise them without synchronisation, and a merge that shifts records leaves
 //! them where they were.
 //!
 //! 1. One read in [`SAMPLE`] raises its record's count.
 //! 2. Each round of the tierer halves or forgets all counts.
+//! 3. The sweep counts laps in which nobody used the leaf, and the tierer sums up counts since.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 
 /// One read in this many is counted.
 pub(crate) const SAMPLE: u32 = 8;
@@ -71,9 +73,62 @@ impl Clock {
     }
 }
 
+/// For how long nobody used a leaf, and how often it was read since.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
+    /// Laps in a row that found the leaf unused.
+    laps: AtomicU8,
+    /// Counts of the leaf's clock since such a lap, summed over rounds of the tierer.
+    counts: AtomicU16,
+}
+
+impl Usage {
+    /// Notes a lap of the sweep that found the leaf unused, or not: read or written to. Returns how many in a row found
+    /// it unused.
+    pub(crate) fn note_lap(&self, is_unused: bool) -> u8 {
+        let laps = if is_unused { self.laps.load(Relaxed).saturating_add(1) } else { 0 };
+        self.laps.store(laps, Relaxed);
+        if is_unused {
+            self.counts.store(0, Relaxed);
+        }
+        laps
+    }
+
+    /// Adds the counts of a round, and returns the sum since the leaf was unused.
+    pub(crate) fn add_counts(&self, counts: u32) -> u32 {
+        let sum = u32::from(self.counts.load(Relaxed)).saturating_add(counts).min(u16::MAX.into());
+        self.counts.store(sum as u16, Relaxed);
+        sum
+    }
+
+    /// Begins anew: both are 0.
+    pub(crate) fn reset(&self) {
+        self.laps.store(0, Relaxed);
+        self.counts.store(0, Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leaf_is_unused_until_somebody_uses_it() {
+        let usage = Usage::default();
+        assert_eq!([true, true, false, true].map(|unused| usage.note_lap(unused)), [1, 2, 0, 1]);
+        (0..300).for_each(|_| _ = usage.note_lap(true));
+        assert_eq!(usage.note_lap(true), u8::MAX);
+    }
+
+    #[test]
+    fn counts_add_up_until_the_leaf_is_unused() {
+        let usage = Usage::default();
+        assert_eq!([3, 4].map(|counts| usage.add_counts(counts)), [3, 7]);
+        usage.note_lap(false);
+        assert_eq!(usage.add_counts(u32::MAX - 7), u16::MAX.into());
+        usage.note_lap(true);
+        assert_eq!(usage.add_counts(1), 1);
+    }
 
     #[test]
     fn counts_saturate_and_decay() {

@@ -10,6 +10,8 @@ const PAUSE_IDLE: Duration = Duration::from_secs(1);
 /// A large store has many leaves that need nothing. The pause is so many times as long as the lap looked at these, so
 /// that it takes this part of a processor at most.
 const PAUSE_FACTOR: u32 = 30;
+/// Laps that count for leaves that nobody uses begin so far from each other at least.
+const COUNTED_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause. Nothing is late meanwhile but bytes: of landings, and of expired records.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -25,6 +27,9 @@ pub(crate) struct Laps {
     rest: Duration,
     /// Whether a part of the lap is done.
     has_begun: bool,
+    /// Whether the lap counts for leaves that nobody uses, and when the last one that does began.
+    counts: bool,
+    counted: Option<Instant>,
     /// Whether the lap found something to do.
     worked: bool,
     /// How long the lap looked at leaves that need nothing.
@@ -38,6 +43,8 @@ impl Laps {
             pause: PAUSE_WORKED,
             rest: PAUSE_WORKED,
             has_begun: false,
+            counts: false,
+            counted: None,
             worked: false,
             looked: Duration::ZERO,
         }
@@ -47,6 +54,16 @@ impl Laps {
     pub(crate) fn is_due(&self, now: Instant, has_landings: bool) -> bool {
         let pause = if has_landings { self.pause } else { self.rest };
         self.has_begun || now.duration_since(self.ended) >= pause
+    }
+
+    /// Whether the lap whose next part begins `now` counts for leaves that nobody uses. Between two laps that do is some
+    /// time, in which they could be read.
+    pub(crate) fn counts(&mut self, now: Instant) -> bool {
+        if !self.has_begun {
+            self.counts = self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNTED_PAUSE);
+            self.counted = if self.counts { Some(now) } else { self.counted };
+        }
+        self.counts
     }
 
     /// Notes a part of a lap; `worked` says whether it found something to do.
@@ -63,7 +80,7 @@ impl Laps {
         let least = if self.worked { PAUSE_WORKED } else { PAUSE_IDLE };
         let pause = (self.looked * PAUSE_FACTOR).clamp(least, PAUSE_MAX);
         let rest = if self.worked || has_expiring { pause } else { pause.max(2 * self.rest).min(PAUSE_MAX) };
-        *self = Self { pause, rest, ..Self::new(now) };
+        *self = Self { pause, rest, counted: self.counted, ..Self::new(now) };
     }
 }
 
@@ -107,6 +124,21 @@ mod tests {
                 (&[(seconds(20), false)], PAUSE_MAX, PAUSE_MAX),
             ],
         );
+    }
+
+    #[test]
+    fn laps_that_count_leave_time_in_which_a_leaf_may_be_used() {
+        let began = Instant::now();
+        let mut laps = Laps::new(began);
+        let counted = [0, 300, 999, 1000, 1500, 2000].map(|millis| {
+            let now = began + Duration::from_millis(millis);
+            let counts = laps.counts(now);
+            laps.note_part(Duration::ZERO, true);
+            assert_eq!(laps.counts(now + PAUSE_MAX), counts, "all parts of a lap count, or none");
+            laps.end(now, false);
+            counts
+        });
+        assert_eq!(counted, [true, false, false, true, false, true]);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::coding::Coding;
 use crate::cold::Below;
 use crate::durable::{STORED_BYTES, Stored};
 use crate::evict::NOWHERE;
-use crate::hotness::Clock;
+use crate::hotness::{Clock, Usage};
 use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
 use crate::marks::Marks;
@@ -46,6 +46,8 @@ pub(crate) struct LeafState {
     pub(crate) coding: Option<Coding>,
     /// Records of the body that were coded fast and would be smaller if they were coded densely; about so many.
     pub(crate) loose: u16,
+    /// Records of the body whose token numbers have one width, and were not tried by entropy; about so many.
+    pub(crate) plain: u16,
     /// The leaf is kept raw because it is read so often.
     pub(crate) heated: bool,
     /// A damaged value keeps the body in its coding. The sweep does not try again before the leaf has another body.
@@ -89,6 +91,7 @@ impl LeafState {
             below: None,
             coding: None,
             loose: 0,
+            plain: 0,
             heated: false,
             keeps_damage: false,
             closed: false,
@@ -217,6 +220,7 @@ pub(crate) struct Leaf {
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
     warm: AtomicBool,
     pub(crate) clock: Clock,
+    pub(crate) usage: Usage,
     /// Empty while the store does not evict.
     pub(crate) marks: Marks,
     /// The stamps under which the leaf waits for its turn on probation and in the main queue.
@@ -268,6 +272,7 @@ impl Leaf {
             queued: AtomicBool::new(false),
             warm: AtomicBool::new(false),
             clock: Clock::default(),
+            usage: Usage::default(),
             marks: Marks::default(),
             waits: [AtomicU8::new(NOWHERE), AtomicU8::new(NOWHERE)],
             low,

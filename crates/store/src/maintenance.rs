@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_epoch::Guard;
 
 use crate::Error;
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::laps::Laps;
 use crate::leaf::{Leaf, LeafState, Ownership};
@@ -49,8 +50,11 @@ const FILLS_MAX: usize = 8;
 /// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
 /// a split are well above it.
 const JOINED_PCT: usize = 85;
-/// A quiet leaf is recoded when more than one record in this many was coded fast.
+/// A quiet leaf is recoded when more than one record in this many was coded fast, and condensed when more than one in
+/// this many has token numbers of one width. So what is packed again pays for copying the rest.
 const LOOSE_SHARE: usize = 4;
+/// A leaf is condensed after so many laps in a row that count (`laps.rs`) and found it neither read nor written to.
+const UNUSED_LAPS: u8 = 2;
 
 /// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its
 /// neighbour.
@@ -161,6 +165,8 @@ pub(crate) struct Sweep {
     cursor: Vec<u8>,
     /// Treat every leaf as quiet.
     all_quiet: bool,
+    /// The lap counts for leaves that nobody uses.
+    counts: bool,
     /// Whether a leaf was found that is, or was lately, out of its form.
     worked: bool,
     /// Whether a leaf of this cycle has records that are going to expire.
@@ -253,6 +259,7 @@ impl Core {
             return false;
         }
         let began = Instant::now();
+        work.sweep.counts = work.laps.counts(began);
         let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);
         work.laps.note_part(began.elapsed(), std::mem::take(&mut work.sweep.worked));
         if ended {
@@ -286,7 +293,7 @@ impl Core {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
         if self.heats {
-            let mut tierer = Tierer::default();
+            let mut tierer = Tierer::of_settled();
             while !self.tier(&mut tierer, SWEEP_LEAVES) {}
         }
         // Contexts that worked just now are idle at the second call.
@@ -330,6 +337,8 @@ impl Core {
 
     fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
+        let is_unused = quiet && leaf.clock.counts() == 0;
+        let rests = sweep.counts && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
         sweep.worked |= !quiet;
         sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         let mut round = 0;
@@ -349,7 +358,10 @@ impl Core {
         }
         // In quiet times it would be cooled.
         let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
-        let goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet, sweep.all_quiet) };
+        let mut goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet, sweep.all_quiet) };
+        if goal.is_none() && rests && self.heats && state.below.is_none() && is_plain(state) {
+            goal = Some(Goal::Condense);
+        }
         if let Some(goal) = goal {
             sweep.worked |= if quiet {
                 self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard)
@@ -403,9 +415,9 @@ impl Core {
         Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
     }
 
-    /// Whether a leaf that nobody writes to would be smaller in its dense form.
-    pub(crate) fn is_loose(&self, state: &LeafState) -> bool {
-        self.goal(state, true, true) == Some(Goal::Recode)
+    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
+    pub(crate) fn denser(&self, state: &LeafState) -> Option<Goal> {
+        self.goal(state, true, true).filter(|goal| matches!(goal, Goal::Recode | Goal::Condense))
     }
 
     /// The pack that a leaf needs, if any. Where all leaves are to be `dense`, one whose values were coded fast needs
@@ -423,6 +435,9 @@ impl Core {
             let is_loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
             if dense && is_loose || generation(state) != Some(current.generation()) {
                 return Some(if dense { Goal::Recode } else { Goal::Renew });
+            }
+            if dense && is_plain(state) {
+                return Some(Goal::Condense);
             }
         }
         let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
@@ -541,6 +556,14 @@ impl Core {
     }
 }
 
+/// Whether a leaf has enough values that could be coded by entropy.
+fn is_plain(state: &LeafState) -> bool {
+    let has_codes = || state.coding.as_ref().is_some_and(Coding::has_codes);
+    usize::from(state.plain) * LOOSE_SHARE > state.body.len() && has_codes()
+}
+
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests;
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod unused;

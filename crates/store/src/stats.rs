@@ -48,6 +48,10 @@ pub struct Stats {
     pub cooled: u64,
     /// Leaves coded anew, with a later dictionary or densely.
     pub recoded: u64,
+    /// Leaves whose token numbers were coded by entropy.
+    pub condensed: u64,
+    /// Leaves that were read so much that their token numbers have one width again.
+    pub relaxed: u64,
     /// Leaves whose body went to far memory.
     pub sent_to_far: u64,
     /// Leaves whose body came back from there.
@@ -198,6 +202,10 @@ pub(crate) struct Counters {
     pub(crate) heated: Counter,
     pub(crate) cooled: Counter,
     pub(crate) recoded: Counter,
+    pub(crate) condensed: Counter,
+    pub(crate) relaxed: Counter,
+    /// Bytes that bodies grew by when they were relaxed.
+    pub(crate) relaxed_bytes: Counter,
     pub(crate) sent_to_far: Counter,
     pub(crate) raised_from_far: Counter,
     pub(crate) sent_to_ssd: Counter,
@@ -254,6 +262,8 @@ impl Counters {
             heated: self.heated.get(),
             cooled: self.cooled.get(),
             recoded: self.recoded.get(),
+            condensed: self.condensed.get(),
+            relaxed: self.relaxed.get(),
             sent_to_far: self.sent_to_far.get(),
             raised_from_far: self.raised_from_far.get(),
             sent_to_ssd: self.sent_to_ssd.get(),

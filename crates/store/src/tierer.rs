@@ -8,7 +8,7 @@
 //! 2. The first walk over the leaves measures how heat is spread.
 //! 3. The second walk cools raw leaves that are no longer hot: they take their form again.
 //! 4. The third walk heats hot leaves within the room that became free, promotes leaves and values, and lets the counts
-//!    decay.
+//!    decay. It relaxes leaves that are read: their token numbers get one width again.
 //!
 //! A hot set that moves is raw again after one or two rounds.
 
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
@@ -38,6 +39,11 @@ const HEATED_SHARE: u64 = 32;
 const LEAVES_MIN: u64 = 16;
 /// Counted reads that make a leaf hot at least: fewer may be chance.
 const COUNTS_MIN: u32 = 8;
+/// A leaf is relaxed once one read was counted for so many of its records. That is about when decoding entropy has taken
+/// as long as relaxing and condensing the leaf takes.
+const RECORDS_PER_COUNT: usize = 4;
+/// A leaf that is relaxed grows by one part in so many of its body at most, about.
+const RELAXED_PART: usize = 2;
 /// A leaf is promoted from far memory when it is so many times as hot as the leaves that are demoted.
 const RAISING_FACTOR: f64 = 2.0;
 /// Bytes of large values of a leaf that come back from there at a time, the last one's not counted.
@@ -51,6 +57,8 @@ pub(crate) struct Tierer {
     /// Lowest key of the next leaf.
     cursor: Vec<u8>,
     pass: Pass,
+    /// No leaf is relaxed, since the caller settles the store.
+    settles: bool,
     heats: Heats,
     /// The same of bytes, to tell which leaves belong in DRAM.
     spread: Spread,
@@ -116,6 +124,11 @@ impl Heats {
 }
 
 impl Tierer {
+    /// A round of a store that is being settled.
+    pub(crate) fn of_settled() -> Self {
+        Self { settles: true, ..Self::default() }
+    }
+
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core) -> bool {
         if !core.heats && core.far.is_none() {
@@ -173,6 +186,7 @@ impl Core {
             *tierer = Tierer {
                 reads: self.stats.body_reads(),
                 enough: tierer.reads_since(self) >= reads_wanted(self),
+                settles: tierer.settles,
                 ..Tierer::default()
             };
         }
@@ -272,11 +286,13 @@ impl Core {
         guard: &Guard,
     ) -> bool {
         let counts = leaf.clock.counts();
+        let mut counted = 0;
         if tierer.pass == Pass::Heat {
             let came = self.far.is_some()
                 && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
             leaf.clock.decay(tierer.enough);
+            counted = leaf.usage.add_counts(counts);
             if came {
                 return true;
             }
@@ -285,9 +301,8 @@ impl Core {
             return false;
         }
         let state = leaf.state(guard);
-        let Some(thresholds) = thresholds else { return false };
         let heat = f64::from(counts) / state.body.len().max(1) as f64;
-        let goal = match tierer.pass {
+        let goal = thresholds.and_then(|thresholds| match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
             Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
                 (heat < thresholds.cool).then_some(Goal::Renew)
@@ -298,8 +313,8 @@ impl Core {
                 fits.then_some(Goal::Heat)
             }
             _ => None,
-        };
-        let Some(goal) = goal else { return false };
+        });
+        let Some(goal) = goal else { return self.relax(leaf, counted, tierer, guard) };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
         if state.closed || state.below.is_some() || state.heated == (goal == Goal::Heat) {
@@ -314,7 +329,7 @@ impl Core {
             {
                 *left -= 1;
                 next = leaf.state(guard).right(guard);
-                self.judge(leaf, Some(thresholds), tierer, left, guard);
+                self.judge(leaf, thresholds, tierer, left, guard);
             }
         };
         let packed =
@@ -330,6 +345,40 @@ impl Core {
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
         tierer.changing = changing + began.elapsed();
+        true
+    }
+
+    /// Gives the values of `leaf` token numbers of one width, if it was read so often that this pays and there is room;
+    /// `true` when it tried.
+    fn relax(&self, leaf: &Leaf, counted: u32, tierer: &mut Tierer, guard: &Guard) -> bool {
+        let has_entropy = |state: &LeafState| {
+            let has_codes = state.coding.as_ref().is_some_and(Coding::has_codes);
+            has_codes && usize::from(state.plain) < state.body.len()
+        };
+        let state = leaf.state(guard);
+        let body_bytes = state.body.asked_bytes();
+        if tierer.settles
+            || counted as usize * RECORDS_PER_COUNT < state.body.len().max(1)
+            || !has_entropy(state)
+            || state.body.is_far()
+            || !self.has_room_for_growth(body_bytes / RELAXED_PART)
+        {
+            return false;
+        }
+        let Some(_ownership) = leaf.try_own() else { return false };
+        let state = leaf.state(guard);
+        if state.closed || state.below.is_some() || !has_entropy(state) {
+            return false;
+        }
+        let began = Instant::now();
+        let goal = Goal::Relax;
+        if Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ())) {
+            self.count_settled(goal, false);
+            let grown = leaf.state(guard).body.asked_bytes().saturating_sub(body_bytes);
+            self.stats.relaxed_bytes.add(grown as u64);
+        }
+        leaf.usage.reset();
+        tierer.changing += began.elapsed();
         true
     }
 

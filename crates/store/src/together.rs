@@ -115,6 +115,8 @@ impl Core {
             Goal::Heat => self.stats.heated.raise(),
             Goal::Renew | Goal::Recode if was_heated => self.stats.cooled.raise(),
             Goal::Renew | Goal::Recode => self.stats.recoded.raise(),
+            Goal::Condense => self.stats.condensed.raise(),
+            Goal::Relax => self.stats.relaxed.raise(),
             Goal::Keep | Goal::Settle => self.stats.packs_background.raise(),
         }
     }

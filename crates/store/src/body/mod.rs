@@ -184,6 +184,12 @@ impl Body {
         self.layout() & CODED != 0
     }
 
+    /// Values with token numbers of one width.
+    pub(crate) fn plain(&self) -> usize {
+        let is_plain = |index: &usize| self.record(*index).tag.kind() == Kind::Coded;
+        if self.is_coded() { (0..self.len()).filter(is_plain).count() } else { 0 }
+    }
+
     /// The earliest expiry of its records, in milliseconds since the Unix epoch.
     pub(crate) fn earliest_expiry_ms(&self) -> Option<u64> {
         Some(u64::from_le_bytes(array(&self.0[8..]))).filter(|at| *at != 0)

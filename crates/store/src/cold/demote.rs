@@ -355,6 +355,7 @@ fn publish_below(
         below: Some(below),
         coding: None,
         loose: 0,
+        plain: 0,
         heated: false,
         keeps_damage: false,
         stored: None,

@@ -155,7 +155,7 @@ impl Loading<'_> {
             // Coded as this store's leaves never are.
             state.body = with_raw_values(&state.body, coding);
             state.coding = None;
-            state.loose = 0;
+            (state.loose, state.plain) = (0, 0);
         }
         if let Some(below) = below {
             let below = self.below(below.parts.clone(), &below.generations, below.logical_bytes)?;
@@ -370,6 +370,7 @@ impl Source<'_> {
         let mut state = LeafState::new(body.owning(reference), None, RightSibling::none());
         state.coding = own;
         state.loose = image.loose.min(state.body.len() as u16);
+        state.plain = state.body.plain() as u16;
         state.heated = image.heated;
         state.open = landing_of(&landing, self.core.landing_bytes, reference);
         let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };

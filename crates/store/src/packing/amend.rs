@@ -27,6 +27,7 @@ impl Core {
         let mut pieces = Pieces {
             coding: state.coding.clone(),
             loose: usize::from(state.loose),
+            plain: usize::from(state.plain),
             heated: state.heated,
             evicted: newest.evicted,
             ..Pieces::default()
@@ -39,6 +40,7 @@ impl Core {
             let entries = edits.iter_mut().filter_map(|edit| edit.entry.as_mut());
             let uncoded: Vec<_> = entries.filter(|entry| entry.kind == Kind::Raw).collect();
             pieces.loose += goal.loose(uncoded.len());
+            pieces.plain += goal.plain(uncoded.len(), dictionary);
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
         let blocks = match packer {

@@ -12,6 +12,8 @@
 //! | module | claim |
 //! |---|---|
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
+//! | `goal` | the form that a pack gives a body |
+//! | `coded` | values on their way to tokens, and from one kind of token numbers to the other |
 //! | `gather` | the records of leaves, merged with their landings and counted |
 //! | `plan` | the general case: gather, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
@@ -20,9 +22,11 @@
 //! | `restructure` | closing leaves, splits and joins |
 
 mod amend;
+mod coded;
 mod cut;
 mod fill_blocks;
 mod gather;
+mod goal;
 mod plan;
 mod plan_blocks;
 mod restructure;
@@ -31,10 +35,11 @@ mod revise_blocks;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use ziptier_codec::token::entropy::Recoder;
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_codec::token::{Dictionary, Encoder};
 
+use self::coded::{CodedValues, Values};
 use self::gather::Gathered;
+pub(crate) use self::goal::Goal;
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder, Entry};
 use crate::coding::Coding;
@@ -56,7 +61,9 @@ pub(crate) struct Scratch {
     in_background: bool,
     pub(crate) builder: Builder,
     pub(crate) encoder: Encoder,
-    pub(crate) coded: CodedValues,
+    coded: CodedValues,
+    /// Values whose token numbers were coded by entropy, or have one width again.
+    renumbered: Values,
     raw: Vec<u8>,
     packed: PackedScratch,
 }
@@ -82,61 +89,6 @@ struct PackedScratch {
 fn emptied<'a>(mut values: Vec<&[u8]>) -> Vec<&'a [u8]> {
     values.clear();
     values.into_iter().map(|_| unreachable!("it was emptied")).collect()
-}
-
-/// Values one behind the other.
-#[derive(Default)]
-pub(crate) struct Values {
-    bytes: Vec<u8>,
-    ends: Vec<u32>,
-}
-
-impl Values {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.ends.clear();
-    }
-
-    fn get(&self, index: usize) -> Option<&[u8]> {
-        let end = *self.ends.get(index)?;
-        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Some(&self.bytes[start as usize..end as usize])
-    }
-
-    fn value(&self, index: usize) -> &[u8] {
-        self.get(index).expect("the encoder coded every value")
-    }
-}
-
-/// A group of values as the encoder coded them.
-#[derive(Default)]
-pub(crate) struct CodedValues {
-    plain: Values,
-    /// The same by entropy, if they were coded densely by a dictionary that has codes.
-    recoded: Values,
-    recoder: Recoder,
-}
-
-impl CodedValues {
-    /// Codes `values` in place of what was here.
-    pub(crate) fn encode(
-        &mut self,
-        dictionary: &Dictionary,
-        encoder: &mut Encoder,
-        effort: Effort,
-        values: &[&[u8]],
-    ) {
-        let Self { plain, recoded, recoder } = self;
-        plain.clear();
-        recoded.clear();
-        dictionary.encode_group_with(encoder, effort, values, &mut plain.bytes, &mut plain.ends);
-        let Some(codes) = dictionary.codes().filter(|_| effort == Effort::Dense) else { return };
-        for index in 0..values.len() {
-            let coded = recoder.recode(codes, dictionary, plain.value(index), &mut recoded.bytes);
-            coded.expect("the dictionary has just coded it");
-            recoded.ends.push(recoded.bytes.len() as u32);
-        }
-    }
 }
 
 impl Scratch {
@@ -175,38 +127,6 @@ impl Packer<'_> {
     }
 }
 
-/// The form that a pack gives a body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Goal {
-    /// The leaf's form and dictionary as they are. New values are coded fast.
-    Keep,
-    /// As [`Goal::Keep`], but new values become dense tokens.
-    Settle,
-    /// Coded with the current dictionary: tokens fast, blocks densely.
-    Renew,
-    /// Coded densely with the current dictionary.
-    Recode,
-    /// Raw, because the leaf is hot.
-    Heat,
-}
-
-impl Goal {
-    /// Whether the leaf keeps its form and its dictionary.
-    pub(crate) fn keeps_form(self) -> bool {
-        matches!(self, Self::Keep | Self::Settle)
-    }
-
-    /// The effort with which values become tokens.
-    fn effort(self) -> Effort {
-        if matches!(self, Self::Settle | Self::Recode) { Effort::Dense } else { Effort::Fast }
-    }
-
-    /// How many of `records` whose values become tokens so could be smaller.
-    fn loose(self, records: usize) -> usize {
-        if self.effort() == Effort::Fast { records } else { 0 }
-    }
-}
-
 /// Whether a pack may take bytes that the memory limit has no room for. A body grows by a size class of the allocator
 /// at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +145,8 @@ pub(crate) struct Pieces {
     pub(crate) coding: Option<Coding>,
     /// Records that were coded fast, those of the leaves before included.
     pub(crate) loose: usize,
+    /// Records whose token numbers have one width, and were not tried by entropy, those of the leaves before included.
+    pub(crate) plain: usize,
     pub(crate) heated: bool,
     /// A damaged value keeps the body in the coding of the leaf.
     pub(crate) keeps_damage: bool,
@@ -274,8 +196,17 @@ impl Pieces {
 
     /// About how many records of one of the bodies were coded fast: nobody knows where they lie.
     fn loose_of(&self, body: &Body) -> u16 {
+        self.share_of(self.loose, body)
+    }
+
+    /// About how many records of one of the bodies could be tried by entropy.
+    fn plain_of(&self, body: &Body) -> u16 {
+        self.share_of(self.plain, body)
+    }
+
+    fn share_of(&self, count: usize, body: &Body) -> u16 {
         let records: usize = self.bodies.iter().map(|(_, body)| body.len()).sum();
-        (self.loose.min(records) * body.len()).div_ceil(records.max(1)) as u16
+        (count.min(records) * body.len()).div_ceil(records.max(1)) as u16
     }
 }
 
@@ -425,6 +356,7 @@ impl Core {
                 body: pieces.bodies[0].1.clone(),
                 coding: pieces.coding.clone(),
                 loose: pieces.loose_of(&pieces.bodies[0].1),
+                plain: pieces.plain_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
                 keeps_damage: pieces.keeps_damage,
                 // An image that still has evicted records is not current.

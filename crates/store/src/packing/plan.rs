@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_codec::token::Effort;
 
 use super::cut::Uncut;
 use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::{
-    CodedValues, Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens,
-};
+use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
@@ -103,25 +101,35 @@ impl Core {
         gathered.count_replaced(&decoded);
         let fill = gathered.fills();
         let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
+        let stays = stays.map(|((state, _), _)| *state);
+        let plain: usize = stays.clone().map(|state| usize::from(state.plain)).sum();
         // All records are loose to a dictionary that got codes.
         let loose_of = |state: &LeafState| match generation(state) == target.as_ref().map(Coding::generation)
         {
             true => usize::from(state.loose),
             false => state.body.len(),
         };
-        let loose = stays.map(|((state, _), _)| loose_of(state)).sum::<usize>();
+        let loose: usize = stays.map(loose_of).sum();
         let Gathered { mut entries, origins, mut pieces, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
         let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
-        let uncoded = take_decoded(&mut entries, &origins, &decoded, &scratch.raw);
+        let Scratch { builder, encoder, coded, renumbered, raw, .. } = scratch;
+        if let Some(Coding::Tokens(dictionary)) = &target {
+            coded.renumber(&mut entries, goal, dictionary, renumbered);
+        }
+        let uncoded = take_decoded(&mut entries, &origins, &decoded, raw);
         if let Some(Coding::Tokens(dictionary)) = &target {
             pieces.loose = loose + goal.loose(uncoded.len());
-            let Scratch { encoder, coded, .. } = scratch;
+            pieces.plain = match goal {
+                Goal::Condense => 0,
+                Goal::Relax => origins.len(),
+                _ => plain + goal.plain(uncoded.len(), dictionary),
+            };
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
         let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
-        pieces.bodies = uncut.cut(fill, &mut scratch.builder);
+        pieces.bodies = uncut.cut(fill, builder);
         (pieces.coding, pieces.heated) = (target, heated);
         pieces
     }
@@ -134,7 +142,7 @@ impl Core {
         let target = match &first.coding {
             _ if heated => None,
             Some(own)
-                if goal.keeps_form()
+                if goal.keeps_tokens()
                     && same_dictionary
                     && (has_dictionary(first) || !self.dictionaries.has_current()) =>
             {
@@ -172,33 +180,6 @@ impl Core {
             })
             .filter_map(|(index, (entry, _))| Some((index, recode(entry.payload)?)))
             .collect()
-    }
-
-    /// Codes the raw values of these entries in one group, those for which that pays.
-    pub(super) fn code_values<'a>(
-        &self,
-        uncoded: Vec<&mut Entry<'a>>,
-        dictionary: &Dictionary,
-        effort: Effort,
-        encoder: &mut Encoder,
-        coded: &'a mut CodedValues,
-        pieces: &mut Pieces,
-    ) {
-        let values: Vec<&[u8]> = uncoded.iter().map(|entry| entry.payload).collect();
-        coded.encode(dictionary, encoder, effort, &values);
-        let coded: &'a CodedValues = coded;
-        for (index, entry) in uncoded.into_iter().enumerate() {
-            let (raw_bytes, plain) = (entry.payload.len(), coded.plain.value(index));
-            pieces.coded_raw_bytes += raw_bytes as u64;
-            pieces.coded_bytes += plain.len().min(raw_bytes) as u64;
-            let (kind, value) = match coded.recoded.get(index) {
-                Some(recoded) if recoded.len() < plain.len() => (Kind::Recoded, recoded),
-                _ => (Kind::Coded, plain),
-            };
-            if self.pays(raw_bytes, value.len()) {
-                (entry.kind, entry.payload) = (kind, value);
-            }
-        }
     }
 }
 
@@ -308,6 +289,8 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
 // A dictionary is trained, which takes Miri long.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use ziptier_codec::token::Dictionary;
+
     use super::*;
     use crate::body::{Body, Builder, EntryKey, fingerprint};
     use crate::leaf::RightSibling;

@@ -192,6 +192,7 @@ impl Core {
             let mut state = LeafState::new(body.clone(), high, neighbour);
             state.coding = pieces.coding.clone();
             state.loose = pieces.loose_of(body);
+            state.plain = pieces.plain_of(body);
             state.heated = pieces.heated;
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
@@ -204,6 +205,7 @@ impl Core {
         let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
         state.coding = pieces.coding.clone();
         state.loose = pieces.loose_of(&pieces.bodies[0].1);
+        state.plain = pieces.plain_of(&pieces.bodies[0].1);
         state.heated = pieces.heated;
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();

@@ -373,8 +373,11 @@ impl Core {
         }
         if settles {
             self.settle_leaf(leaf, Goal::Keep, guard);
-        } else if takes_body && has_time && self.is_loose(state) {
-            self.settle_leaf(leaf, Goal::Recode, guard);
+        } else if takes_body
+            && has_time
+            && let Some(goal) = self.denser(state)
+        {
+            self.settle_leaf(leaf, goal, guard);
         }
         match self.send_to_far(leaf, takes_body, reach.pick(), guard) {
             Sent::Freed(bytes) if settles => Sent::Freed(bytes + landing_bytes),

@@ -6,7 +6,7 @@
 //! 2. A thread that needs room walks the leaves once for each dictionary. It packs those that are raw or have an older
 //!    dictionary.
 //! 3. A store that would refuse settles and fills all leaves, too. It does so once, and again when a part of its limit
-//!    lies in landings, or was deleted, since.
+//!    lies in landings, was deleted, or went to leaves that were relaxed, since.
 //!
 //! One thread walks at a time, and others that need room wait for its next step. Writers are thus slowed down to the
 //! speed at which the store packs, by work and never by time.
@@ -71,6 +71,7 @@ struct Settled {
     generation: Option<u32>,
     landing_bytes: u64,
     logical_bytes: u64,
+    relaxed_bytes: u64,
 }
 
 impl<T: Default> Walk<T> {
@@ -192,6 +193,7 @@ impl Core {
             generation: self.dictionaries.generation(),
             landing_bytes: self.gauges.landing.held(),
             logical_bytes: self.gauges.logical.get(),
+            relaxed_bytes: self.stats.relaxed_bytes.get(),
         }
     }
 
@@ -200,6 +202,7 @@ impl Core {
         now.generation != done.generation
             || now.landing_bytes > done.landing_bytes + part_bytes
             || now.logical_bytes + part_bytes < done.logical_bytes
+            || now.relaxed_bytes > done.relaxed_bytes + part_bytes
     }
 }
 

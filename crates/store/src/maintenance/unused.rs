@@ -1,0 +1,155 @@
+//! Leaves that nobody uses get denser token numbers, and leaves that are read get fast ones again.
+
+use ziptier_codec::token::entropy::Codes;
+use ziptier_codec::token::{Dictionary, Effort, Encoder};
+
+use super::*;
+use crate::options::{CodecChoice, Options};
+use crate::{Store, tierer::Tierer};
+
+const KEYS: u64 = 3_000;
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key:{n:09}").into_bytes()
+}
+
+/// Words as long as a token, of which each has four successors.
+fn value(n: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n);
+    let (mut word, mut value) = (random.u32(0..300), Vec::new());
+    while value.len() < 200 {
+        value.extend_from_slice(format!("{word:03} is a number,").as_bytes());
+        word = (word * 5 + random.u32(0..4)) % 300;
+    }
+    value
+}
+
+/// A store with a dictionary that has codes, and with records in settled leaves that nobody has visited since.
+fn store() -> Store {
+    let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
+    let store = Store::open(options).expect("a store without a folder opens");
+    let samples: Vec<_> = (KEYS..KEYS + 500).map(value).collect();
+    let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+    let dictionary = Dictionary::train(&samples, 10, 1).expect("the sample is sound");
+    let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples, 64 << 20);
+    store.core.dictionaries.adopt(Coding::Tokens(Arc::new(dictionary.with_codes(codes))));
+    (0..KEYS).for_each(|n| store.put(&key(n), &value(n)).expect("no limit is set"));
+    let mut sweep = Sweep::default();
+    (0..3).for_each(|_| lap(&store, &mut sweep));
+    assert_eq!(store.stats().dictionary_generation, 1, "the store has trained another one");
+    store
+}
+
+fn lap(store: &Store, sweep: &mut Sweep) {
+    while !store.core.sweep(sweep, SWEEP_LEAVES) {}
+}
+
+/// Laps that count; what the bodies hold after each.
+fn counted_laps<const LAPS: usize>(store: &Store) -> [u64; LAPS] {
+    let mut sweep = Sweep { counts: true, ..Sweep::default() };
+    [(); LAPS].map(|()| {
+        lap(store, &mut sweep);
+        bodies(store)
+    })
+}
+
+fn round(store: &Store) {
+    let mut tierer = Tierer::default();
+    while !store.core.tier(&mut tierer, SWEEP_LEAVES) {}
+}
+
+fn bodies(store: &Store) -> u64 {
+    store.memory().coded_body_bytes
+}
+
+fn leaves(store: &Store) -> u64 {
+    let (guard, mut count) = (store.core.pin(), 1);
+    let mut leaf = store.core.locate(&[], &guard).0;
+    while let Some(right) = leaf.state(&guard).right(&guard) {
+        (leaf, count) = (right, count + 1);
+    }
+    count
+}
+
+fn read_all(store: &Store) {
+    for n in 0..KEYS {
+        assert_eq!(store.get(&key(n)).expect("nothing is damaged"), Some(value(n)), "key {n}");
+    }
+}
+
+/// Reads everything so often that all leaves have counts.
+fn read_much(store: &Store) {
+    (0..2 * crate::hotness::SAMPLE).for_each(|_| read_all(store));
+}
+
+#[test]
+fn leaves_that_nobody_uses_are_condensed_and_leaves_that_are_read_are_relaxed() {
+    let store = store();
+    let plain = bodies(&store);
+    let [first, second, third] = counted_laps(&store);
+    assert_eq!(first, plain, "one lap does not tell that nobody uses a leaf");
+    assert!(second < plain * 9 / 10, "{second} of {plain}");
+    assert_eq!((third, store.stats().condensed), (second, leaves(&store)), "a leaf is condensed once");
+    read_all(&store);
+
+    read_much(&store);
+    round(&store);
+    assert_eq!(store.stats().relaxed, leaves(&store));
+    assert_eq!(bodies(&store), plain);
+    read_all(&store);
+
+    // The clocks forget, and the leaves are unused once more.
+    (0..8).for_each(|_| round(&store));
+    assert_eq!(counted_laps(&store), [plain, second]);
+    read_all(&store);
+}
+
+#[test]
+fn leaves_that_are_read_are_not_condensed() {
+    let store = store();
+    let plain = bodies(&store);
+    read_much(&store);
+    assert_eq!(counted_laps(&store), [plain; 4]);
+}
+
+#[test]
+fn a_leaf_with_a_few_new_values_waits_for_more() {
+    let store = store();
+    let [_, condensed] = counted_laps(&store);
+    let packed = |keys: std::ops::Range<u64>| {
+        let before = store.stats().condensed;
+        keys.for_each(|n| store.put(&key(n), &value(n + 1)).expect("no limit is set"));
+        counted_laps::<4>(&store);
+        store.stats().condensed - before
+    };
+    assert_eq!(packed(0..2), 0);
+    assert!(packed(0..KEYS) > 0);
+    assert!(bodies(&store) < condensed * 21 / 20, "{} of {condensed}", bodies(&store));
+}
+
+#[test]
+fn leaves_stay_condensed_in_a_store_that_is_full() {
+    let store = store();
+    let [_, condensed] = counted_laps(&store);
+    store.core.set_memory_limit(Some(store.memory().total_bytes() / 2));
+    read_much(&store);
+    round(&store);
+    assert_eq!((bodies(&store), store.stats().relaxed), (condensed, 0));
+    store.core.set_memory_limit(None);
+    round(&store);
+    assert_eq!(store.stats().relaxed, leaves(&store));
+}
+
+#[test]
+fn a_settled_store_is_condensed_whoever_reads_it() {
+    let store = store();
+    read_much(&store);
+    store.settle().expect("no limit is set");
+    let settled = bodies(&store);
+    read_much(&store);
+    round(&store);
+    assert!(store.stats().relaxed > 0 && bodies(&store) > settled);
+    store.settle().expect("no limit is set");
+    assert_eq!(bodies(&store), settled);
+    read_all(&store);
+}

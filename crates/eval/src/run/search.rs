@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::run::has_not_ended;
 use crate::run::saturation::{Effort, Saturation, saturate};
+use crate::run::spec::RunSpec;
 use crate::run::steady::{Steadiness, WarmedUp};
 use crate::run::timed::{End, Span, Window, whole_tenths};
 use crate::run::window::{Arena, Offer};
@@ -57,32 +58,47 @@ impl Arena<'_> {
         row: Span,
         progress: &dyn Fn(&str),
     ) -> Result<(Window, Saturation), Error> {
-        /// Of the longest window at the peak.
-        const SHARE: f64 = 0.05;
-        const SECONDS: std::ops::RangeInclusive<f64> = 0.3..=3.0;
         let spec = self.timed.spec;
-        let end = match spec.operations {
-            Some(operations) => End::Operations(operations),
-            None => {
-                let seconds = (spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end());
-                End::Seconds(whole_tenths(seconds))
-            }
-        };
-        let mut warmup_seconds = row.warmup_seconds;
-        let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
-            progress(&format!("measuring {threads} threads"));
-            let span = Span { warmup_seconds, end, is_row: false };
-            let window = self.window(buffers, Offer { threads, rate: None, span });
-            warmup_seconds = again_warmup_seconds(warmup_seconds);
+        let mut measured = |offer: Offer| {
+            let window = self.window(buffers, offer);
             has_not_ended(spec, buffers.iter().map(|one| &one.tally.mistakes))?;
             Ok(window.operations as f64 / window.wall_sec)
-        })?;
+        };
+        let (peak, found) = search(spec, threads_max, row, progress, &mut measured)?;
         progress(&format!("waiting for a steady throughput of {} threads", found.peak_load));
-        let end = spec.operations.map_or(End::Steady(spec.seconds), End::Operations);
-        let span = Span { warmup_seconds, end, ..row };
-        let window = self.window(buffers, Offer { threads: found.peak_load, rate: None, span });
-        Ok((window, found))
+        Ok((self.window(buffers, peak), found))
     }
+}
+
+/// Searches the number of threads from which on `measured` tells no more throughput. Returns the window at the peak
+/// that is to be measured then.
+fn search(
+    spec: &RunSpec,
+    threads_max: u64,
+    row: Span,
+    progress: &dyn Fn(&str),
+    measured: &mut dyn FnMut(Offer) -> Result<f64, Error>,
+) -> Result<(Offer, Saturation), Error> {
+    /// Of the longest window at the peak.
+    const SHARE: f64 = 0.05;
+    const SECONDS: std::ops::RangeInclusive<f64> = 0.3..=3.0;
+    let end = match spec.operations {
+        Some(operations) => End::Operations(operations),
+        None => {
+            let seconds = (spec.seconds * SHARE).clamp(*SECONDS.start(), *SECONDS.end());
+            End::Seconds(whole_tenths(seconds))
+        }
+    };
+    let mut warmup_seconds = row.warmup_seconds;
+    let found = saturate(Effort { load_max: threads_max, ..Effort::default() }, &mut |threads| {
+        progress(&format!("measuring {threads} threads"));
+        let span = Span { warmup_seconds, end, is_row: false };
+        warmup_seconds = again_warmup_seconds(warmup_seconds);
+        measured(Offer { threads, rate: None, span })
+    })?;
+    let end = spec.operations.map_or(End::Steady(spec.seconds), End::Operations);
+    let span = Span { warmup_seconds, end, ..row };
+    Ok((Offer { threads: found.peak_load, rate: None, span }, found))
 }
 
 #[cfg(test)]
@@ -94,9 +110,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::results::row::median;
     use crate::run::simulated::simulated_by;
-    use crate::run::spec::RunSpec;
     use crate::run::window::Windows;
     use crate::target::{Answers, Config, Records, Target, TargetError};
     use crate::targets::BTreeMapTarget;
@@ -191,15 +205,10 @@ mod tests {
         Arc::clone(&target.now_ns)
     }
 
-    /// What a search finds, and the seconds at which each of its parts began.
-    fn searched(aged_seconds: usize, warmup_seconds: f64, warmup_seconds_max: f64) -> (Windows, Vec<f64>) {
+    /// What a search finds.
+    fn searched(aged_seconds: usize, warmup_seconds: f64, warmup_seconds_max: f64) -> Windows {
         let spec = spec(aged_seconds, warmup_seconds, warmup_seconds_max);
-        simulated_by(spec, now, |target, arena, buffers| {
-            let begun = RefCell::new(Vec::new());
-            let now_sec = || target.now_ns.load(Ordering::Relaxed) as f64 / 1e9;
-            let windows = arena.windows(buffers, &|_| begun.borrow_mut().push(now_sec())).unwrap();
-            (windows, begun.into_inner())
-        })
+        simulated_by(spec, now, |_, arena, buffers| arena.windows(buffers, &|_| {}).unwrap())
     }
 
     fn off(windows: &Windows) -> f64 {
@@ -208,13 +217,13 @@ mod tests {
 
     #[test]
     fn a_store_that_slows_down_is_searched_once_it_is_steady() {
-        let (windows, _) = searched(20, 0.5, 120.0);
+        let windows = searched(20, 0.5, 120.0);
         let warm_up = windows.warm_up.unwrap();
         assert!(warm_up.steadiness.is_steady() && warm_up.sec > 20.0, "{warm_up:?}");
         assert!(warm_up.before("searched").contains("when throughput was steady"));
         assert!(off(&windows).abs() < 0.05, "{:?}", windows.saturation);
         // Without that warm-up, a thread finds the store fresh and several find it slow.
-        let (windows, _) = searched(20, 0.5, 0.0);
+        let windows = searched(20, 0.5, 0.0);
         assert_eq!(windows.warm_up, None);
         assert!(off(&windows).abs() > 0.05, "{:?}", windows.saturation);
     }
@@ -232,20 +241,20 @@ mod tests {
         assert!(told.contains("after a warm-up of 2") && told.ends_with("--warmup-max"), "{told}");
     }
 
-    /// With an aged store, of which each window of a second is like the last one.
     #[test]
     fn only_the_first_window_of_a_search_warms_up_for_long() {
-        const WARMUP_SECONDS: f64 = 20.0;
-        for seconds_max in [0.0, 60.0] {
-            let (windows, begun) = searched(0, WARMUP_SECONDS, seconds_max);
-            let points = &windows.saturation.as_ref().unwrap().points;
-            let searched = points.iter().map(|point| point.throughputs.len()).sum::<usize>();
-            let mut took: Vec<f64> = begun.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            assert!(took[0] >= WARMUP_SECONDS && searched > 10, "{took:?}");
-            assert_eq!(took.len(), searched + usize::from(windows.warm_up.is_some()));
-            // Threads go on while the one that measures is late, so some windows of a second take longer.
-            let each_sec = median(&mut took[1..]).unwrap();
-            assert!((1.0..3.0).contains(&each_sec), "{took:?}");
-        }
+        let spec = RunSpec::new("null", "");
+        let row = Span { warmup_seconds: 20.0, end: End::Seconds(1.0), is_row: true };
+        let mut warmups = Vec::new();
+        let (peak, found) = search(&spec, 64, row, &|_| {}, &mut |offer| {
+            warmups.push(offer.span.warmup_seconds);
+            assert!(!offer.span.is_row);
+            Ok(offer.threads.min(KNEE) as f64)
+        })
+        .unwrap();
+        assert_eq!(found.peak_load, peak.threads);
+        assert!(peak.span.is_row && peak.span.warmup_seconds == AGAIN_SECONDS);
+        assert!(warmups[0] == 20.0 && warmups.len() > 10, "{warmups:?}");
+        assert!(warmups[1..].iter().all(|seconds| *seconds == AGAIN_SECONDS), "{warmups:?}");
     }
 }

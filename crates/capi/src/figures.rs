@@ -57,10 +57,10 @@ fn write_work(text: &mut String, stats: &Stats) {
         text, "", stats;
         reads_raw, reads_coded, reads_packed, reads_landing, reads_large, reads_below, ssd_reads, misses, writes,
         written_bytes, logged_bytes, packs_background, packs_foreground, evicted, splits, merges, heated, cooled,
-        recoded, condensed, relaxed, sent_to_far, raised_from_far, sent_to_ssd, merged_on_ssd, raised_from_ssd, copied_up, values_raised,
-        trainings, adoptions, dictionary_generation, dictionary_bits, damaged, coded_raw_bytes, coded_bytes,
-        blocks_packed_fast, blocks_packed_dense, blocks_unpacked, qpl_compress_calls, qpl_decompress_calls,
-        iaa_compress_calls, iaa_decompress_calls, zlib_compress_calls, zlib_decompress_calls, engine_fallbacks,
-        engine_queue_full_retries, engine_faults,
+        recoded, condensed, relaxed, sent_to_far, raised_from_far, sent_to_ssd, merged_on_ssd, raised_from_ssd,
+        copied_up, values_raised, trainings, adoptions, dictionary_generation, dictionary_bits, damaged,
+        coded_raw_bytes, coded_bytes, blocks_packed_fast, blocks_packed_dense, blocks_unpacked, qpl_compress_calls,
+        qpl_decompress_calls, iaa_compress_calls, iaa_decompress_calls, zlib_compress_calls, zlib_decompress_calls,
+        engine_fallbacks, engine_queue_full_retries, engine_faults,
     );
 }

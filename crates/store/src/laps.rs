@@ -56,8 +56,8 @@ impl Laps {
         self.has_begun || now.duration_since(self.ended) >= pause
     }
 
-    /// Whether the lap whose next part begins `now` counts for leaves that nobody uses. Between two laps that do is some
-    /// time, in which they could be read.
+    /// Whether the lap whose next part begins `now` counts for leaves that nobody uses. Between two laps that do is
+    /// some time, in which leaves could be used.
     pub(crate) fn counts(&mut self, now: Instant) -> bool {
         if !self.has_begun {
             self.counts = self.counted.is_none_or(|counted| now.duration_since(counted) >= COUNTED_PAUSE);

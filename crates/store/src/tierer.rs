@@ -39,8 +39,8 @@ const HEATED_SHARE: u64 = 32;
 const LEAVES_MIN: u64 = 16;
 /// Counted reads that make a leaf hot at least: fewer may be chance.
 const COUNTS_MIN: u32 = 8;
-/// A leaf is relaxed once one read was counted for so many of its records. That is about when decoding entropy has taken
-/// as long as relaxing and condensing the leaf takes.
+/// A leaf is relaxed once one read was counted for so many of its records. Decoding entropy has then taken about as
+/// long as relaxing and condensing the leaf takes.
 const RECORDS_PER_COUNT: usize = 4;
 /// A leaf that is relaxed grows by one part in so many of its body at most, about.
 const RELAXED_PART: usize = 2;

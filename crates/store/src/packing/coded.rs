@@ -63,8 +63,9 @@ impl CodedValues {
             recoded.ends.push(recoded.bytes.len() as u32);
         }
     }
-    /// Gives those of `entries` that change by `goal` other token numbers, which lie in `renumbered` then. A damaged value
-    /// stays as it is.
+
+    /// Gives those of `entries` that change by `goal` other token numbers, which lie in `renumbered` then. A damaged
+    /// value stays as it is.
     pub(super) fn renumber<'a>(
         &mut self,
         entries: &mut [Entry<'a>],

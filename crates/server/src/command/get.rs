@@ -113,9 +113,9 @@ pub(super) fn read_and_change(
             return Update::Keep;
         }
         let update = change(meta);
-        let loses_it = matches!(update, Update::Put { .. } | Update::Delete);
+        let changes_it = update != Update::Keep;
         if let Ok(Found::Large(reader)) = &mut found
-            && loses_it
+            && changes_it
         {
             if !is_apart {
                 let is_short = reader.len() <= SHORT_BYTES as u64;

@@ -139,10 +139,14 @@ fn a_value_of_several_pieces_that_cannot_be_read_is_not_changed() {
     let server = TestServer::start_with(backend, |_| {});
     let mut connection = server.connect();
     assert_eq!(connection.ask(&[b"SET", b"key", &value(600_000, 10)]), b"+OK\r\n");
+    assert_eq!(connection.text("PEXPIREAT key 9999999999999"), ":1\r\n");
     // The last piece alone.
     gate.fail_reads_from(599_999);
-    for command in ["GETDEL key", "GETSET key new", "SET key new GET", "GETEX key PXAT 1"] {
+    let changes = ["GETDEL key", "GETSET key new", "SET key new GET"];
+    let expiries = ["GETEX key PXAT 1", "GETEX key PXAT 9999999999998", "GETEX key PERSIST"];
+    for command in changes.into_iter().chain(expiries) {
         assert_eq!(connection.text(command), "-ERR made by a test\r\n", "{command}");
         assert_eq!(connection.text("STRLEN key"), ":600000\r\n", "{command}");
+        assert_eq!(connection.text("PEXPIRETIME key"), ":9999999999999\r\n", "{command}");
     }
 }

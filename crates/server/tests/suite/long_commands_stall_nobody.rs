@@ -98,7 +98,7 @@ fn a_long_value_is_read_apart_before_its_key_is_changed() {
     let (server, gate) = started();
     let (mut long, mut other) = (server.connect(), server.connect());
     let old = vec![b'v'; 600_000];
-    for command in ["GETDEL large", "GETSET large new", "SET large new GET"] {
+    for command in ["GETDEL large", "GETSET large new", "SET large new GET", "GETEX large EX 1000"] {
         assert_eq!(long.ask(&[b"SET", b"large", &old]), b"+OK\r\n");
         gate.close("read_at");
         long.send(format!("{command}\r\nPING\r\n").as_bytes());

@@ -21,6 +21,9 @@ use crate::shared::unix_ms;
 /// Leaves without records that a walk passes from one record to the next: as many as the store passes in one call for
 /// keys. On an SSD each of them may cost a read.
 const PASSED_LEAVES_MAX: usize = 64;
+/// Segments of a folder have up to so many times the bytes that the store may hold: twice the images, and the images
+/// that a checkpoint writes before it ends.
+const FOLDER_TIMES: u64 = 3;
 /// Bytes of a multi-get's values that a thread keeps for its next one.
 const VALUES_KEPT_BYTES: usize = 256 << 10;
 
@@ -35,6 +38,8 @@ pub struct StoreBackend {
     codec: CodecChoice,
     limit_bytes: Option<u64>,
     far_anonymous_bytes: u64,
+    /// Bytes of a segment in the folder of a store without an SSD.
+    segment_bytes: u64,
     /// The server stops, and would wait for a count of all keys, or for a look at all leaves.
     is_stopping: AtomicBool,
 }
@@ -56,6 +61,7 @@ impl StoreBackend {
     /// As [`Store::open`].
     pub fn open_with(mut options: Options, progress: impl FnMut(Recovery)) -> Result<Self, Error> {
         let (codec, limit_bytes) = (options.codec, options.memory_limit_bytes);
+        let segment_bytes = options.durable.as_ref().map_or(0, |durable| durable.segments.segment_bytes);
         if let Some(durable) = &mut options.durable {
             durable.waits = false;
             if options.eviction {
@@ -65,7 +71,8 @@ impl StoreBackend {
         }
         let store = Store::open_with(options, progress)?;
         let far_anonymous_bytes = store.far().map_or(0, |far| far.anonymous_bytes);
-        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, is_stopping: AtomicBool::new(false) })
+        let is_stopping = AtomicBool::new(false);
+        Ok(Self { store, codec, limit_bytes, far_anonymous_bytes, segment_bytes, is_stopping })
     }
 
     /// Ends the store, and tells whether everything is durable.
@@ -481,11 +488,21 @@ impl Backend for StoreBackend {
         })
     }
 
-    /// Those of the segments that the SSD has room for, but at most half of all: clients need some, too.
+    /// Those of the segments that the SSD has room for, or that the folder may have. Clients need files, too, so these
+    /// are at most half of all.
     fn files_to_come(&self) -> u64 {
-        let Some(ssd) = self.store.ssd().filter(|ssd| ssd.limit_bytes < u64::MAX) else { return 0 };
-        let free_bytes = ssd.limit_bytes.saturating_sub(ssd.allocated_bytes);
-        free_bytes.div_ceil(ssd.segment_bytes.max(1)).min(raise_open_files() / 2)
+        let (limit_bytes, allocated_bytes, segment_bytes) = match self.store.ssd() {
+            Some(ssd) => (ssd.limit_bytes, ssd.allocated_bytes, ssd.segment_bytes),
+            None => {
+                let Some(checkpoints) = self.store.checkpoint_stats() else { return 0 };
+                let far_bytes = self.store.far().map_or(0, |far| far.limit_bytes);
+                let held_bytes_max = self.limit_bytes.unwrap_or(u64::MAX).saturating_add(far_bytes);
+                let limit_bytes = held_bytes_max.saturating_mul(FOLDER_TIMES);
+                (limit_bytes, checkpoints.segment_allocated_bytes, self.segment_bytes)
+            }
+        };
+        let free_bytes = limit_bytes.saturating_sub(allocated_bytes);
+        free_bytes.div_ceil(segment_bytes.max(1)).min(raise_open_files() / 2)
     }
 
     fn codec(&self) -> String {

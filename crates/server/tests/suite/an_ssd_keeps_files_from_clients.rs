@@ -1,7 +1,8 @@
-//! Each segment of an SSD needs an open file. Clients took all files but a few, and later segments found none.
+//! Each segment of an SSD, or of a folder, needs an open file. Clients took all files but a few, and later segments
+//! found none.
 
-use ziptier::{CodecChoice, Options, SsdOptions};
-use ziptier_server::{Backend, StoreBackend, raise_open_files};
+use ziptier::{CodecChoice, DurableOptions, Options, SsdOptions};
+use ziptier_server::{Backend, Save, Saving, StoreBackend, raise_open_files};
 
 /// A store whose SSD has so many bytes.
 fn with_ssd(folder: &tempfile::TempDir, limit_bytes: u64) -> StoreBackend {
@@ -35,7 +36,39 @@ fn segments_to_come_leave_files_to_clients() {
     assert_eq!(backend.files_to_come(), (1u64 << 36).min(raise_open_files() / 2));
 }
 
+/// A store in a folder without an SSD.
+fn in_folder(folder: &tempfile::TempDir, memory_limit_bytes: Option<u64>) -> StoreBackend {
+    let options = Options {
+        durable: Some(DurableOptions::new(folder.path())),
+        memory_limit_bytes,
+        codec: CodecChoice::None,
+        background_threads: 0,
+        ..Options::default()
+    };
+    StoreBackend::open(options).expect("a store opens")
+}
+
+/// They hold up to three times as much as memory.
 #[test]
-fn a_store_without_an_ssd_has_none_to_come() {
+fn files_of_a_folder_to_come_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = in_folder(&folder, Some(256 << 20));
+    let segment_bytes = 64 << 20;
+    let segments = || backend.store().checkpoint_stats().unwrap().segment_allocated_bytes / segment_bytes;
+    assert_eq!((backend.files_to_come(), segments()), (12, 0));
+    (0..1000u32).for_each(|number| backend.put(&number.to_be_bytes(), &[7; 200], None).unwrap());
+    assert_eq!(backend.save(Save::Make).unwrap(), Saving::Done);
+    assert!(segments() > 0);
+    assert_eq!(backend.files_to_come(), 12 - segments());
+}
+
+#[test]
+fn a_folder_without_a_limit_leaves_files_to_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(in_folder(&folder, None).files_to_come(), raise_open_files() / 2);
+}
+
+#[test]
+fn a_store_in_memory_alone_has_none_to_come() {
     assert_eq!(StoreBackend::open(Options::default()).unwrap().files_to_come(), 0);
 }

@@ -13,10 +13,12 @@
 //!    when the table is full.
 //! 3. After them, the connection whose positions have the most bytes loses its oldest one. A connection that holds less
 //!    than its share of the table therefore loses nothing.
+//! 4. A step ends the position before it, whoever sends the cursor. So cursors are keyed hashes, which no client can
+//!    guess.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Most positions of one connection: 64 scans side by side.
 const OWN_POSITIONS_MAX: usize = 128;
@@ -28,17 +30,23 @@ const BYTES_MAX: usize = 16 << 20;
 const POSITION_BYTES: usize = 160;
 /// The owner of the positions of closed connections. No connection has this number.
 const NOBODY: u64 = 0;
+/// Bits of a cursor. Some clients hold cursors in doubles.
+const CURSOR_BITS: u32 = 53;
 
 /// The positions of all scans.
 #[derive(Debug)]
 pub(crate) struct Cursors {
+    /// Its key is random, so a cursor of an earlier server means nothing in this one.
+    hasher: RandomState,
     table: Mutex<Table>,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    next: u64,
+    /// The number of the newest position.
+    newest: u64,
     bytes: usize,
+    /// Positions by cursor.
     positions: HashMap<u64, Position>,
     owners: HashMap<u64, Owner>,
     /// Bytes and number of every connection that has positions.
@@ -47,6 +55,8 @@ struct Table {
 
 #[derive(Debug)]
 struct Position {
+    /// Positions are numbered in the order in which they are made.
+    number: u64,
     /// The key at which the scan goes on.
     from: Box<[u8]>,
     /// The cursor that led here.
@@ -57,17 +67,13 @@ struct Position {
 #[derive(Debug, Default)]
 struct Owner {
     bytes: usize,
-    /// Its cursors, and the bytes of each.
-    cursors: BTreeMap<u64, usize>,
+    /// Its cursors, by the numbers of their positions.
+    cursors: BTreeMap<u64, u64>,
 }
 
 impl Cursors {
     pub(crate) fn new() -> Self {
-        // Starting at the time of day keeps a cursor of an earlier server from meaning something in this one. It
-        // stays below 2^53 because some clients hold cursors in doubles.
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-        let next = ((seconds & 0x7fff_ffff) << 21) | 1;
-        Self { table: Mutex::new(Table { next, ..Table::default() }) }
+        Self { hasher: RandomState::new(), table: Mutex::default() }
     }
 
     /// The key at which the scan of `cursor` goes on. Its predecessor is forgotten.
@@ -83,9 +89,14 @@ impl Cursors {
     /// key `from`.
     pub(crate) fn advance(&self, owner: u64, previous: u64, from: &[u8]) -> u64 {
         let mut table = self.table();
-        let cursor = table.next;
-        table.next += 1;
-        table.insert(cursor, Position { from: from.into(), previous, owner });
+        let (number, cursor) = loop {
+            table.newest += 1;
+            let cursor = self.hasher.hash_one(table.newest) >> (u64::BITS - CURSOR_BITS);
+            if cursor != 0 && !table.positions.contains_key(&cursor) {
+                break (table.newest, cursor);
+            }
+        };
+        table.insert(cursor, Position { number, from: from.into(), previous, owner });
         table.keep_bounds(owner, OWN_POSITIONS_MAX);
         cursor
     }
@@ -93,7 +104,7 @@ impl Cursors {
     /// Connection `owner` has closed.
     pub(crate) fn orphan(&self, owner: u64) {
         let mut table = self.table();
-        let Some(cursors) = table.owners.get(&owner).map(|owner| owner.cursors.keys().copied()) else {
+        let Some(cursors) = table.owners.get(&owner).map(|owner| owner.cursors.values().copied()) else {
             return;
         };
         for cursor in cursors.collect::<Vec<_>>() {
@@ -119,10 +130,10 @@ impl Cursors {
 
 impl Table {
     fn insert(&mut self, cursor: u64, position: Position) {
-        let (bytes, owner) = (position.from.len() + POSITION_BYTES, position.owner);
+        let (bytes, owner, number) = (position.from.len() + POSITION_BYTES, position.owner, position.number);
         self.change_owner(owner, |owner| {
             owner.bytes += bytes;
-            owner.cursors.insert(cursor, bytes);
+            owner.cursors.insert(number, cursor);
         });
         self.bytes += bytes;
         self.positions.insert(cursor, position);
@@ -133,7 +144,7 @@ impl Table {
         let bytes = position.from.len() + POSITION_BYTES;
         self.change_owner(position.owner, |owner| {
             owner.bytes -= bytes;
-            owner.cursors.remove(&cursor);
+            owner.cursors.remove(&position.number);
         });
         self.bytes -= bytes;
         Some(position)
@@ -163,7 +174,7 @@ impl Table {
 
     fn remove_oldest(&mut self, owner: u64) {
         let oldest = self.owners.get(&owner).and_then(|owner| owner.cursors.first_key_value());
-        if let Some((&cursor, _)) = oldest {
+        if let Some((_, &cursor)) = oldest {
             self.remove(cursor);
         }
     }
@@ -181,7 +192,15 @@ mod tests {
         assert_eq!(cursors.position(first).unwrap().as_ref(), b"a");
         assert_eq!(cursors.position(second).unwrap().as_ref(), b"b");
         assert!(cursors.position(first).is_none());
-        assert!(second < 1 << 53);
+    }
+
+    #[test]
+    fn a_cursor_does_not_tell_the_next_one() {
+        let cursors = Cursors::new();
+        let made: Vec<u64> = (0..64).map(|_| cursors.advance(1, 0, b"a")).collect();
+        assert!(made.iter().all(|cursor| (1..1 << 53).contains(cursor)));
+        let steps: BTreeSet<u64> = made.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+        assert_eq!(steps.len(), made.len() - 1);
     }
 
     #[test]

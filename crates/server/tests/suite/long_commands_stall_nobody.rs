@@ -5,7 +5,7 @@
 use ziptier_testing::until;
 
 use crate::support::gated_backend::started;
-use crate::support::{many, request};
+use crate::support::{Connection, many, request};
 
 #[test]
 fn others_are_served_while_a_long_command_runs() {
@@ -310,15 +310,13 @@ fn walks_over_many_deleted_keys_run_on_threads_of_their_own() {
     });
 }
 
-/// Cursors of closed connections are kept for others, and there is room for few.
+/// Cursors of closed connections are kept for others, and there is room for few: for 255 at a key of this length.
 #[test]
 fn a_cursor_that_its_client_never_got_is_forgotten() {
     let (server, gate) = started();
     let mut other = server.connect();
-    assert_eq!(other.text("MSET a 1 b 2 c 3"), "+OK\r\n");
+    assert_eq!(other.ask(&[b"MSET", b"a", b"1", &vec![b'b'; 64 << 10], b"2"]), b"+OK\r\n");
     gate.slow_walks();
-    let cursor = |reply: &str| reply.lines().nth(2).unwrap().parse::<u64>().unwrap();
-    let first = cursor(&other.text("SCAN 0 COUNT 1"));
     gate.close("keys_from");
     let mut gone = server.connect();
     let id = gone.text("CLIENT ID").trim_start_matches(':').trim().to_owned();
@@ -330,9 +328,22 @@ fn a_cursor_that_its_client_never_got_is_forgotten() {
     server.wait_for(&mut other, "the reply of a client that has gone is given back", |info| {
         info.field("mem_clients_normal") == 0
     });
-    // They are given out in turn.
-    assert_eq!(other.text(&format!("SCAN {} COUNT 1", first + 1)), "-ERR invalid cursor\r\n");
+    let scan = |client: &mut Connection| {
+        let reply = client.text("SCAN 0 COUNT 1");
+        reply.lines().nth(2).expect("a cursor").to_owned()
+    };
+    let first = scan(&mut other);
+    for _ in 1..128 {
+        scan(&mut other);
+    }
+    let mut last = server.connect();
+    let first_of_last = scan(&mut last);
+    for _ in 1..128 {
+        scan(&mut last);
+    }
+    // The 256th ends the oldest scan of the last client. Beside a lost one, the 255th would end that of the other.
     assert!(other.text(&format!("SCAN {first} COUNT 1")).starts_with("*2\r\n"));
+    assert_eq!(last.text(&format!("SCAN {first_of_last} COUNT 1")), "-ERR invalid cursor\r\n");
 }
 
 /// Each step of these replies is made on another thread, and the findings come back each time.

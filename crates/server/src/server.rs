@@ -221,12 +221,13 @@ impl Workers {
         // A thread that runs `SAVE` would delay the stop.
         self.shared.backend.stop();
         let mut outcome = Ok(());
+        // Other threads send their last replies, whatever became of one.
         for thread in self.threads {
-            match thread.join() {
-                Ok(Ok(())) => {}
-                Ok(Err(source)) => outcome = Err(ServeError::EventLoop { source }),
-                Err(_) => return Err(ServeError::WorkerPanicked),
-            }
+            let ended = match thread.join() {
+                Ok(ended) => ended.map_err(|source| ServeError::EventLoop { source }),
+                Err(_) => Err(ServeError::WorkerPanicked),
+            };
+            outcome = outcome.and(ended);
         }
         outcome
     }

@@ -11,6 +11,7 @@ use ziptier::{Clock, CodecChoice, Options};
 use ziptier_server::{Backend, BackendError, Patience, StoreBackend};
 use ziptier_testing::{count, seed};
 
+use crate::support::gated_backend::GatedBackend;
 use crate::support::{Connection, TestServer, request};
 
 on_every_backend!(
@@ -153,6 +154,25 @@ fn batches_are_written_whole(server: &TestServer) {
     words.extend([&b"ZT.BATCH"[..], b"DEL", b"b", b"SET", b"large", &value]);
     assert_eq!(connection.ask(&words), b"+OK\r\n");
     assert_eq!(connection.text("EXISTS b large"), ":1\r\n");
+}
+
+/// The walk comes to such a value, and opens it by its key after that.
+#[test]
+fn a_large_value_that_is_deleted_before_it_is_opened_is_left_out() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend.clone(), |_| {});
+    let (mut connection, large) = (server.connect(), vec![b'v'; 300 << 10]);
+    let records: [(&[u8], &[u8]); 4] = [(b"a", b"1"), (b"b", &large), (b"c", b"3"), (b"d", b"4")];
+    for (key, value) in records {
+        assert_eq!(connection.ask(&[b"SET", key, value]), b"+OK\r\n");
+    }
+    gate.close("open_value");
+    connection.send(b"ZT.RANGE - + LIMIT 2\r\n");
+    gate.wait();
+    assert_eq!(backend.delete(b"b"), Ok(true));
+    gate.open();
+    assert!(connection.reply() == request(&[b"a", b"1", b"c", b"3"]));
 }
 
 /// A client that asks for everything does not get what nobody has room for.

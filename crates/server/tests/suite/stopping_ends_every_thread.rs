@@ -9,7 +9,7 @@ use ziptier_server::{Backend, Config, Save, Saving, ServeError, Server, StoreBac
 
 use crate::support::gated_backend::GatedBackend;
 use crate::support::map_backend::MapBackend;
-use crate::support::{TestServer, request};
+use crate::support::{TestServer, many, request};
 
 #[test]
 fn shutdown_closes_every_connection_and_returns() {
@@ -61,6 +61,25 @@ fn requests_on_threads_of_their_own_are_answered_at_a_stop() {
     let refused =
         replies.iter().filter(|reply| reply.starts_with("-ERR the server stops and has not run")).count();
     assert_eq!((run, refused), (3, 2), "{replies:?}");
+}
+
+/// The other threads end as at any stop, and the server tells of the panic after that.
+#[test]
+fn a_long_command_that_panics_holds_up_no_stop() {
+    let backend = Arc::new(GatedBackend::default());
+    let gate = backend.gate();
+    let server = TestServer::start_with(backend.clone(), |_| {});
+    let (mut last, mut client) = (server.connect(), server.connect());
+    gate.close("write");
+    gate.panic_in("write");
+    client.send(&[&many("MSET")[..], b"PING\r\n"].concat());
+    gate.wait();
+    // A stop has the store let the call go on.
+    last.send(b"SHUTDOWN\r\n");
+    assert_eq!(last.rest(), b"");
+    assert_eq!(client.rest(), b"");
+    assert!(matches!(server.join(), Err(ServeError::WorkerPanicked)));
+    assert_eq!(Arc::strong_count(&backend), 1, "a thread goes on");
 }
 
 /// A client that had sent more requests behind a long one got no reply to them, and did not know whether they had run.

@@ -48,6 +48,8 @@ struct State {
     calls: Vec<&'static str>,
     /// Calls of the closed method that still pass, and are not remembered.
     free: usize,
+    /// The method whose calls panic once they are let go.
+    panics: Option<&'static str>,
     /// The bytes that a rename or a copy claims to read.
     read_bytes: u64,
     /// The bytes that a look at a key claims to read.
@@ -81,6 +83,11 @@ impl Gate {
     pub(crate) fn close_behind(&self, free: usize, method: &'static str) {
         self.close(method);
         self.state.lock().unwrap_or_else(PoisonError::into_inner).free = free;
+    }
+
+    /// Has calls of `method` panic from now on, once they may go on.
+    pub(crate) fn panic_in(&self, method: &'static str) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).panics = Some(method);
     }
 
     /// Has renames and copies say from now on that they read so many bytes.
@@ -191,6 +198,9 @@ impl Gate {
         while state.closed == Some(method) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+        let panics = state.panics == Some(method);
+        drop(state);
+        assert!(!panics, "made by a test");
     }
 }
 

@@ -117,6 +117,8 @@ pub(crate) struct Connection {
     job_bytes: Option<usize>,
     /// Bytes of requests and replies in this turn, or the last one.
     turn_bytes: usize,
+    /// Bytes of an unfinished request since the client was last active.
+    trickled_bytes: usize,
     /// `input` may hold whole requests, left because a reply had to leave first.
     unparsed: bool,
     /// Replies that the socket has not taken.
@@ -149,6 +151,7 @@ impl Connection {
             job_bytes: None,
             // The length of its turns is not known yet.
             turn_bytes: TURN_BYTES,
+            trickled_bytes: 0,
             unparsed: false,
             output: Output::default(),
             released_part: false,
@@ -212,7 +215,7 @@ impl Connection {
         if self.client.info.killed.load(Relaxed) {
             return Next::Close;
         }
-        self.client.info.active_s.store(shared.seconds(), Relaxed);
+        let before = self.note_turn(shared, counters);
         // Replies gather in the worker's buffer, or behind those that wait already.
         let waiting = !self.output.is_empty();
         if waiting {
@@ -221,6 +224,7 @@ impl Connection {
         space.reply.resp3 = self.resp3;
         let last_turn_bytes = mem::take(&mut self.turn_bytes);
         let next = self.work(space, shared, counters).unwrap_or(Next::Close);
+        self.note_silence(&before, counters);
         if self.turn_bytes == 0 {
             // Nothing came, so the length of the turn before stays.
             self.turn_bytes = last_turn_bytes;

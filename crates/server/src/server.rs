@@ -350,6 +350,37 @@ mod tests {
         running.join().unwrap().unwrap();
     }
 
+    /// A request that came byte by byte kept its connection open for good.
+    #[test]
+    fn clients_whose_requests_trickle_in_are_idle() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let config = Config { port: 0, threads: 1, timeout_s: 100_000, ..Config::default() };
+        let server = Server::bind(config, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let running = thread::spawn(move || server.run());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(ziptier_testing::HANG)).unwrap();
+        let mut sent = 0;
+        let mut arrive = |stream: &mut TcpStream, bytes: &[u8]| {
+            stream.write_all(bytes).unwrap();
+            sent += bytes.len() as u64;
+            until("the bytes have arrived", || shared.counters[0].bytes_in.get() == sent);
+            shared.pass_seconds(60_000);
+        };
+        arrive(&mut stream, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$20000\r\n");
+        for _ in 0..4 {
+            arrive(&mut stream, &[b'v'; 5_000]);
+        }
+        arrive(&mut stream, b"\r\n");
+        let mut reply = [0; 5];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+OK\r\n");
+        arrive(&mut stream, b"P");
+        assert_eq!(stream.read(&mut reply).unwrap(), 0);
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
+
     #[test]
     fn commands_that_may_write_are_counted_apart() {
         let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());

@@ -70,6 +70,8 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
     let durability = shared.backend.persistence().into_iter().find(|(name, _)| *name == "durability");
     let is_durable = durability.is_some();
     let password = live.password().map_or(Vec::new(), |password| password.reveal().to_vec());
+    // With TLS alone the address is that of `tls-port`.
+    let port = if config.plain { shared.address.port() } else { 0 };
     let mut settings = vec![("requirepass", password)];
     let shown = [
         ("appendfsync", durability.map_or("everysec".into(), |(_, durability)| durability)),
@@ -83,7 +85,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, Vec<u8>)> {
         ("maxmemory", shared.limit_bytes().to_string()),
         ("maxmemory-clients", shared.budget.limit_bytes().to_string()),
         ("maxmemory-policy", shared.eviction_policy().into()),
-        ("port", shared.address.port().to_string()),
+        ("port", port.to_string()),
         ("proto-max-bulk-len", BULK_BYTES_MAX.to_string()),
         ("protected-mode", yes_or_no(config.protected_mode)),
         ("save", String::new()),

@@ -72,6 +72,7 @@ fn redis_cli_asks_over_tls() {
     assert_eq!(printed(&ask(&["set", "k", "v"])), "OK\n");
     assert_eq!(printed(&ask(&["-3", "mget", "k", "missing"])), "v\n\n");
     assert_eq!(printed(&ask(&["config", "get", "tls-port"])), format!("tls-port\n{}\n", server.port()));
+    assert_eq!(printed(&ask(&["config", "get", "port"])), "port\n0\n");
     // It does not take a server whose certificate nobody that it knows has signed.
     let other = cli(&server, folder.path(), &["--cacert", "stranger.crt", "ping"]);
     assert!(!other.status.success() && printed(&other).is_empty(), "{other:?}");

@@ -36,10 +36,14 @@ fn segments_to_come_leave_files_to_clients() {
     assert_eq!(backend.files_to_come(), (1u64 << 36).min(raise_open_files() / 2));
 }
 
+const SEGMENT_BYTES: u64 = 1 << 20;
+
 /// A store in a folder without an SSD.
 fn in_folder(folder: &tempfile::TempDir, memory_limit_bytes: Option<u64>) -> StoreBackend {
+    let mut durable = DurableOptions::new(folder.path());
+    (durable.log.segment_bytes, durable.segments.segment_bytes) = (1 << 20, SEGMENT_BYTES);
     let options = Options {
-        durable: Some(DurableOptions::new(folder.path())),
+        durable: Some(durable),
         memory_limit_bytes,
         codec: CodecChoice::None,
         background_threads: 0,
@@ -52,9 +56,8 @@ fn in_folder(folder: &tempfile::TempDir, memory_limit_bytes: Option<u64>) -> Sto
 #[test]
 fn files_of_a_folder_to_come_are_told() {
     let folder = tempfile::tempdir().unwrap();
-    let backend = in_folder(&folder, Some(256 << 20));
-    let segment_bytes = 64 << 20;
-    let segments = || backend.store().checkpoint_stats().unwrap().segment_allocated_bytes / segment_bytes;
+    let backend = in_folder(&folder, Some(4 * SEGMENT_BYTES));
+    let segments = || backend.store().checkpoint_stats().unwrap().segment_allocated_bytes / SEGMENT_BYTES;
     assert_eq!((backend.files_to_come(), segments()), (12, 0));
     (0..1000u32).for_each(|number| backend.put(&number.to_be_bytes(), &[7; 200], None).unwrap());
     assert_eq!(backend.save(Save::Make).unwrap(), Saving::Done);

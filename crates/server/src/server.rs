@@ -22,6 +22,10 @@ use crate::worker::{LISTEN, WAKE, Worker};
 const OTHER_FILES: u64 = 64;
 /// Connections may have one part in this many of the open files while a backend opens its own.
 const LOADING_PART: u64 = 4;
+/// Clients that are accepted at a socket between two looks at the clock: about a millisecond.
+const ACCEPTS_PER_LOOK: usize = 64;
+/// The pause after the system had no room for another connection.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(100);
 /// How often idle clients are looked for.
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -246,13 +250,13 @@ impl Drop for StopOnDrop<'_> {
 /// Accepts connections and deals them to the workers; keeps the memory limit in between.
 fn accept(listeners: &[Listener], mut poll: Poll, shared: &Shared) -> io::Result<()> {
     let mut events = Events::with_capacity(8);
-    // Set while the system has no room for another connection: no event will tell when it has.
+    // Set while connections wait that no event will tell of.
     let mut retry = None;
     let (mut measured, mut counted) = (Instant::now(), Instant::now());
     while !shared.is_stopping() {
         let tick = shared.memory_limit.tick().filter(|_| !shared.backend.is_loading());
         let measure = tick.map(|tick| tick.saturating_sub(measured.elapsed()));
-        let wait = [retry.take(), measure, Some(SECOND.saturating_sub(counted.elapsed()))];
+        let wait = [retry, measure, Some(SECOND.saturating_sub(counted.elapsed()))];
         match poll.poll(&mut events, wait.into_iter().flatten().min()) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             outcome => outcome?,
@@ -267,18 +271,15 @@ fn accept(listeners: &[Listener], mut poll: Poll, shared: &Shared) -> io::Result
             counted += Duration::from_secs(seconds);
             shared.pass_seconds(seconds);
         }
-        for listener in listeners {
-            if !accept_all(listener, shared) {
-                retry = Some(Duration::from_millis(100));
-            }
-        }
+        retry = listeners.iter().filter_map(|listener| accept_some(listener, shared)).min();
     }
     Ok(())
 }
 
-/// Deals all clients that wait at a socket. `false` if the system has no room for another connection.
-fn accept_all(listener: &Listener, shared: &Shared) -> bool {
-    loop {
+/// Deals clients that wait at a socket. Returns the pause before the next ones if no event will tell of these: zero at
+/// the bound, and [`NO_ROOM_PAUSE`] if the system has no room for another connection.
+fn accept_some(listener: &Listener, shared: &Shared) -> Option<Duration> {
+    for _ in 0..ACCEPTS_PER_LOOK {
         match listener.socket.accept() {
             Ok((stream, _)) if shared.connections_open.load(Relaxed) >= shared.settings.clients_max() => {
                 reject(stream, listener.is_tls, shared);
@@ -287,12 +288,13 @@ fn accept_all(listener: &Listener, shared: &Shared) -> bool {
                 shared.send(shared.deal(), Message::Connection(stream, listener.is_tls));
             }
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return true,
+                io::ErrorKind::WouldBlock => return None,
                 io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
-                _ => return false,
+                _ => return Some(NO_ROOM_PAUSE),
             },
         }
     }
+    Some(Duration::ZERO)
 }
 
 fn reject(mut stream: TcpStream, is_tls: bool, shared: &Shared) {
@@ -348,6 +350,25 @@ mod tests {
         assert_eq!(active.read(&mut [0; 8]).unwrap(), 0);
         shared.stop();
         running.join().unwrap().unwrap();
+    }
+
+    /// While clients kept coming, nobody kept the memory limit, and no stop came about.
+    #[test]
+    fn a_crowd_of_new_clients_is_dealt_in_parts() {
+        const CLIENTS: usize = ACCEPTS_PER_LOOK + 10;
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let server = Server::bind(Config { port: 0, threads: 1, ..Config::default() }, backend).unwrap();
+        let _clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+        let open = || server.shared.connections_open.load(Relaxed);
+        let mut accepted = Vec::new();
+        until("all clients are dealt", || {
+            let before = open();
+            accept_some(&server.listeners[0], &server.shared);
+            accepted.push(open() - before);
+            open() == CLIENTS
+        });
+        assert!(accepted.iter().all(|&clients| clients <= ACCEPTS_PER_LOOK), "{accepted:?}");
+        assert_eq!(accept_some(&server.listeners[0], &server.shared), None);
     }
 
     /// A request that came byte by byte kept its connection open for good.

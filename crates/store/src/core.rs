@@ -23,6 +23,7 @@ use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
+use crate::merge::Newest;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
 use crate::pressure::Pressure;
@@ -87,6 +88,8 @@ pub(crate) struct Core {
     pub(crate) journal: OnceLock<Journal>,
     /// Makes the checkpoints that keep the log short.
     pub(crate) checkpointer: OnceLock<Checkpointer>,
+    /// A merge has dropped expired records, which a checkpoint or the log may still have.
+    has_dropped: AtomicBool,
     /// Leaves are made from images, and no other thread may change any.
     pub(crate) loading: AtomicBool,
     /// Writes repeat what the log says.
@@ -142,6 +145,7 @@ impl Core {
             turns: Turns::default(),
             journal: OnceLock::new(),
             checkpointer: OnceLock::new(),
+            has_dropped: AtomicBool::new(false),
             loading: AtomicBool::new(options.durable.is_some()),
             recovering: AtomicBool::new(options.durable.is_some()),
             deletes_range: AtomicBool::new(false),
@@ -373,6 +377,27 @@ impl Core {
     /// them a later expiry yet.
     pub(crate) fn expiry_now_ms(&self) -> u64 {
         if self.recovering.load(Ordering::Relaxed) { 0 } else { self.clock.now_ms() }
+    }
+
+    /// The time by which a merge of `newest` over `body` drops expired records.
+    pub(crate) fn drops_expired_by_ms(&self, newest: &Newest<'_>, body: &Body) -> u64 {
+        let now_ms = self.expiry_now_ms();
+        if newest.expires(body, now_ms) {
+            self.note_dropped();
+        }
+        now_ms
+    }
+
+    /// Notes that an expired record is about to leave memory. A thread that does not find the record sees the note.
+    pub(crate) fn note_dropped(&self) {
+        if !self.has_dropped() {
+            self.has_dropped.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether expired records may have left memory since the store was opened.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.has_dropped.load(Ordering::Relaxed)
     }
 
     /// Whether the time of this expiry has come. Reads the clock only where there is one.

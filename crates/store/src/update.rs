@@ -256,9 +256,9 @@ impl Core {
     }
 
     /// Whether a later start may find a key that is not there, for want of a delete in the log: the key was evicted, or
-    /// it has expired and the clock may be behind by then.
+    /// it has expired and the clock may be behind by then. A key that has no record may have had one that expired.
     fn may_come_back(&self, seen: &Seen) -> bool {
-        self.forgets() || seen.has_expired && self.journal.get().is_some()
+        self.forgets() || (seen.has_expired || self.has_dropped()) && self.journal.get().is_some()
     }
 
     /// The contents of `key`.

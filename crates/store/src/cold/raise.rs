@@ -74,9 +74,10 @@ impl Core {
     ) {
         let landed = newest(closed.landings(), &self.commits);
         let Newest { pending, shadowed, .. } = over_upper(landed, upper);
-        let expired_by_ms = self.expiry_now_ms();
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
-            (state, Newest { pending: pending[range].to_vec(), expired_by_ms, ..Newest::default() })
+            let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
+            newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
+            (state, newest)
         });
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));

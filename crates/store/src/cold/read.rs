@@ -248,7 +248,11 @@ impl Core {
             }
             match self.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
-                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
+                    let record = image.find(key);
+                    let found = record.filter(|found| !self.is_over(found.expires_at_ms));
+                    if record.is_some() && found.is_none() {
+                        self.note_dropped();
+                    }
                     if self.copy_up(key, found, &below)? {
                         return Ok(());
                     }

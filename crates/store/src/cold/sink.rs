@@ -170,7 +170,8 @@ impl Core {
         let state = image_state(&image.body, image.coding.as_ref());
         let goal = merge_goal(self, &state);
         // Only large values are touched above images, and those stay there.
-        let newest = Newest { pending, expired_by_ms: self.expiry_now_ms(), ..Newest::default() };
+        let mut newest = Newest { pending, ..Newest::default() };
+        newest.expired_by_ms = self.drops_expired_by_ms(&newest, &image.body);
         let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch, &mut || ()));
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };

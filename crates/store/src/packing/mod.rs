@@ -335,6 +335,7 @@ impl Core {
         if !newest.expires(&state.body, now_ms) {
             return 0;
         }
+        self.note_dropped();
         // A writer that changes an expiry makes sure under this lock that the key is there. A writer that did so before
         // that time is seen here. A later one finds the key gone.
         drop(leaf.lock_writer());

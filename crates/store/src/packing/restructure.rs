@@ -114,7 +114,7 @@ impl Core {
         let mut evicted_keys = [Vec::new(), Vec::new()];
         let weighed = closed.iter().zip(&mut evicted_keys).map(|((leaf, state), keys)| {
             let mut newest = newest(state.landings(), &self.commits);
-            newest.expired_by_ms = self.expiry_now_ms();
+            newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
             self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
             (*state, newest)
         });

@@ -212,3 +212,26 @@ fn a_delete_of_an_expired_key_is_logged_once() {
         assert_eq!(killed.get(key).unwrap(), None, "{key:?}");
     }
 }
+
+/// The checkpoint has the record still, and a start may take the image for what the leaf says.
+#[test]
+fn a_delete_of_a_key_whose_expired_record_was_dropped_is_logged() {
+    let open = |disk: RecordingDisk, clock: &Clock| {
+        let durable = options(Arc::new(disk), CodecChoice::None);
+        Store::open(Options { clock: clock.clone(), ..durable }).unwrap()
+    };
+    let (disk, clock) = (RecordingDisk::new(), Clock::manual(NOW_MS));
+    let store = open(disk.clone(), &clock);
+    let meta = PutMeta { expires_at_ms: in_a_second(&clock), flags: 0 };
+    store.put_with(b"brief", b"value", meta).unwrap();
+    store.settle().unwrap();
+    store.checkpoint().unwrap();
+    clock.advance(SECOND);
+    store.settle().unwrap();
+    assert_eq!(store.memory().logical_bytes, 0, "no pack dropped the record");
+    let before = store.stats().logged_bytes;
+    assert!(!store.delete(b"brief").unwrap());
+    assert_eq!(store.stats().logged_bytes - before, 5);
+    let killed = open(disk.copy(), &Clock::manual(NOW_MS));
+    assert_eq!(killed.get(b"brief").unwrap(), None);
+}

@@ -50,7 +50,7 @@ pub(crate) struct LeafState {
     pub(crate) plain: u16,
     /// The leaf is kept raw because it is read so often.
     pub(crate) heated: bool,
-    /// A damaged value keeps the body in its coding. The sweep does not try again before the leaf has another body.
+    /// A damaged value keeps the body in its coding. Nobody tries again before the leaf has another body.
     pub(crate) keeps_damage: bool,
     /// No append any more: a split or merge is under way, or was and took the keys elsewhere.
     pub(crate) closed: bool,

@@ -309,7 +309,9 @@ impl Core {
             }
             Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Renew),
             Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
-                let fits = is_compressed(state) && self.has_room_for_heat(tierer, raw_bytes(state));
+                let fits = is_compressed(state)
+                    && !state.keeps_damage
+                    && self.has_room_for_heat(tierer, raw_bytes(state));
                 fits.then_some(Goal::Heat)
             }
             _ => None,
@@ -476,6 +478,11 @@ mod tests {
         assert!(core.stats.damaged.get() > 0);
         assert_eq!((core.stats.heated.get(), core.stats.cooled.get()), (0, 0));
         assert_eq!(tierer.heated_bytes, 1_000);
+        // It is as hot in the next round, and nothing has changed.
+        (0..12).for_each(|read| leaf.clock.touch(read % 4));
+        let damaged = core.stats.damaged.get();
+        assert!(!core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was packed again");
+        assert_eq!(core.stats.damaged.get(), damaged);
     }
 
     #[test]

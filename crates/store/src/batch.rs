@@ -27,7 +27,7 @@ use crate::core::{Core, Unowned, check_key};
 use crate::durable;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState};
-use crate::memory::Reserved;
+use crate::memory::{Reserved, allocated_bytes};
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::{back_off, interleave};
 use crate::write::NewValue;
@@ -346,10 +346,11 @@ impl Core {
         drop(locked);
         for leaf in grown {
             self.sealed(leaf, guard);
-            // A landing that was sealed before goes first. Each look-up would compare its key with all records of the
-            // grown one, for as long as that stays open.
-            let is_left = leaf.try_lock_writer().is_some_and(|_writer| self.seal_grown(leaf, guard));
-            if is_left {
+            // A landing that was sealed before went first, and its pack sealed the grown one if it found the lock free.
+            if let Some(_writer) = leaf.try_lock_writer() {
+                self.seal_grown(leaf, guard);
+            }
+            if leaf.state(guard).sealed.is_some() {
                 self.sealed(leaf, guard);
             }
         }
@@ -357,7 +358,7 @@ impl Core {
 
     /// Whether a landing has more room than single writes give any.
     fn is_grown(&self, landing: &Landing) -> bool {
-        landing.capacity() > self.landing_bytes_max()
+        landing.capacity() > allocated_bytes(self.landing_bytes_max())
     }
 
     /// Whether both landings of a leaf are full, and the open one has grown.
@@ -376,6 +377,22 @@ impl Core {
             self.seal_locked(leaf, guard);
         }
         has_grown
+    }
+
+    /// Seals the open landing of `leaf`, whose sealed one was packed, if it has more than single writes leave there.
+    /// Each look-up would compare its key with all of its records for as long as it stays open.
+    ///
+    /// A batch that holds the writer lock seals the landing itself.
+    pub(crate) fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
+        let is_long = |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.landing_bytes_max());
+        if leaf.state(guard).open.as_ref().is_some_and(is_long)
+            && let Some(_writer) = leaf.try_lock_writer()
+        {
+            self.seal_locked(leaf, guard);
+            if self.background_packing {
+                self.queue.push(leaf);
+            }
+        }
     }
 
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.

@@ -451,7 +451,7 @@ impl Core {
 
 /// The outcome of packing a leaf that the caller does not own yet.
 pub(crate) enum Unowned {
-    /// It has no sealed landing any more.
+    /// The landing that was sealed lies in its body.
     Packed,
     /// Another thread maintains it.
     Busy,

@@ -173,6 +173,31 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
     assert!(!core.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
 }
 
+/// It stayed open until its leaf was idle. A packer hands it to the queue, so that the next one takes it.
+#[test]
+#[cfg(not(shuttle))]
+fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before_it() {
+    let core = Core::new(&crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_packing: true,
+        ..Default::default()
+    });
+    core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
+    let guard = core.pin();
+    let (leaf, _) = core.locate(b"key", &guard);
+    core.seal(leaf, &guard);
+    let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
+    assert_eq!(core.write(&batch), Ok(true));
+    // No packer is started.
+    for is_left in [true, false] {
+        let queued = core.queue.pop().expect("it waits for a packer");
+        assert_eq!(core.pack_queued(&queued, &guard), 1);
+        assert_eq!(leaf.state(&guard).is_unsettled(), is_left);
+    }
+    assert!(core.queue.pop().is_none());
+    assert_eq!(core.count_keys(), 1_001);
+}
+
 /// The turn of an update lasts as long as it takes to read and code a value of hundreds of megabytes.
 #[test]
 #[cfg(not(shuttle))]

@@ -370,6 +370,7 @@ impl Core {
         }
         self.remember(leaf, &pieces.marks, guard);
         self.settle_large(pieces.recoded, pieces.released, guard);
+        self.seal_left(leaf, guard);
     }
 
     /// Moves the bodies of `pieces` to far memory if the leaves that they were made from lie there, and far memory has

@@ -308,6 +308,10 @@ impl Core {
             let growth_bytes = growth_bytes(locked.leaf, bytes);
             if grows(bytes) || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
                 room.give_back(bytes);
+                if !grows(bytes) {
+                    // Nothing was reserved for a copy of the landing that is there.
+                    self.seal_locked(locked.leaf, &guard);
+                }
                 self.grow_landing(locked.leaf, bytes, &guard);
             } else {
                 grown_bytes += growth_bytes;

@@ -106,6 +106,33 @@ fn a_batch_of_many_leaves_keeps_to_the_limit() {
     assert!(core.read(&50_u32.to_be_bytes(), &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
 }
 
+/// The copy counted for no limit until the landing was freed.
+#[test]
+#[cfg(not(shuttle))]
+fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
+    let core = Core::new(&crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    });
+    let open = || core.locate(&[], &core.pin()).1.open.clone().expect("a record lies there");
+    let batch = Batch::new().put(b"key", b"new");
+    let needed_bytes = LANDED_HEAD_BYTES + 6;
+    let filled = (0..100_u32).any(|n| {
+        core.put(&n.to_be_bytes(), &[7; 20], PutMeta::default()).expect("no limit is set");
+        open().capacity() - open().used_bytes() < needed_bytes
+    });
+    let before = open();
+    assert!(filled && before.len() > 1, "it was sealed with room for the batch");
+    core.reclaim();
+    core.set_memory_limit(Some(core.gauges.held() + 3 * needed_bytes as u64));
+    assert_eq!(core.write(&batch), Ok(true));
+    let guard = core.pin();
+    let (_, state) = core.locate(&[], &guard);
+    assert!(state.sealed.as_ref().is_some_and(|sealed| Arc::ptr_eq(sealed, &before)));
+    assert_eq!(state.open.as_ref().map(|open| open.len()), Some(1));
+}
+
 #[test]
 #[cfg(not(shuttle))]
 fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {

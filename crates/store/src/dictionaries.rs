@@ -13,7 +13,7 @@
 //!   sample of more of the data.
 //! * While one is trained, what that takes is counted as held; without room for it nothing is trained.
 //! * A store that evicts is full for ever, and its data may become other data. Its writers evict for the room of a
-//!   training; the training itself evicts nothing.
+//!   training, once a small sample has told that the data has changed. The training itself evicts nothing.
 //! * Bodies keep the generation they were coded with until an idle thread recodes them; a generation is freed with
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
@@ -30,7 +30,7 @@ use std::sync::{Arc, Weak};
 use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{self, Dictionary, Encoder};
 
-use crate::blocks::{BlockCoding, Effort};
+use crate::blocks::BlockCoding;
 use crate::coding::{BITS_CACHED, Coding};
 use crate::core::Core;
 use crate::memory::{Gauges, Total};
@@ -38,7 +38,7 @@ use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
 use candidate::Candidate;
 use room::Counted;
-use trial::{coded_bytes, packed_bytes, recoded_bytes};
+use trial::{coded_share, recoded_bytes};
 
 /// Generations that live at the same time.
 const GENERATIONS_MAX: usize = 8;
@@ -66,6 +66,8 @@ const CODES_SAVING_MIN: f64 = 0.15;
 const CODES_GAIN_MIN: f64 = 2.0;
 /// What another dictionary has to save of what is written, before records go to make room for its training.
 const EVICTING_SAVING_MIN: f64 = 0.25;
+/// Bytes of the sample that is looked at before. So much worse is told by few values.
+const EVICTING_SAMPLE_BYTES: usize = 64 << 10;
 const BITS: [u32; 4] = [10, 12, 14, 16];
 
 /// The dictionaries of a store.
@@ -107,9 +109,16 @@ struct Schedule {
     made_room_at: u64,
     /// The part that a dictionary as good as promised would save of fresh values, if that is worth a training.
     drift: Option<f64>,
+    /// A small sample has told of that drift that the data has changed.
+    is_confirmed: bool,
 }
 
 impl Schedule {
+    /// Whether values of a sample, coded to this share of their bytes, are coded worse than was promised.
+    fn is_worse(&self, share: f64) -> bool {
+        self.promised <= share * (1.0 - SAVING_MIN)
+    }
+
     /// After a look in vain the next one waits for twice as many bytes, but for no more than a part of the store: so
     /// much other data is worth a dictionary.
     fn back_off(&mut self, logical_bytes: u64) {
@@ -372,6 +381,7 @@ impl Dictionaries {
             schedule.promised = share;
         }
         schedule.drift = (share > schedule.promised * DRIFT_MAX).then(|| 1.0 - schedule.promised / share);
+        schedule.is_confirmed = false;
     }
 }
 
@@ -434,7 +444,9 @@ impl Core {
         let Some((reason, wanted)) = due else { return false };
         let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
         let training_bytes = wanted.training_bytes(sample_bytes) as usize;
-        if !self.has_room_to_train(training_bytes) {
+        if saving.is_some() && !self.confirms_drift(&mut schedule, logical_bytes)
+            || !self.has_room_to_train(training_bytes)
+        {
             return false;
         }
         schedule.drift = None;
@@ -456,17 +468,9 @@ impl Core {
         if trial_bytes == 0 {
             return false;
         }
-        let share = |coding: Option<&Coding>| {
-            let coded = match coding {
-                None => trial_bytes,
-                Some(Coding::Tokens(dictionary)) => coded_bytes(dictionary, &trial),
-                Some(Coding::Blocks(blocks)) => packed_bytes(blocks, Effort::Fast, &trial),
-            };
-            coded as f64 / trial_bytes as f64
-        };
         let current = self.dictionaries.current();
-        let current_share = share(current.as_ref());
-        if reason == Reason::Drift && schedule.promised > current_share * (1.0 - SAVING_MIN) {
+        let current_share = coded_share(current.as_ref(), &trial);
+        if reason == Reason::Drift && !schedule.is_worse(current_share) {
             schedule.back_off(logical_bytes);
             return false;
         }
@@ -475,7 +479,7 @@ impl Core {
             schedule.back_off(logical_bytes);
             return false;
         };
-        let candidate_share = share(Some(&candidate));
+        let candidate_share = coded_share(Some(&candidate), &trial);
         let cost = |coding: Option<&Coding>, share: f64| {
             let own = coding.map_or(0, Coding::memory_bytes);
             share + own as f64 / logical_bytes as f64
@@ -507,6 +511,23 @@ impl Core {
         self.dictionaries.adopt(coded);
         self.stats.adoptions.raise();
         true
+    }
+
+    /// Whether a small sample tells, too, that the data has changed. Records go for a training only then.
+    fn confirms_drift(&self, schedule: &mut Schedule, logical_bytes: u64) -> bool {
+        if schedule.is_confirmed {
+            return true;
+        }
+        // The lists of small values take nearly as much as the values.
+        let _counted = Counted::new(&self.gauges, 2 * EVICTING_SAMPLE_BYTES);
+        let sample = self.sample(EVICTING_SAMPLE_BYTES);
+        let values: Vec<&[u8]> = sample.values().collect();
+        schedule.is_confirmed = schedule.is_worse(coded_share(self.dictionaries.current().as_ref(), &values));
+        if !schedule.is_confirmed {
+            schedule.drift = None;
+            schedule.back_off(logical_bytes);
+        }
+        schedule.is_confirmed
     }
 
     /// Raw bytes of the settled records.

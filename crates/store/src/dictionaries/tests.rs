@@ -128,3 +128,49 @@ fn fresh_values_in_bodies_of_a_former_dictionary_are_no_reason_to_train() {
     assert!(schedule.drift_bytes > DRIFT_BYTES_MIN, "no drift was suspected");
     assert_eq!(core.stats.trainings.get(), 2);
 }
+
+fn slices(values: &[Vec<u8>]) -> Vec<&[u8]> {
+    values.iter().map(Vec::as_slice).collect()
+}
+
+/// Its writers evicted for a training that the sample then told to be of no use.
+#[test]
+fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_changed() {
+    let options = Options {
+        codec: CodecChoice::Token,
+        eviction: true,
+        memory_limit_bytes: Some(16 << 20),
+        background_threads: 0,
+        ..Options::default()
+    };
+    let core = Core::new(&options);
+    // No first dictionary is looked for, so that all values lie raw.
+    core.dictionaries.first_bytes.store(u64::MAX, Relaxed);
+    core.dictionaries.schedule.lock().trained_at_bytes = 1 << 50;
+    let value = |n: u64| words(n).repeat(4);
+    let mut keys = 0_u64;
+    while core.stats.evicted.get() == 0 {
+        core.put(&keys.to_be_bytes(), &value(keys), PutMeta::default()).expect("it evicts");
+        keys += 1;
+        assert!(keys < 1 << 20, "nothing was evicted");
+    }
+    let (known, fresh): (Vec<_>, Vec<_>) =
+        ((0..400).map(value).collect(), (1 << 30..(1 << 30) + 400).map(value).collect());
+    let tokens = Dictionary::train(&slices(&known), 10, 1).expect("the sample is sound");
+    core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+    let share = coded_share(core.dictionaries.current().as_ref(), &slices(&fresh));
+    // As if as much as the store holds had been written since, and had been coded badly.
+    let logical_bytes = core.raw_bytes_estimate() as i64;
+    core.dictionaries.fresh_raw.change(2 * logical_bytes);
+    for (promised, is_wanted) in [(share, false), (share / 2.0, true)] {
+        {
+            let mut schedule = core.dictionaries.schedule.lock();
+            schedule.seen.0 = core.dictionaries.fresh_raw.get();
+            (schedule.promised, schedule.drift) = (promised, Some(0.5));
+        }
+        assert!(!core.maintain_dictionary());
+        assert_eq!(core.wanted_training_bytes() > 0, is_wanted);
+        assert_eq!(core.dictionaries.schedule.lock().drift.is_some(), is_wanted);
+    }
+    assert_eq!(core.stats.trainings.get(), 0);
+}

@@ -4,9 +4,21 @@ use ziptier_codec::token::entropy::{Codes, Recoder};
 use ziptier_codec::token::{Dictionary, Encoder};
 
 use crate::blocks::{BlockCoding, Effort, lay_out};
+use crate::coding::Coding;
+
+/// The part of their bytes that `values` take if they are coded so, blocks fast.
+pub(super) fn coded_share(coding: Option<&Coding>, values: &[&[u8]]) -> f64 {
+    let bytes: usize = values.iter().map(|value| value.len()).sum();
+    let coded = match coding {
+        None => bytes,
+        Some(Coding::Tokens(dictionary)) => coded_bytes(dictionary, values),
+        Some(Coding::Blocks(blocks)) => packed_bytes(blocks, Effort::Fast, values),
+    };
+    coded as f64 / bytes.max(1) as f64
+}
 
 /// Bytes of `values` coded with `dictionary`, each raw where that is smaller.
-pub(super) fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
+fn coded_bytes(dictionary: &Dictionary, values: &[&[u8]]) -> usize {
     let mut bytes = 0;
     for_each_coded(dictionary, values, |value, coded| bytes += coded.len().min(value.len()));
     bytes

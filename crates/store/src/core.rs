@@ -414,7 +414,11 @@ impl Core {
 
     /// A large value coded by the calling thread, which holds no guard.
     pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
-        let place = self.chunk_place(value.len());
+        self.new_large_in(value, self.chunk_place(value.len()))
+    }
+
+    /// As [`Core::new_large`], in a place that had room a moment ago.
+    pub(crate) fn new_large_in(&self, value: &[u8], place: ChunkPlace<'_>) -> Result<Arc<Large>, Error> {
         let dram_bytes = match place {
             ChunkPlace::Dram => value.len(),
             // Lent for the moment in which it is coded.
@@ -423,7 +427,12 @@ impl Core {
         };
         let reserved = self.reserve(dram_bytes)?;
         let coding = self.dictionaries.current();
-        Ok(Arc::new(Large::new(value, coding.as_ref(), place, reserved, &self.gauges)))
+        let large = Arc::new(Large::new(value, coding.as_ref(), place, reserved, &self.gauges));
+        if matches!(place, ChunkPlace::Far(_)) && large.is_in_dram() {
+            // Other threads have filled far memory meanwhile, and nothing was reserved in DRAM.
+            self.make_room(0)?;
+        }
+        Ok(large)
     }
 
     /// The place for the chunks of a large value that replaces `old`.

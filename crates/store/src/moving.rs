@@ -121,6 +121,7 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::far::FarMemory;
+    use crate::large::ChunkPlace;
     use crate::options::{CodecChoice, Options};
     #[cfg(not(miri))]
     use crate::packing::Goal;
@@ -335,6 +336,21 @@ mod tests {
         }
         core.gauges.set_limit(None);
         store.checkpoint().unwrap();
+    }
+
+    /// Several threads found room there, and one of them took it.
+    #[test]
+    fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {
+        let far = FarMemory::on_heap(64 << 10);
+        let core = core_over(&far, None);
+        let limit_bytes = core.gauges.held() + 50_000;
+        core.gauges.set_limit(Some(limit_bytes));
+        let _others = far.put(&[0; 60_000]).unwrap();
+        let new_of = |bytes: usize| core.new_large_in(&vec![7; bytes], ChunkPlace::Far(&far));
+        let refusal = new_of(100_000).err().unwrap();
+        assert!(matches!(refusal, Error::MemoryAndFarLimit { .. }), "{refusal}");
+        assert!(core.gauges.held() <= limit_bytes);
+        assert!(new_of(40_000).is_ok(), "DRAM has room for that");
     }
 
     #[test]

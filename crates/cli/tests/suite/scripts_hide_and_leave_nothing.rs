@@ -365,3 +365,77 @@ fn the_profile_of_the_tests_is_a_part_of_their_state() {
     fs::write(&profile, "retries = 1").unwrap();
     assert_eq!(states(), 2);
 }
+
+/// The comparisons of the allocator waited for a server that had ended, and told no reason.
+#[test]
+fn a_comparison_of_allocators_tells_how_a_server_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let [library, table] = ["library", "table"].map(|name| folder.path().join(name).display().to_string());
+    fs::write(&library, "").unwrap();
+    program(folder.path(), "redis-server", "[ \"$1\" = --version ] || exit 3");
+    program(folder.path(), "redis-benchmark", "exit 1");
+    let output = run(folder.path(), "scripts/bench-alloc", &[library.as_str(), "1", "10", "32"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("bench-alloc: redis-server (own) has ended with status 3"), "{said}");
+    assert!(!output.status.success(), "{output:?}");
+    let mut comparison = script(folder.path(), "scripts/compare-memory");
+    comparison.env("GET_MISSES", "1").env("SET_MISSES", "1");
+    let output = comparison.args([&library, &library, &library, &table]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("compare-memory: the server redis-server has ended with status 3"), "{said}");
+    assert!(!output.status.success(), "{output:?}");
+}
+
+/// A server that works for 20 ms of CPU time in another thread than its first, for each client. One with options of the
+/// library has a mapping as the library makes it.
+const WORKING_SERVER: &str = r#"[ "$1" = --version ] && exit
+exec python3 - "$@" <<'END'
+import mmap, os, socket, sys, threading, time
+page = os.memfd_create("ziptier-alloc" if "ZIPTIER_ALLOC" in os.environ else "other")
+os.ftruncate(page, mmap.PAGESIZE)
+mapped = mmap.mmap(page, mmap.PAGESIZE)
+server = socket.create_server(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])))
+def work():
+    while time.thread_time() < 0.02:
+        pass
+while True:
+    client, _ = server.accept()
+    with client:
+        if client.recv(1):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            client.sendall(b"x")
+END"#;
+
+/// One client, whatever the arguments.
+const CLIENT: &str = r#"exec python3 - "$@" <<'END'
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[sys.argv.index("-p") + 1]))) as client:
+    client.sendall(b"x")
+    client.recv(1)
+END"#;
+
+/// The CPU time was that of the first thread alone. Servers that ran without the library were compared, too.
+#[test]
+fn a_comparison_of_allocators_counts_all_threads_of_servers_that_have_the_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("library").display().to_string();
+    fs::write(&library, "").unwrap();
+    program(folder.path(), "redis-server", WORKING_SERVER);
+    program(folder.path(), "redis-benchmark", CLIENT);
+    let compare = || run(folder.path(), "scripts/bench-alloc", &[library.as_str(), "1", "100", "32"]);
+    let output = compare();
+    assert!(output.status.success(), "{output:?}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(table.lines().count(), 6, "{table}");
+    for line in table.lines() {
+        let (before, _) = line.split_once(" us least").unwrap();
+        let microseconds: f64 = before.rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(microseconds >= 200.0, "20 ms are 200 us for each of 100 requests: {line}");
+    }
+    program(folder.path(), "redis-server", &WORKING_SERVER.replace("ziptier-alloc", "other"));
+    let output = compare();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("bench-alloc: redis-server (only-dram) runs without the library"), "{said}");
+}

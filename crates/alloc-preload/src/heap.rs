@@ -166,7 +166,7 @@ fn is_table(bytes: usize) -> bool {
     bytes.is_power_of_two() && WORDS.tables_in_dram.load(Relaxed)
 }
 
-/// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, without an arena and a cache.
+/// An aligned allocation, or one of `mallocx`: `flags` are jemalloc's, and name no arena and no cache.
 pub(crate) unsafe fn allocate_with(bytes: usize, flags: c_int) -> *mut c_void {
     let thread = Thread::current();
     // SAFETY: the variables are this thread's. jemalloc takes no size of 0 here.
@@ -340,7 +340,7 @@ pub(crate) unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void
     }
 }
 
-/// `rallocx`: `flags` are jemalloc's, without an arena and a cache.
+/// `rallocx`: `flags` are jemalloc's, and name no arena and no cache.
 pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_int) -> *mut c_void {
     let thread = Thread::current();
     // SAFETY: the variables are this thread's. The block is live and from here.

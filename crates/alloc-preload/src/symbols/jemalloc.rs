@@ -1,7 +1,8 @@
 //! jemalloc's own functions, by the names that a jemalloc without prefix has.
 //!
 //! Both media are arenas of one jemalloc, so its statistics and its commands are those of the whole heap. A caller that
-//! names an arena or a cache gets what it names.
+//! names an arena or a cache gets what it names. A caller that only wants no cache, such as active defragmentation in
+//! Redis 8, leaves the medium to the policy.
 //!
 //! No tick runs during a call that gives jemalloc a value: see [`tick::without_ticks`].
 //!
@@ -12,12 +13,16 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use tikv_jemalloc_sys as jemalloc;
+use tikv_jemalloc_sys::MALLOCX_TCACHE_NONE;
 
 use crate::thread::Thread;
 use crate::{heap, sizes, tick};
 
-/// The bits of flags that name a cache or an arena.
-const NAMED: c_int = !0xff;
+/// The bits of flags that say whether there is a cache, and name a cache or an arena.
+const CACHE_OR_ARENA: c_int = !0xff;
+
+/// The bits of flags that name a cache or an arena: each name has one besides [`MALLOCX_TCACHE_NONE`].
+const NAMED: c_int = CACHE_OR_ARENA & !MALLOCX_TCACHE_NONE;
 
 const BATCH_ALLOC: &CStr = c"experimental.batch_alloc";
 
@@ -75,14 +80,14 @@ pub(crate) unsafe extern "C" fn sallocx(block: *const c_void, _: c_int) -> usize
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dallocx(block: *mut c_void, flags: c_int) {
     // SAFETY: it is the caller's.
-    unsafe { if flags & NAMED == 0 { heap::free(block) } else { jemalloc::dallocx(block, flags) } }
+    unsafe { if flags & CACHE_OR_ARENA == 0 { heap::free(block) } else { jemalloc::dallocx(block, flags) } }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn sdallocx(block: *mut c_void, bytes: usize, flags: c_int) {
     // SAFETY: it is the caller's.
     unsafe {
-        if flags & NAMED == 0 {
+        if flags & CACHE_OR_ARENA == 0 {
             heap::free_sized(block, bytes, flags);
         } else {
             jemalloc::sdallocx(block, bytes, flags);

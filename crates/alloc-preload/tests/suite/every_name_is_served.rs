@@ -7,7 +7,9 @@ use std::mem::transmute;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::support::{free, function, in_child, library, mallctl, malloc, page_of, usable, with_library};
+use crate::support::{
+    far_range, free, function, in_child, library, mallctl, malloc, page_of, usable, with_library,
+};
 
 const NAMES: [&CStr; 54] = [
     c"malloc",
@@ -65,6 +67,9 @@ const NAMES: [&CStr; 54] = [
     c"_ZdlPvmSt11align_val_t",
     c"_ZdaPvmSt11align_val_t",
 ];
+
+/// jemalloc's flag for a block that passes the caches by.
+const NO_CACHE: i32 = 0x100;
 
 fn names() {
     let path = library();
@@ -135,13 +140,14 @@ fn with_everything_in_far_memory() {
     in_child("every_name_is_served::with_everything_in_far_memory", "policy=only-far", calls);
 }
 
-/// Blocks of a named cache, and blocks that grow in place.
+/// Blocks of a named arena, and blocks that grow in place.
 fn counted() {
     type WithFlags = unsafe extern "C" fn(usize, i32) -> usize;
     type Resize = unsafe extern "C" fn(usize, usize, i32) -> usize;
     type InPlace = unsafe extern "C" fn(usize, usize, usize, i32) -> usize;
-    const NO_CACHE: i32 = 0x100;
     let page = page_of(std::process::id());
+    let arena = mallctl(c"arenas.create", 0_u32, None);
+    let of_arena = (arena as i32 + 1) << 20 | NO_CACHE;
     let counts = |name: &str, call: &dyn Fn()| {
         let ticks = page.told.ticks.load(Relaxed);
         (0..4000).for_each(|_| call());
@@ -152,9 +158,9 @@ fn counted() {
         let mallocx: WithFlags = transmute::<*mut c_void, _>(function(c"mallocx"));
         let rallocx: Resize = transmute::<*mut c_void, _>(function(c"rallocx"));
         let xallocx: InPlace = transmute::<*mut c_void, _>(function(c"xallocx"));
-        counts("mallocx", &|| free(mallocx(20_000, NO_CACHE)));
-        let block = mallocx(32_000, NO_CACHE);
-        counts("rallocx", &|| assert_eq!(rallocx(block, 32_000, NO_CACHE), block));
+        counts("mallocx", &|| free(mallocx(20_000, of_arena)));
+        let block = mallocx(32_000, of_arena);
+        counts("rallocx", &|| assert_eq!(rallocx(block, 32_000, of_arena), block));
         counts("xallocx", &|| {
             xallocx(block, 20_000, 0, 0);
             assert!(xallocx(block, 32_000, 0, 0) >= 32_000, "the block cannot grow in place");
@@ -163,9 +169,36 @@ fn counted() {
 }
 
 #[test]
-fn and_counts_blocks_of_a_named_cache() {
-    let name = "every_name_is_served::and_counts_blocks_of_a_named_cache";
+fn and_counts_blocks_of_a_named_arena() {
+    let name = "every_name_is_served::and_counts_blocks_of_a_named_arena";
     in_child(name, "policy=only-dram,dram-limit=1GiB", counted);
+}
+
+/// The active defragmentation of Redis 8 copies values into such blocks.
+fn placed_without_a_cache() {
+    type WithFlags = unsafe extern "C" fn(usize, i32) -> usize;
+    type Resize = unsafe extern "C" fn(usize, usize, i32) -> usize;
+    type Free = unsafe extern "C" fn(usize, i32);
+    let far = far_range();
+    // SAFETY: the functions have these types, and get live blocks.
+    unsafe {
+        let mallocx: WithFlags = transmute::<*mut c_void, _>(function(c"mallocx"));
+        let rallocx: Resize = transmute::<*mut c_void, _>(function(c"rallocx"));
+        let dallocx: Free = transmute::<*mut c_void, _>(function(c"dallocx"));
+        for bytes in [100, 5000, 100_000] {
+            let block = mallocx(bytes, NO_CACHE);
+            assert!(far.contains(&block), "a block of {bytes} bytes lies in DRAM");
+            let block = rallocx(block, 3 * bytes, NO_CACHE);
+            assert!(far.contains(&block), "a block of {bytes} bytes has gone to DRAM");
+            dallocx(block, NO_CACHE);
+        }
+    }
+}
+
+#[test]
+fn and_places_blocks_that_pass_caches_by() {
+    let name = "every_name_is_served::and_places_blocks_that_pass_caches_by";
+    in_child(name, "policy=only-far", placed_without_a_cache);
 }
 
 fn shrinks() {

@@ -223,8 +223,10 @@ pub(crate) unsafe extern "C" fn after_fork_in_child() {
 
 struct Ticker {
     configuration: Configuration,
-    /// The number of changes that the configuration has.
+    /// The number of changes that were read.
     changes: u64,
+    /// The number of changes that the configuration has.
+    obeyed: u64,
     placement: Placement,
     census: Census,
     /// Bytes allocated since jemalloc summed up.
@@ -247,6 +249,7 @@ impl Ticker {
         Ticker {
             configuration: Configuration::DRAM_ONLY,
             changes: 0,
+            obeyed: 0,
             placement: Placement::new(),
             census: Census::new(),
             since_sum: 0,
@@ -301,6 +304,8 @@ impl Ticker {
         if is_time {
             self.census.tell(page);
         }
+        // A command that sees this shows what was told, and allocations obey.
+        page.applied.store(self.obeyed, Release);
         page.told.ticked_ms.store(now_ms, Relaxed);
         page.told.ticks.store(self.ticks, Release);
     }
@@ -345,10 +350,7 @@ impl Ticker {
         let Some((changes, wanted)) = page.wanted(self.changes, &self.configuration) else { return };
         self.changes = changes;
         match wanted {
-            Some(configuration) => {
-                self.configuration = configuration;
-                page.applied.store(changes, Release);
-            }
+            Some(configuration) => (self.configuration, self.obeyed) = (configuration, changes),
             None => page.refused.store(changes, Release),
         }
     }
@@ -356,7 +358,7 @@ impl Ticker {
     /// Gives a forked child a page of its own. What the parent's page said of far memory and of mistakes holds
     /// for the child's.
     fn renew(&mut self, live_bytes: [u64; 2]) {
-        (self.told_ms, self.ticks, self.changes) = (0, 0, 0);
+        (self.told_ms, self.ticks, self.changes, self.obeyed) = (0, 0, 0, 0);
         // Without a slot, the child is no member at its next tick.
         if let Some(membership) = &mut self.membership {
             let _ = membership.fork(live_bytes);

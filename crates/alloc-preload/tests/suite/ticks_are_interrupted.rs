@@ -6,11 +6,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ziptier_alloc::classes::Locked;
-use ziptier_alloc::configuration::{ClassName, FilePath};
+use ziptier_alloc::configuration::{ClassName, Configuration, FilePath, Policy};
 use ziptier_alloc::page::SharedPage;
 
 use crate::support::{far_range, fork_barely, free, in_child_with, malloc, page_of};
@@ -46,6 +46,8 @@ const WAITS: u8 = 3;
 const WAITING: u8 = 4;
 const ALLOCATES: u8 = 5;
 const ALLOCATED: u8 = 6;
+const LOOKS: u8 = 7;
+const LOOKED: u8 = 8;
 
 /// Calls a handler in each tick of this thread, and of threads that it starts.
 fn stop_ticks() {
@@ -77,6 +79,9 @@ static IS_PAGE_LEFT_ALONE: AtomicBool = AtomicBool::new(false);
 /// Blocks of 80 KiB that were allocated in a tick.
 static BLOCKS: [AtomicUsize; 14] = [const { AtomicUsize::new(0) }; 14];
 
+/// The number of changes that the page told as obeyed in the midst of a tick.
+static OBEYED: AtomicU64 = AtomicU64::new(u64::MAX);
+
 /// The call that was stopped has no effect, so the tick loses its class.
 extern "C" fn in_tick(_: libc::c_int) {
     if NEXT.compare_exchange(WAITS, WAITING, SeqCst, SeqCst).is_ok() {
@@ -86,6 +91,9 @@ extern "C" fn in_tick(_: libc::c_int) {
     }
     if NEXT.compare_exchange(ALLOCATES, ALLOCATED, SeqCst, SeqCst).is_ok() {
         BLOCKS.iter().for_each(|block| block.store(malloc(80 * KB), SeqCst));
+    }
+    if NEXT.compare_exchange(LOOKS, LOOKED, SeqCst, SeqCst).is_ok() {
+        OBEYED.store(PAGE.get().map_or(u64::MAX, |page| page.applied.load(Relaxed)), SeqCst);
     }
     if NEXT.compare_exchange(FORKS, FORKED, SeqCst, SeqCst).is_ok() {
         let ticks = || PAGE.get().map(|page| page.told.ticks.load(Relaxed));
@@ -192,4 +200,23 @@ fn allocate_across_a_bare_fork() {
 fn by_a_child_whose_first_block_is_large() {
     let name = "ticks_are_interrupted::by_a_child_whose_first_block_is_large";
     in_child_with_class(name, "threshold=65536,far-limit=1MiB", allocate_across_a_bare_fork);
+}
+
+/// `ziptier alloc set` shows what the page tells as soon as the change is obeyed. It showed the policy before.
+fn change_before_a_tick() {
+    let page = PAGE.get_or_init(|| page_of(std::process::id()));
+    stop_ticks();
+    let changes = page.want(&Configuration { policy: Policy::OnlyFar, ..Configuration::DEFAULT });
+    NEXT.store(LOOKS, SeqCst);
+    tick();
+    assert_eq!(NEXT.load(SeqCst), LOOKED);
+    let obeyed = OBEYED.load(SeqCst);
+    assert!(obeyed < changes, "change {obeyed} was told as obeyed before the library told its policy");
+    assert_eq!(page.applied.load(Relaxed), changes);
+}
+
+#[test]
+fn before_a_change_is_told_as_obeyed() {
+    let name = "ticks_are_interrupted::before_a_change_is_told_as_obeyed";
+    in_child_with_class(name, "ratio=1:3", change_before_a_tick);
 }

@@ -148,22 +148,29 @@ impl Program {
         }
     }
 
-    /// Every program with the library that this user may see, and the number of processes that this user may not look
-    /// at.
-    pub fn all() -> (Vec<Program>, usize) {
-        let (mut programs, mut hidden) = (Vec::new(), 0);
+    /// Every program with the library that this user may see, those whose library has another version of the page, and
+    /// the number of processes that this user may not look at.
+    pub fn all() -> (Vec<Program>, Vec<Obstacle>, usize) {
+        let (mut programs, mut others, mut hidden) = (Vec::new(), Vec::new(), 0);
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             let folder = PathBuf::from(format!("/proc/{pid}"));
             match find_pages(&folder) {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => hidden += 1,
-                // Also one with another version: the caller asks for its sentence by `of`.
-                Ok(pages) if !pages.is_empty() => programs.extend(Program::of(pid)),
+                Ok(pages) if !pages.is_empty() => match Program::of(pid) {
+                    Ok(program) => programs.push(program),
+                    Err(other) if matches!(other.reason, Reason::Page(AttachError::Version { .. })) => {
+                        others.push(other);
+                    }
+                    // It has just ended, or was forked and shares the page of its parent.
+                    Err(_) => {}
+                },
                 _ => {}
             }
         }
         programs.sort_unstable_by_key(|program| program.pid);
-        (programs, hidden)
+        others.sort_unstable_by_key(|other| other.pid);
+        (programs, others, hidden)
     }
 
     fn attach(pid: u32, folder: &Path, name: &str) -> Result<Program, Reason> {

@@ -118,7 +118,7 @@ fn watch(program: &Program, seconds: f64) -> Result<String, String> {
 }
 
 fn list(form: &Form) -> String {
-    let (programs, hidden) = Program::all();
+    let (programs, others, hidden) = Program::all();
     if form.json {
         return format!("{:#}\n", Value::from_iter(programs.iter().map(show::json)));
     }
@@ -126,6 +126,9 @@ fn list(form: &Form) -> String {
         return prometheus::metrics(&programs);
     }
     let mut text = show::list(&programs);
+    for other in &others {
+        text += &format!("{other}\n");
+    }
     if hidden > 0 {
         let processes = output::count(hidden as u64, "process", "processes");
         text += &format!("{processes} of other users not looked at; run this command as root for these\n");
@@ -138,7 +141,7 @@ fn set(pid: u32, options: &str) -> Result<String, String> {
     let number = program.change(options).map_err(sentence)?;
     let name = format!("process {pid} ({})", program.name);
     if !wait_for_answer(program.page(), number) {
-        return Ok(format!("{name} takes the change when it allocates next\n"));
+        return Ok(format!("{name} takes the change after its next allocations, of about 16 MiB at most\n"));
     }
     let seen = Snapshot::of(program.page());
     if seen.applied < number {

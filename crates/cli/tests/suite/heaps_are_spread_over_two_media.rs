@@ -321,11 +321,13 @@ fn a_page_of_another_version_is_told() {
     page.told.set_far(FarKind::Simulated, &Default::default());
     page.publish(std::process::id(), "9.9.9", &Configuration::DEFAULT);
     page.version.store(VERSION + 1, std::sync::atomic::Ordering::Relaxed);
-    let answer = refused(&["stat", &std::process::id().to_string()]);
-    assert!(
-        answer.contains(&format!("its library has version {} of the shared page", VERSION + 1)),
-        "{answer}"
-    );
+    let own = std::process::id().to_string();
+    let sentence = format!("its library has version {} of the shared page", VERSION + 1);
+    let answer = refused(&["stat", &own]);
+    assert!(answer.contains(&sentence), "{answer}");
+    let listed = said(&["list"]);
+    let is_told = |line: &str| line.starts_with(&format!("process {own} (")) && line.contains(&sentence);
+    assert!(listed.lines().any(is_told), "{listed}");
 }
 
 #[test]

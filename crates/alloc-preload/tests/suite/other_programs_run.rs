@@ -1,7 +1,7 @@
 //! Programs that were not written for the library run with it, as their users run them. The long tests are those of
 //! `make test-alloc`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ziptier_testing::until;
@@ -196,4 +196,89 @@ fn valkey() {
     server.set_all(KEYS, value);
     assert_eq!(server.differing(KEYS, value), 0);
     assert!(server.info("memory", "allocator_allocated") > 1_000_000);
+}
+
+/// Adds a member to a value of each type. Those of collections outgrow their compact forms.
+fn add(redis: &mut Redis, member: usize) {
+    let (name, number, text) = (format!("m{member}"), member.to_string(), "x".repeat(member % 300));
+    let degrees = (member % 80).to_string();
+    for words in [
+        &["APPEND", "string", &text][..],
+        &["SETBIT", "bits", &number, "1"],
+        &["PFADD", "count", &name],
+        &["RPUSH", "list", &text],
+        &["HSET", "hash", &name, &text],
+        &["SADD", "set", &name],
+        &["ZADD", "sorted", &number, &name],
+        &["GEOADD", "places", &degrees, &degrees, &name],
+        &["XADD", "stream", "*", &name, &text],
+    ] {
+        redis.ask(words);
+    }
+}
+
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn redis_with_values_of_each_type() {
+    const QUESTIONS: [&[&str]; 12] = [
+        &["STRLEN", "string"],
+        &["BITCOUNT", "bits"],
+        &["PFCOUNT", "count"],
+        &["LLEN", "list"],
+        &["LINDEX", "list", "-1"],
+        &["HLEN", "hash"],
+        &["HGET", "hash", "m1999"],
+        &["SCARD", "set"],
+        &["SISMEMBER", "set", "m1999"],
+        &["ZSCORE", "sorted", "m1999"],
+        &["GEODIST", "places", "m1001", "m1999"],
+        &["XLEN", "stream"],
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &[]) else { return };
+    (0..2000).for_each(|member| add(&mut redis, member));
+    for member in 0..1000 {
+        let name = format!("m{member}");
+        for words in [["HDEL", "hash", &name], ["SREM", "set", &name], ["ZREM", "sorted", &name]] {
+            assert_eq!(redis.ask(&words), ":1");
+        }
+        redis.ask(&["LPOP", "list"]);
+    }
+    let answers = QUESTIONS.map(|words| redis.ask(words));
+    assert_eq!(
+        [3, 5, 7, 11].map(|question: usize| &answers[question][..]),
+        [":1000", ":1000", ":1000", ":2000"]
+    );
+    assert_eq!(redis.ask(&["SAVE"]), "+OK");
+    drop(redis);
+    let mut plain = Redis::start(folder.path(), None, &[]).unwrap();
+    until("the snapshot is loaded", || plain.info("persistence", "loading") == 0);
+    assert_eq!(QUESTIONS.map(|words| plain.ask(words)), answers);
+}
+
+/// RocksDB asks for the usable sizes of its blocks, and frees them in other threads.
+#[test]
+#[ignore = "minutes; make test-alloc runs it"]
+fn the_db_bench_of_a_rocksdb() {
+    let library = std::env::var_os("ZIPTIER_ROCKSDB_LIBRARY").map(PathBuf::from).unwrap_or_default();
+    let program = library.with_file_name("tools").join("db_bench");
+    if !program.exists() {
+        return ziptier_testing::not_run("db_bench", "run make rocksdb-tools");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for options in ["ratio=1:3", "policy=only-far"] {
+        let output = with_library(program.to_str().unwrap(), options)
+            .args(["--benchmarks=fillrandom,overwrite,compact,readrandom,verifychecksum", "--num=100000"])
+            .args([
+                "--threads=4",
+                "--value_size=400",
+                "--write_buffer_size=4194304",
+                "--compression_type=none",
+            ])
+            .arg(format!("--db={}", folder.path().display()))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("readrandom"), "{output:?}");
+    }
 }

@@ -33,7 +33,8 @@
 //! 4. A tick reads jemalloc's statistics, asks the policy, and stores two words that allocations compare with.
 //!
 //! The random calls of `tests/suite` run here once more, in a program that has the library as a part of itself. So a
-//! sanitizer can watch them (`make asan-alloc`, `make tsan-alloc`).
+//! sanitizer can watch them (`make asan-alloc`, `make tsan-alloc`). Another test commits a fault that each sanitizer
+//! must report.
 //!
 //! The code here allocates nothing of its own, and does not unwind: `operator new` alone lets an exception of C++ pass.
 
@@ -55,5 +56,7 @@ mod tick;
 #[path = "../tests/suite/a_million_calls_agree_with_a_shadow.rs"]
 #[allow(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 mod a_million_calls_agree_with_a_shadow;
+#[cfg(test)]
+mod sanitizers_report_faults;
 #[cfg(test)]
 mod support;

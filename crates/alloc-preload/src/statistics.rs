@@ -127,7 +127,11 @@ impl Census {
         let active = Name::of(c"stats.arenas.0.pactive").value(ALL_ARENAS, 0) as usize;
         self.other_pages = active.saturating_sub(self.counted_pages().iter().sum());
         let pages = self.counted_pages();
-        self.bytes_per_page = [0, 1].map(|medium| allocated[medium] as f64 / pages[medium].max(1) as f64);
+        self.bytes_per_page = [0, 1].map(|medium: usize| match pages[medium] {
+            // The first pages of a medium count as full, or they would count for no limit until the next sum.
+            0 => page_bytes as f64,
+            pages => allocated[medium] as f64 / pages as f64,
+        });
         self.live(allocated)
     }
 

@@ -54,6 +54,18 @@ fn from_far_memory_to_dram() {
     in_child("full_media_spill::from_far_memory_to_dram", options, far_is_full);
 }
 
+/// jemalloc sums up after 4 MiB, and before the first sum far memory has no pages that tell how full a page is.
+fn far_is_full_before_a_sum() {
+    let in_far = bytes_in_far(&fill(3 * MB));
+    assert!((MB / 4..5 * MB / 4).contains(&in_far), "{in_far} bytes in far memory");
+}
+
+#[test]
+fn also_before_jemalloc_sums_up() {
+    let options = "policy=only-far,far-limit=1MiB,period-ms=60000";
+    in_child("full_media_spill::also_before_jemalloc_sums_up", options, far_is_full_before_a_sum);
+}
+
 fn far_is_full_after_an_impossible_request() {
     assert_eq!(malloc(usize::MAX / 4 * 3), 0);
     far_is_full();

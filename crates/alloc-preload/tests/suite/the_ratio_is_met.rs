@@ -62,50 +62,93 @@ fn log_uniform(random: &mut fastrand::Rng) -> usize {
 }
 
 /// In a process of its own: what threads keep at hand of an earlier heap would count, too.
-fn load(size: fn(&mut fastrand::Rng) -> usize) {
+fn load(wanted: f64, size: fn(&mut fastrand::Rng) -> usize) {
     let mut heap = Heap::new();
     heap.load(100 * MB, size);
-    heap.has_ratio(3.0, 0.05);
+    heap.has_ratio(wanted, 0.05);
+}
+
+fn small_or_large(random: &mut fastrand::Rng) -> usize {
+    if random.bool() { 100 } else { 8192 }
 }
 
 #[test]
 fn by_sizes_of_any_order() {
-    in_child("the_ratio_is_met::by_sizes_of_any_order", "ratio=1:3", || load(log_uniform));
+    in_child("the_ratio_is_met::by_sizes_of_any_order", "ratio=1:3", || load(3.0, log_uniform));
 }
 
 #[test]
 fn by_blocks_of_a_kibibyte() {
-    in_child("the_ratio_is_met::by_blocks_of_a_kibibyte", "ratio=1:3", || load(|_| 1024));
+    in_child("the_ratio_is_met::by_blocks_of_a_kibibyte", "ratio=1:3", || load(3.0, |_| 1024));
 }
 
 #[test]
 fn by_blocks_of_a_page() {
-    in_child("the_ratio_is_met::by_blocks_of_a_page", "ratio=1:3", || load(|_| 4096));
+    in_child("the_ratio_is_met::by_blocks_of_a_page", "ratio=1:3", || load(3.0, |_| 4096));
 }
 
 #[test]
 fn by_blocks_of_four_pages() {
-    in_child("the_ratio_is_met::by_blocks_of_four_pages", "ratio=1:3", || load(|_| 16384));
+    in_child("the_ratio_is_met::by_blocks_of_four_pages", "ratio=1:3", || load(3.0, |_| 16384));
 }
 
 #[test]
 fn by_small_and_large_blocks() {
-    in_child("the_ratio_is_met::by_small_and_large_blocks", "ratio=1:3", || {
-        load(|random| if random.bool() { 100 } else { 8192 })
-    });
+    in_child("the_ratio_is_met::by_small_and_large_blocks", "ratio=1:3", || load(3.0, small_or_large));
 }
 
-fn shift() {
+fn shift(wanted: f64) {
     let mut heap = Heap::new();
     heap.load(40 * MB, |random| random.usize(64..=128));
     heap.load(80 * MB, |random| random.usize(2048..=16384));
     heap.load(120 * MB, |random| random.usize(200..=800));
-    heap.has_ratio(3.0, 0.05);
+    heap.has_ratio(wanted, 0.05);
 }
 
 #[test]
 fn while_sizes_shift() {
-    in_child("the_ratio_is_met::while_sizes_shift", "ratio=1:3", shift);
+    in_child("the_ratio_is_met::while_sizes_shift", "ratio=1:3", || shift(3.0));
+}
+
+/// The same sizes at another ratio.
+mod at_one_to_four {
+    use super::{in_child, load, log_uniform, shift, small_or_large};
+
+    #[test]
+    fn by_sizes_of_any_order() {
+        let name = "the_ratio_is_met::at_one_to_four::by_sizes_of_any_order";
+        in_child(name, "ratio=1:4", || load(4.0, log_uniform));
+    }
+
+    #[test]
+    fn by_blocks_of_a_kibibyte() {
+        let name = "the_ratio_is_met::at_one_to_four::by_blocks_of_a_kibibyte";
+        in_child(name, "ratio=1:4", || load(4.0, |_| 1024));
+    }
+
+    #[test]
+    fn by_blocks_of_a_page() {
+        let name = "the_ratio_is_met::at_one_to_four::by_blocks_of_a_page";
+        in_child(name, "ratio=1:4", || load(4.0, |_| 4096));
+    }
+
+    #[test]
+    fn by_blocks_of_four_pages() {
+        let name = "the_ratio_is_met::at_one_to_four::by_blocks_of_four_pages";
+        in_child(name, "ratio=1:4", || load(4.0, |_| 16384));
+    }
+
+    #[test]
+    fn by_small_and_large_blocks() {
+        let name = "the_ratio_is_met::at_one_to_four::by_small_and_large_blocks";
+        in_child(name, "ratio=1:4", || load(4.0, small_or_large));
+    }
+
+    #[test]
+    fn while_sizes_shift() {
+        let name = "the_ratio_is_met::at_one_to_four::while_sizes_shift";
+        in_child(name, "ratio=1:4", || shift(4.0));
+    }
 }
 
 fn replace_values() {

@@ -155,6 +155,8 @@ fn and_tells_its_memory() {
     assert!(allocated <= active && active <= resident && resident < 2.0 * used);
     assert!(redis.ask(&["MEMORY", "MALLOC-STATS"]).contains("___ Begin jemalloc statistics ___"));
     assert_eq!(redis.ask(&["MEMORY", "PURGE"]), "+OK");
+    let said = redis.ask(&["MEMORY", "DOCTOR"]);
+    assert!(said.contains("Sam") && !said.contains("High allocator"), "{said}");
     let media = redis.live_bytes();
     assert!((2.7..3.3).contains(&(media[1] / media[0])), "{media:?}");
     assert!((0.9..1.2).contains(&((media[0] + media[1]) / used)), "{media:?}, {used}");

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use ziptier_alloc::configuration::NodeSet;
 
@@ -26,6 +26,8 @@ const ARENAS_MAX: usize = 16;
 static ARENAS: [AtomicU32; ARENAS_MAX] = [const { AtomicU32::new(0) }; ARENAS_MAX];
 /// Arenas that may be made: one per processor.
 static ARENAS_WANTED: AtomicUsize = AtomicUsize::new(1);
+/// Whether an arena was made since [`has_new_arena`] was asked last.
+static IS_NEW: AtomicBool = AtomicBool::new(false);
 /// Threads that have asked for an arena.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 
@@ -132,6 +134,11 @@ pub(crate) fn arenas() -> impl Iterator<Item = usize> {
     ARENAS.iter().map(|arena| arena.load(Acquire) as usize).take_while(|&arena| arena != 0)
 }
 
+/// Whether there is an arena that was not there when this was asked last.
+pub(crate) fn has_new_arena() -> bool {
+    IS_NEW.swap(false, Relaxed)
+}
+
 /// The turn of a thread that has no arena.
 pub(crate) fn turn() -> u32 {
     ASKED.fetch_add(1, Relaxed)
@@ -165,6 +172,7 @@ fn make(slot: &AtomicU32) -> bool {
     let is_made = statistics::read_for(c"experimental.arenas_create_ext", &config, &mut arena);
     if is_made {
         slot.store(arena, Release);
+        IS_NEW.store(true, Relaxed);
     }
     is_made
 }

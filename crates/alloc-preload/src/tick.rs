@@ -15,12 +15,12 @@ use ziptier_alloc::page::{FarKind, Page, SharedPage};
 use ziptier_alloc::placement::{Decision, Placement, Rules, Seen};
 use ziptier_alloc::size_class::{CLASSES, class};
 
-use crate::forked;
 use crate::heap::{COUNTS, Counts, WORDS};
 use crate::room::{ROOMS, Room};
 use crate::start::say;
 use crate::statistics::Census;
 use crate::thread::{QUANTUM_BYTES, THREADS, Thread};
+use crate::{far, forked};
 
 /// A thread settles this many times in a step, if it is the only one that allocates.
 const QUANTA: u64 = 64;
@@ -271,7 +271,9 @@ impl Ticker {
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
         let count_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
-        let is_counted = is_time || (self.follows_live_bytes && self.since_sum >= count_bytes);
+        // The pages of a new arena count from a sum on.
+        let is_due = || self.since_sum >= count_bytes || far::has_new_arena();
+        let is_counted = is_time || (self.follows_live_bytes && is_due());
         if is_counted {
             live_bytes = self.census.sum_up();
             self.since_sum = 0;

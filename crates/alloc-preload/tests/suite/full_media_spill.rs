@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
+use ziptier_alloc::configuration::{Configuration, Policy};
 use ziptier_alloc::page::{Medium, SharedPage};
 use ziptier_alloc::size_class::class;
 
@@ -64,6 +65,33 @@ fn far_is_full_before_a_sum() {
 fn also_before_jemalloc_sums_up() {
     let options = "policy=only-far,far-limit=1MiB,period-ms=60000";
     in_child("full_media_spill::also_before_jemalloc_sums_up", options, far_is_full_before_a_sum);
+}
+
+/// jemalloc sums up after a 24th of this heap, 40 MiB, and then finds the arena of the second thread.
+fn far_is_full_in_a_new_arena() {
+    // SAFETY: the call takes a number.
+    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
+        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
+    }
+    assert_ne!(malloc(960 * MB), 0, "no page of the block is touched");
+    let page = page_of(std::process::id());
+    let changes = page.want(&Configuration {
+        policy: Policy::OnlyFar,
+        far_limit_bytes: MB as u64,
+        ..Configuration::DEFAULT
+    });
+    (0..48 * MB / 4096).for_each(|_| free(malloc(4096)));
+    assert_eq!(page.applied.load(Relaxed), changes);
+    // This thread takes the arena that the library made at its start.
+    assert!(far_range().contains(&malloc(100)));
+    let in_far = std::thread::spawn(|| bytes_in_far(&fill(3 * MB))).join().unwrap();
+    assert!((MB / 8..5 * MB / 4).contains(&in_far), "{in_far} bytes in far memory");
+}
+
+#[test]
+fn also_in_an_arena_that_was_just_made() {
+    let options = "policy=only-dram,far-limit=1MiB,period-ms=60000";
+    in_child("full_media_spill::also_in_an_arena_that_was_just_made", options, far_is_full_in_a_new_arena);
 }
 
 fn far_is_full_after_an_impossible_request() {

@@ -163,6 +163,13 @@ pub enum BackendError {
     /// A walk with [`Patience::Brief`] comes to so many deleted keys that it would take long. Clients never see this: a
     /// thread of its own takes over.
     TakesLong,
+    /// The next keys of a walk cannot be read.
+    UnreadKeys {
+        /// The store's own words.
+        words: String,
+        /// The place behind these keys, at which a walk may go on; `None` if they are the last ones.
+        next: Option<Vec<u8>>,
+    },
     /// Anything else, in the store's own words.
     Refused(String),
 }
@@ -172,7 +179,7 @@ impl fmt::Display for BackendError {
         match self {
             Self::MemoryLimit => f.write_str("the memory limit is reached; delete keys or raise the limit"),
             Self::TakesLong => f.write_str("the walk comes to many deleted keys; run it on another thread"),
-            Self::Refused(words) => f.write_str(words),
+            Self::UnreadKeys { words, .. } | Self::Refused(words) => f.write_str(words),
         }
     }
 }

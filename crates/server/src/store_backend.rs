@@ -276,7 +276,12 @@ impl Backend for StoreBackend {
         _patience: Patience,
         each: &mut dyn FnMut(&[u8]),
     ) -> Result<Option<Vec<u8>>, BackendError> {
-        let Keys { keys, next } = self.store.keys_from(from, limit)?;
+        let Keys { keys, next } = self.store.keys_from(from, limit).map_err(|error| match error {
+            Error::Unread { .. } => {
+                BackendError::UnreadKeys { words: error.to_string(), next: self.store.keys_behind(from) }
+            }
+            error => error.into(),
+        })?;
         keys.iter().for_each(|key| each(key));
         Ok(next)
     }

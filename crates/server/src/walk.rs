@@ -76,7 +76,7 @@ impl Walk {
     ///
     /// # Errors
     ///
-    /// The store's. After [`BackendError::TakesLong`] the walk can go on.
+    /// The store's, at the first key. After [`BackendError::TakesLong`] the walk can go on.
     pub(crate) fn advance(
         &mut self,
         backend: &dyn Backend,
@@ -120,11 +120,12 @@ impl Walk {
             work += call_work(keys).max(WORK_PER_BYTE * read_bytes);
             self.work = work;
             let next = match walked {
-                Err(BackendError::TakesLong) => {
+                Err(error) => {
                     self.from = Some(from);
-                    return if seen > 0 { Ok(true) } else { Err(BackendError::TakesLong) };
+                    // The keys before are told first, and the next call comes to the error at once.
+                    return if seen > 0 && keys == 0 { Ok(true) } else { Err(error) };
                 }
-                walked => walked?,
+                Ok(next) => next,
             };
             if beyond {
                 return Ok(false);

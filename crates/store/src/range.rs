@@ -180,7 +180,7 @@ impl Core {
     pub(crate) fn keys_from(&self, from: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
         let to = high.map_or(Bound::Unbounded, |high| Bound::Excluded(high.to_vec()));
-        'leaves: for _ in 0..LEAVES_AT_A_TIME {
+        'leaves: for passed in 0..LEAVES_AT_A_TIME {
             // A leaf that cannot be read tells no key to go on from. So the call ends before it looks at one more leaf.
             if keys.len() >= limit {
                 break;
@@ -192,7 +192,7 @@ impl Core {
                     Ok(_) if keys.len() == limit => return Ok(Keys { keys, next: Some(copy.key) }),
                     Ok(_) => keys.push(copy.key),
                     // The next call begins there, and says so.
-                    Err(_) if before > 0 => {
+                    Err(_) if before > 0 || passed > 0 => {
                         keys.truncate(before);
                         break 'leaves;
                     }
@@ -210,6 +210,14 @@ impl Core {
             Bound::Unbounded => None,
         };
         Ok(Keys { keys, next })
+    }
+
+    /// As [`Store::keys_behind`](crate::Store::keys_behind).
+    pub(crate) fn keys_behind(&self, from: &[u8]) -> Option<Vec<u8>> {
+        let guard = self.pin();
+        let (_, state) = self.locate(from, &guard);
+        let image = state.below.as_ref().and_then(|below| below.low(below.image_of(from) + 1));
+        image.or_else(|| state.high.as_ref().map(|high| high.to_vec()))
     }
 
     /// A key of a leaf that is drawn at random, or of one of the leaves that follow when that one has none. `None` once

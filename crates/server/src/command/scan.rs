@@ -1,6 +1,7 @@
 //! `SCAN`: a walk over all keys in order, some per call.
 
 use super::Session;
+use crate::backend::BackendError;
 use crate::integer::strict_i64;
 use crate::refusal::Refusal;
 use crate::request::Args;
@@ -38,6 +39,11 @@ pub(super) fn scan(session: &mut Session<'_>, args: &Args<'_>) -> Result<(), Ref
         }
     };
     session.client.worked_bytes += walk.worked_bytes();
+    if let Err(BackendError::UnreadKeys { words, next: Some(next) }) = &walked {
+        session.client.scans = true;
+        let next = session.shared.cursors.advance(session.client.info.id, cursor, next);
+        return Err(Refusal::said(format!("ERR {words}; SCAN {next} goes on behind these keys")));
+    }
     let Some(more) = session.in_time(walked)? else { return Ok(()) };
     let Session { shared, client, .. } = session;
     let next = match walk.place() {

@@ -1,9 +1,15 @@
 //! `SCAN` promises that a key which exists throughout is returned, whatever is written and deleted meanwhile. Backups
 //! and migrations rely on it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
+
+use ziptier::{CodecChoice, Options, SsdOptions};
+use ziptier_server::StoreBackend;
 
 use crate::support;
 use crate::support::{Connection, TestServer};
@@ -18,7 +24,11 @@ on_every_backend!(
 
 /// Runs one step; returns the next cursor and the keys.
 fn step(connection: &mut Connection, cursor: &str, options: &str) -> (String, Vec<String>) {
-    let reply = connection.text(&format!("SCAN {cursor} {options}"));
+    parsed(&connection.text(&format!("SCAN {cursor} {options}")))
+}
+
+/// The cursor and the keys of a reply.
+fn parsed(reply: &str) -> (String, Vec<String>) {
     let mut lines = reply.split("\r\n").filter(|line| !line.starts_with(['*', '$']) && !line.is_empty());
     let cursor = lines.next().unwrap().to_owned();
     (cursor, lines.map(str::to_owned).collect())
@@ -164,4 +174,63 @@ fn unknown_cursors_are_refused(server: &TestServer) {
     let mut connection = server.connect();
     assert_eq!(connection.text("SCAN 17"), "-ERR invalid cursor\r\n");
     assert_eq!(connection.text("SCAN 18446744073709551616"), "-ERR invalid cursor\r\n");
+}
+
+/// Flips a bit in every so many bytes of the segment files in a folder.
+fn damage_segments(folder: &Path) {
+    for entry in std::fs::read_dir(folder).expect("it is there") {
+        let path = entry.expect("it can be listed").path();
+        let bytes = path.metadata().expect("it is there").len();
+        let file = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("it is there");
+        // Shorter files are none of segments.
+        for at in (20_000..bytes).step_by(60_000) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).expect("it has that byte");
+            file.write_all_at(&[byte[0] ^ 1], at).expect("it can be written");
+        }
+    }
+}
+
+/// A client could not come to the keys behind.
+#[test]
+fn a_scan_goes_on_behind_keys_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let ssd = Some(SsdOptions { path: Some(folder.path().to_owned()), limit_bytes: 16 << 20 });
+    let options = Options { ssd, codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let backend = Arc::new(StoreBackend::open(options).unwrap());
+    let store = backend.store();
+    let keys: Vec<String> = (0..4_000).map(|number| format!("key:{number:05}")).collect();
+    keys.iter().for_each(|key| store.put(key.as_bytes(), &[7; 100]).unwrap());
+    store.settle().unwrap();
+    // A full buffer goes to the file.
+    while store.send_to_ssd(|| true).unwrap() > 0 && store.ssd().unwrap().written_bytes < 600 << 10 {
+        store.bring_from_ssd(|| true);
+    }
+    damage_segments(folder.path());
+    let server = TestServer::start_with(backend.clone(), |_| {});
+    let mut connection = server.connect();
+    let (mut cursor, mut found, mut refusals) = ("0".to_owned(), HashSet::new(), 0);
+    loop {
+        let reply = connection.text(&format!("SCAN {cursor} COUNT 1000"));
+        cursor = match reply.strip_prefix("-ERR ") {
+            // Nothing lies behind the last keys.
+            Some(refusal) => {
+                refusals += 1;
+                let behind = refusal.split_once("; SCAN ").and_then(|(_, behind)| behind.split(' ').next());
+                behind.unwrap_or("0").to_owned()
+            }
+            None => {
+                let (next, keys) = parsed(&reply);
+                found.extend(keys);
+                next
+            }
+        };
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert!(refusals > 0 && refusals < keys.len() / 10, "{refusals} refusals");
+    for key in &keys {
+        assert_eq!(found.contains(key), store.get(key.as_bytes()).is_ok(), "{key}");
+    }
 }

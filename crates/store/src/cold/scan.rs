@@ -210,5 +210,8 @@ mod tests {
         assert_eq!(core.keys_from(b"", None, 100), Ok(Keys { keys, next: Some(high.to_vec()) }));
         let refusal = core.keys_from(&high, None, 100);
         assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
+        assert_eq!(core.keys_behind(b""), Some(high.to_vec()));
+        let end = right.state(&core.pin()).high.as_deref().map(<[u8]>::to_vec);
+        assert_eq!(core.keys_behind(&high), end);
     }
 }

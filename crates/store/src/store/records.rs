@@ -200,9 +200,15 @@ impl Store {
     /// call looks at a bounded part of the store, so that there may be fewer keys, or none, before the end.
     ///
     /// # Errors
-    /// The next keys lie on SSD and cannot be read. [`Store::range`] goes on behind them.
+    /// The next keys lie on SSD and cannot be read. [`Store::keys_behind`] tells where to go on.
     pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
         self.seen(self.core.keys_from(from, None, limit))
+    }
+
+    /// The place behind keys that [`Store::keys_from`] cannot read from `from` on; `None` if nothing lies behind them.
+    /// Keys between the two that lie in memory are passed over, too: [`Store::range`] tells them.
+    pub fn keys_behind(&self, from: &[u8]) -> Option<Vec<u8>> {
+        self.core.keys_behind(from)
     }
 
     /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,

@@ -12,6 +12,7 @@ mod far_memory_lies_on_its_nodes;
 mod forks_disturb_nobody;
 mod full_media_spill;
 mod other_programs_run;
+mod processes_share_a_budget;
 mod the_ratio_is_met;
 mod threads_return_what_they_cached;
 mod ticks_are_interrupted;

@@ -174,9 +174,9 @@ bench-alloc: setup ## CPU time of a stock redis-server per SET and GET with libz
 	cargo build --release --locked --package ziptier-alloc-preload
 	scripts/bench-alloc $(TARGET_DIR)/release/libziptier_alloc.so $(ROUNDS_ALLOC) $(REQUESTS)
 
-compare-memory: release $(CORPUS_TARGET) ## bytes, CPU time and price of a stock redis-server in DRAM, with far memory \
-  and in memory mode, and of ziptier serve, and latencies; those of far memory are modelled: a quarter of an hour; \
-  ROUNDS=3 KEYS=200000
+compare-memory: release $(CORPUS_TARGET) ## bytes, CPU time, latency and price of a stock redis-server in DRAM, with \
+  far memory and in memory mode, and of ziptier serve; far memory is modelled: a quarter of an hour; ROUNDS=3 \
+  KEYS=200000
 	@scripts/setup redis-server:redis-server valgrind:valgrind python3:python3
 	scripts/compare-memory $(ZIPTIER) $(TARGET_DIR)/release/libziptier_alloc.so $(TEXT) $(TARGET_DIR)/compare-memory.tsv
 

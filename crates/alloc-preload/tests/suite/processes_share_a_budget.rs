@@ -1,5 +1,5 @@
-//! The processes of a class have one budget. If each of them had all of it, a tenant with two processes would take twice
-//! the memory that the tenant has bought.
+//! The processes of a class have one budget. If each of them had all of it, a tenant with two processes would take
+//! twice the memory that the tenant has bought.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::{FarKind, MediumTold, Page};
 use crate::configuration::{ClassName, NodeSet, Policy, Ratio};
 use crate::fixed_text::FixedText;
@@ -88,6 +90,13 @@ impl Snapshot {
             refused: page.refused.load(Acquire),
             media: [0, 1].map(|medium: usize| MediumSeen::of(&told.media[medium])),
         }
+    }
+
+    /// Milliseconds since the last tick; none before the first one.
+    pub fn age_ms(&self) -> Option<u64> {
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ms = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
+        (self.ticks > 0).then(|| now_ms.saturating_sub(self.ticked_ms))
     }
 
     /// Bytes in far memory to bytes in DRAM; none without bytes in DRAM.

@@ -11,6 +11,9 @@ use crate::output::{mib, table};
 
 pub(super) const MEDIA: [&str; 2] = ["DRAM", "far memory"];
 
+/// Figures of this age deserve a note.
+const OLD_MS: u64 = 10_000;
+
 /// The policy in words: `ratio 1:3, threshold 1024 bytes`.
 pub(super) fn policy(seen: &Snapshot) -> String {
     let threshold = seen.threshold_bytes;
@@ -65,6 +68,10 @@ fn notes(program: &Program, seen: &Snapshot) -> Vec<String> {
     }
     if let Ok(linkage @ Linkage::OwnAllocator(_)) = program.linkage() {
         notes.push(format!("the figures are those of shared libraries alone: {linkage}"));
+    }
+    if let Some(age_ms) = seen.age_ms().filter(|&age_ms| age_ms >= OLD_MS) {
+        let seconds = age_ms / 1000;
+        notes.push(format!("the figures are {seconds} s old: the program has allocated little since"));
     }
     if seen.failed_bindings > 0 {
         let failed = seen.failed_bindings;
@@ -180,6 +187,7 @@ pub(super) fn json(program: &Program) -> Value {
         "class": seen.class.map(|class| class.as_str().to_owned()),
         "threads": seen.threads,
         "ticks": seen.ticks,
+        "age_ms": seen.age_ms(),
         "changes_wanted": seen.changes,
         "changes_obeyed": seen.applied,
         "notes": notes(program, &seen),

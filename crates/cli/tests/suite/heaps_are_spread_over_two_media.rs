@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 use ziptier_alloc::configuration::Configuration;
 use ziptier_alloc::page::{FarKind, SharedPage, VERSION};
+use ziptier_alloc::programs::Program;
 use ziptier_testing::{not_run, until};
 
 use crate::support::ziptier;
@@ -235,6 +236,26 @@ fn wrong_options_in_the_environment_leave_a_program_in_dram_that_says_why() {
         screen.contains("wrong options, and everything lies in DRAM: ZIPTIER_ALLOC has `ratio=1`"),
         "{screen}"
     );
+}
+
+/// A program that allocates nothing decides nothing. Its figures looked like those of now.
+#[test]
+fn old_figures_tell_their_age() {
+    let Some(library) = library() else { return };
+    let mut command = Command::new("cat");
+    command.env("LD_PRELOAD", library).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut cat = command.spawn().unwrap();
+    // From its answer on, the program waits and allocates nothing.
+    cat.stdin.as_mut().unwrap().write_all(b"line\n").unwrap();
+    BufReader::new(cat.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let pid = cat.id().to_string();
+    // As if the last decision fell into the first second of this system.
+    Program::of(cat.id()).unwrap().page().told.ticked_ms.store(1, std::sync::atomic::Ordering::Relaxed);
+    let (screen, stat) = (said(&["stat", &pid]), json(&pid));
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+    assert!(screen.contains(" s old: the program has allocated little since"), "{screen}");
+    assert!(stat["age_ms"].as_u64().unwrap() >= 10_000, "{stat:#}");
 }
 
 /// A filter of system calls that kills who binds memory, as Debian's service of Redis has it.

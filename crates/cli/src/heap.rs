@@ -7,10 +7,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The allocator's configuration, which the allocator reads at start-up: one arena, and thread caches for the smallest
 /// objects only. Larger caches and more arenas would leave bodies and landings in caches and half-empty slabs. That
-/// memory costs more than the time of a lock.
+/// memory costs more than the time of a lock. A thread of the allocator gives free pages back to the system within
+/// seconds, also while the program is idle and calls the allocator no more.
 // SAFETY: it is the name and the type that jemalloc documents for its configuration, and nothing else defines it.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-static MALLOC_CONF: Configuration = Configuration(c"narenas:1,tcache_max:64".as_ptr());
+static MALLOC_CONF: Configuration =
+    Configuration(c"narenas:1,tcache_max:64,background_thread:true,dirty_decay_ms:2000".as_ptr());
 
 /// A C string for the allocator.
 #[repr(transparent)]

@@ -128,7 +128,7 @@ impl Codes {
             let piece_bytes = (coded.len() * EXPECTED_RATIO).min(max_bytes) + TOKEN_BYTES_MAX;
             while !reader.is_done() {
                 out.reserve(piece_bytes);
-                let written = reader.decode(dictionary.table(), out.spare_capacity_mut());
+                let written = reader.decode(dictionary.table(), out.spare_capacity_mut())?;
                 // SAFETY: the reader wrote that many bytes behind the old end, within the capacity.
                 unsafe { out.set_len(out.len() + written) };
                 if out.len() - start > max_bytes {
@@ -160,7 +160,7 @@ impl Codes {
     ) -> Result<&'t mut [u8], DecodeError> {
         let mut short = [0; 8];
         let mut reader = self.reader(coded, &mut short)?;
-        let written = reader.decode(dictionary.table(), target);
+        let written = reader.decode(dictionary.table(), target)?;
         if !reader.is_done() {
             let raw_bytes = written + reader.measure(dictionary.table())?;
             return Err(DecodeError::TooLong { raw_bytes, max_bytes: target.len() });
@@ -293,10 +293,10 @@ mod tests {
         let tokens: Vec<Vec<u8>> =
             (0..=255).map(|byte| vec![byte]).chain([b"abcdefghijklmnop".to_vec(), b"bc".to_vec()]).collect();
         let dictionary = Dictionary::from_tokens(&tokens, 10, 0).unwrap();
-        let mut table = Table::without_codes(&[[3; 129], [5; 129]].concat(), 10);
         let code = [(Some(b'a'.into()), 1), (Some(256), 2), (None, 2)];
         let code = code.map(|(token, bits)| table::Symbol { token, bits });
-        (0..contexts::CONTEXTS_MAX).for_each(|context| table.fill(context, &code));
+        let all = std::iter::repeat_n(code.to_vec(), contexts::CONTEXTS_MAX);
+        let table = Table::with_codes(&[[3; 129], [5; 129]].concat(), 10, all);
         let codes = Codes::of(table, &dictionary);
         let mut recoder = Recoder::new();
         for value in

@@ -1,10 +1,22 @@
 //! The hot path: from codes to the bytes of a value.
+//!
+//! A code begins where the one before ends, so a processor waits for each entry of the table before it can look up the
+//! next one. Nothing else is waited for:
+//!
+//! - No branch depends on the codes but the one at their end. What an escape would say is looked up beside the entry.
+//! - The next bits are loaded while the entry is looked up. They reach behind the token, up to the end of the next one.
 
-use super::table::{TOKEN_BITS_MAX, Table};
+use super::table::{State, TOKEN_BITS_MAX, Table};
 use crate::token::TOKEN_BYTES_MAX;
 use crate::token::decode;
 use crate::token::error::DecodeError;
+use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
+
+/// The fewest bits that a load gives: those of a word without the rest of a byte.
+const LOADED_BITS_MIN: u32 = 64 - 7;
+
+const _: () = assert!(2 * TOKEN_BITS_MAX <= LOADED_BITS_MIN, "a load gives the bits of two tokens");
 
 /// Reads the codes of one value.
 #[derive(Clone)]
@@ -12,18 +24,15 @@ pub(super) struct Reader<'c> {
     table: &'c Table,
     /// The codes and whatever lies behind them, eight bytes or more.
     bytes: &'c [u8],
-    /// The next bits, lowest first, and how many of them are loaded.
+    /// The next bits, lowest first: those of a token or more.
     word: u64,
-    loaded: u32,
     /// The place of the word's first bit.
     at: usize,
     /// Where the codes end.
     end: usize,
     /// Tokens that were read.
     tokens: usize,
-    context: u8,
-    /// The place and the number of the first token that the dictionary does not have.
-    unknown: Option<(usize, u16)>,
+    state: State,
     /// Bytes of the codes and their check.
     coded_bytes: usize,
 }
@@ -32,19 +41,10 @@ impl<'c> Reader<'c> {
     /// A reader of the codes in the first `end` bits of `bytes`, which has eight bytes or more.
     pub(super) fn new(table: &'c Table, bytes: &'c [u8], end: usize, coded_bytes: usize) -> Reader<'c> {
         debug_assert!(bytes.len() >= 8 && end <= bytes.len() * 8);
-        let context = table.first();
-        Reader {
-            table,
-            bytes,
-            word: 0,
-            loaded: 0,
-            at: 0,
-            end,
-            tokens: 0,
-            context,
-            unknown: None,
-            coded_bytes,
-        }
+        let state = table.first();
+        let mut reader = Reader { table, bytes, word: 0, at: 0, end, tokens: 0, state, coded_bytes };
+        reader.word = reader.load();
+        reader
     }
 
     #[inline]
@@ -52,93 +52,149 @@ impl<'c> Reader<'c> {
         self.at >= self.end
     }
 
-    /// Loads bits until a token's are there.
+    /// The bits from the next one on: [`LOADED_BITS_MIN`], or all that are left and zeros behind them.
     #[inline]
-    fn load(&mut self) {
+    fn load(&self) -> u64 {
         let from = (self.at / 8).min(self.bytes.len() - 8);
         let word = self.bytes[from..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        // Behind the last byte there are zeros. Only damaged codes reach so far.
-        let passed = (self.at - from * 8) as u32;
-        self.word = word.checked_shr(passed).unwrap_or(0);
-        self.loaded = 64u32.saturating_sub(passed).max(TOKEN_BITS_MAX);
+        word >> (self.at - from * 8)
     }
 
-    /// The next number.
+    /// The next number of a reader that is not done.
     #[inline]
     pub(super) fn number(&mut self) -> u16 {
-        if self.loaded < TOKEN_BITS_MAX {
-            self.load();
-        }
-        let entry = self.table.entry(self.context, self.word);
-        let bits = entry.bits();
-        let number = if entry.escapes() {
-            let number_bits = self.table.number_bits();
-            let number = (self.word >> (bits - number_bits)) as u32 & ((1 << number_bits) - 1);
-            self.context = self.table.context(number as u16);
-            number as u16
-        } else {
-            self.context = entry.context();
-            entry.number()
-        };
-        self.word >>= bits;
-        self.loaded -= bits;
-        self.at += bits as usize;
+        let entry = self.table.entry(self.state, self.word);
+        let (escaped, behind) = self.table.escaped(self.state, self.word);
+        self.state = select_unpredictable(entry.escapes(), behind, entry.state());
+        self.word = self.load() >> entry.bits();
+        self.at += entry.bits() as usize;
         self.tokens += 1;
-        number
+        select_unpredictable(entry.escapes(), escaped, entry.number())
     }
 
     /// The next token with zeros behind its bytes, and their number.
     #[inline]
-    fn token(&mut self, tokens: &decode::Table) -> ([u8; TOKEN_BYTES_MAX], usize) {
+    fn token(&mut self, tokens: &decode::Table) -> Result<([u8; TOKEN_BYTES_MAX], usize), DecodeError> {
         let number = self.number();
-        let (token, length) = tokens.padded(number);
-        if length == 0 {
-            self.unknown.get_or_insert((self.tokens - 1, number));
+        match tokens.padded(number) {
+            (_, 0) => Err(DecodeError::Token { position: self.tokens - 1, number: number.into() }),
+            token => Ok(token),
         }
-        (token, length)
     }
 
-    /// Writes whole tokens to the start of `target` while they have room, and returns their bytes.
+    /// Writes whole tokens to the start of `target` while they have room, and returns their bytes. Fails at the first
+    /// number that the dictionary does not have.
     #[inline]
-    pub(super) fn decode(&mut self, tokens: &decode::Table, target: &mut [MaybeUninit<u8>]) -> usize {
+    pub(super) fn decode(
+        &mut self,
+        tokens: &decode::Table,
+        target: &mut [MaybeUninit<u8>],
+    ) -> Result<usize, DecodeError> {
+        // A copy that nothing points to stays in registers.
+        let mut reader = self.clone();
         let mut written = 0;
-        while !self.is_done()
+        while !reader.is_done()
             && let Some(room) = target[written..].first_chunk_mut::<TOKEN_BYTES_MAX>()
         {
-            let (token, length) = self.token(tokens);
-            *room = token.map(MaybeUninit::new);
+            let (token, length) = reader.token(tokens)?;
+            room.write_copy_of_slice(&token);
             written += length;
         }
         // The last tokens may have less room than a whole one takes.
-        while !self.is_done() {
-            let before = self.clone();
-            let (token, length) = self.token(tokens);
+        while !reader.is_done() {
+            let before = reader.clone();
+            let (token, length) = reader.token(tokens)?;
             let Some(room) = target[written..].get_mut(..length) else {
-                *self = before;
+                reader = before;
                 break;
             };
             room.write_copy_of_slice(&token[..length]);
             written += length;
         }
-        written
+        *self = reader;
+        Ok(written)
     }
 
     /// The bytes of all tokens that are left.
     pub(super) fn measure(mut self, tokens: &decode::Table) -> Result<usize, DecodeError> {
         let mut raw_bytes = 0;
         while !self.is_done() {
-            raw_bytes += self.token(tokens).1;
+            raw_bytes += self.token(tokens)?.1;
         }
         self.finish()?;
         Ok(raw_bytes)
     }
 
-    /// Tells whether all numbers were those of tokens, and the last code ended where the codes end.
+    /// Tells whether the last code ended where the codes end.
     pub(super) fn finish(&self) -> Result<(), DecodeError> {
-        match self.unknown {
-            Some((position, number)) => Err(DecodeError::Token { position, number: number.into() }),
-            None if self.at == self.end => Ok(()),
-            None => Err(DecodeError::Length { coded_bytes: self.coded_bytes }),
+        match self.at == self.end {
+            true => Ok(()),
+            false => Err(DecodeError::Length { coded_bytes: self.coded_bytes }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contexts::CONTEXTS_MAX;
+    use super::super::table::{CODE_BITS_MAX, Symbol};
+    use super::*;
+
+    /// The numbers in the first `end` bits of `bytes`, and where the last code ends: each code is looked for by its
+    /// definition, one bit after the other.
+    fn bit_by_bit(table: &Table, codes: &[Vec<Symbol>], bytes: &[u8], end: usize) -> (Vec<u16>, usize) {
+        let bit = |at: usize| bytes.get(at / 8).map_or(0, |byte| u32::from(byte >> (at % 8) & 1));
+        let (mut numbers, mut at, mut state) = (Vec::new(), 0, table.first());
+        while at < end {
+            let next = (0..CODE_BITS_MAX as usize).fold(0, |next, i| next << 1 | bit(at + i));
+            let mut below = 0;
+            let symbol = codes[state.context()].iter().find(|symbol| {
+                below += 1 << (CODE_BITS_MAX - u32::from(symbol.bits));
+                next < below
+            });
+            let symbol = symbol.expect("the code is complete");
+            at += usize::from(symbol.bits);
+            let number = symbol.token.unwrap_or_else(|| {
+                let number_bits = table.number_bits() as usize;
+                let number = (0..number_bits).fold(0, |number, i| number | bit(at + i) << i);
+                at += number_bits;
+                number as u16
+            });
+            numbers.push(number);
+            state = table.state(number);
+        }
+        (numbers, at)
+    }
+
+    /// Codes whose escapes have other lengths in each context, up to the longest, and bytes in which all lengths come.
+    #[test]
+    fn numbers_are_those_that_the_bits_say_one_by_one() {
+        let contexts: Vec<u8> = (0..=1000).map(|token| (token % CONTEXTS_MAX) as u8).collect();
+        let code = |context: usize| -> Vec<Symbol> {
+            let lengths = (1..=CODE_BITS_MAX as u8).chain([CODE_BITS_MAX as u8]);
+            let token = |at: usize| (at != context % 12).then_some((context * 37 + at) as u16);
+            lengths.enumerate().map(|(at, bits)| Symbol { token: token(at), bits }).collect()
+        };
+        let codes: Vec<Vec<Symbol>> = (0..CONTEXTS_MAX).map(code).collect();
+        let mut random = fastrand::Rng::with_seed(6);
+        let mut longest = 0;
+        for number_bits in crate::token::BITS {
+            let table = Table::with_codes(&contexts, number_bits, codes.clone());
+            for _ in 0..1000 {
+                let byte = |random: &mut fastrand::Rng| [0, 0xff, random.u8(..)][random.usize(0..3)];
+                let bytes: Vec<u8> = (0..random.usize(8..60)).map(|_| byte(&mut random)).collect();
+                let end = random.usize(0..=bytes.len() * 8);
+                let mut reader = Reader::new(&table, &bytes, end, bytes.len());
+                let mut numbers = Vec::new();
+                while !reader.is_done() {
+                    let before = reader.at;
+                    numbers.push(reader.number());
+                    longest = longest.max(reader.at - before);
+                }
+                assert_eq!((numbers, reader.at), bit_by_bit(&table, &codes, &bytes, end));
+                assert_eq!(reader.finish().is_ok(), reader.at == end);
+            }
+        }
+        assert_eq!(longest, TOKEN_BITS_MAX as usize);
     }
 }

@@ -60,18 +60,18 @@ impl Recoder {
         let payload = &coded[..coded.len() - CHECK_BYTES];
         let start = out.len();
         let mut writer = Writer { out, word: 0, filled: 0 };
-        let mut context = codes.table.first();
+        let mut state = codes.table.first();
         for position in 0..payload.len() * 8 / bits as usize {
             let number = numbers::get(payload, position, bits) as u16;
-            let code = self.codes[usize::from(context) << bits | usize::from(number)];
+            let code = self.codes[state.context() << bits | usize::from(number)];
             if code.bits() == 0 {
-                let escape = self.escapes[usize::from(context)];
+                let escape = self.escapes[state.context()];
                 writer.put(escape.code(), escape.bits());
                 writer.put(number.into(), bits);
             } else {
                 writer.put(code.code(), code.bits());
             }
-            context = codes.table.context(number);
+            state = codes.table.state(number);
         }
         writer.put(1, 1);
         writer.finish();

@@ -42,8 +42,9 @@ pub(super) fn fingerprint(table: &Table, tokens: usize) -> u32 {
 }
 
 fn append(table: &Table, tokens: usize, bytes: &mut Vec<u8>) {
-    let of_tokens = (0..tokens).map(|number| table.context(number as u16));
-    let contexts: Vec<u8> = of_tokens.chain([table.first()]).collect();
+    let of_tokens = (0..tokens).map(|number| table.state(number as u16));
+    let states = of_tokens.chain([table.first()]);
+    let contexts: Vec<u8> = states.map(|state| state.context() as u8).collect();
     bytes.extend(contexts.chunks(2).map(|pair| pair[0] | pair.get(1).unwrap_or(&0) << 4));
     for context in 0..CONTEXTS_MAX {
         let code = table.code(context);
@@ -72,7 +73,7 @@ pub(super) fn parse(bytes: &[u8], dictionary: &Dictionary) -> Result<Table, Code
         return Err(CodesError::Padding);
     }
     let contexts: Vec<u8> = nibbles.iter().flat_map(|pair| [pair & 15, pair >> 4]).take(tokens + 1).collect();
-    let mut table = Table::without_codes(&contexts, dictionary.bits());
+    let mut codes = Vec::new();
     for context in 0..CONTEXTS_MAX {
         let of_length = numbers(take(&mut content, 2 * LENGTHS)?);
         let symbols: usize = of_length.iter().map(|&count| usize::from(count)).sum();
@@ -84,10 +85,10 @@ pub(super) fn parse(bytes: &[u8], dictionary: &Dictionary) -> Result<Table, Code
         if !is_code(&code, tokens) {
             return Err(CodesError::NoCode { context });
         }
-        table.fill(context, &code);
+        codes.push(code);
     }
     match content {
-        [] => Ok(table),
+        [] => Ok(Table::with_codes(&contexts, dictionary.bits(), codes)),
         _ => Err(CodesError::Length),
     }
 }

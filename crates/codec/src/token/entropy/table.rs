@@ -14,26 +14,39 @@ const ENTRIES: usize = CONTEXTS_MAX << CODE_BITS_MAX;
 /// The most bits that a token takes: an escape and a number.
 pub(super) const TOKEN_BITS_MAX: u32 = CODE_BITS_MAX + *BITS.end();
 
-/// What the next bits say: a token and its context, or an escape.
+/// What the next bits say: a token and the state behind it, or an escape.
+///
+/// | bits | field |
+/// |---|---|
+/// | 0 to 4 | bits of the code, and of the number behind an escape |
+/// | 7 | set for an escape |
+/// | 8 to 23 | number of the token |
+/// | 24 to 31 | state behind the token |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry(u32);
 
 impl Entry {
-    const ESCAPES: u32 = 1 << 31;
+    const ESCAPES: u32 = 1 << 7;
 
-    fn token(number: u16, code_bits: u32, context: u8) -> Entry {
-        Entry(u32::from(number) | code_bits << 16 | u32::from(context) << 21)
+    /// Of a token. The state behind it is not known yet.
+    fn token(number: u16, code_bits: u32) -> Entry {
+        Entry(code_bits | u32::from(number) << 8)
     }
 
     /// Of an escape, whose number has `number_bits`.
     fn escape(code_bits: u32, number_bits: u32) -> Entry {
-        Entry((code_bits + number_bits) << 16 | Entry::ESCAPES)
+        Entry((code_bits + number_bits) | Entry::ESCAPES)
+    }
+
+    /// The same token with the state behind it.
+    fn before(self, state: State) -> Entry {
+        Entry(self.0 | u32::from(state.0) << 24)
     }
 
     /// The bits of the code, and of the number behind an escape.
     #[inline]
     pub(super) fn bits(self) -> u32 {
-        self.0 >> 16 & 31
+        self.0 & 31
     }
 
     #[inline]
@@ -43,12 +56,34 @@ impl Entry {
 
     #[inline]
     pub(super) fn number(self) -> u16 {
-        self.0 as u16
+        (self.0 >> 8) as u16
     }
 
     #[inline]
-    pub(super) fn context(self) -> u8 {
-        (self.0 >> 21) as u8 & (CONTEXTS_MAX as u8 - 1)
+    pub(super) fn state(self) -> State {
+        State((self.0 >> 24) as u8)
+    }
+}
+
+/// Where a token is read: its context in the upper four bits, and how many bits the escape's code has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct State(u8);
+
+const _: () = assert!(CONTEXTS_MAX <= 16 && CODE_BITS_MAX <= 15);
+
+impl State {
+    fn new(context: u8, escape_bits: u8) -> State {
+        State(context << 4 | escape_bits)
+    }
+
+    #[inline]
+    pub(super) fn context(self) -> usize {
+        usize::from(self.0 >> 4)
+    }
+
+    #[inline]
+    fn escape_bits(self) -> u32 {
+        u32::from(self.0 & 15)
     }
 }
 
@@ -60,14 +95,14 @@ pub(super) struct Symbol {
     pub(super) bits: u8,
 }
 
-/// The entries of all contexts, and the contexts of all tokens.
+/// The entries of all contexts, and the states behind all tokens.
 pub(super) struct Table {
     /// By context and by the next [`CODE_BITS_MAX`] bits.
     entries: Box<[Entry; ENTRIES]>,
-    /// By number, up to 2^bits.
-    contexts: Box<[u8]>,
+    /// Behind each number, up to 2^bits.
+    states: Box<[State]>,
     /// Where a value begins.
-    first: u8,
+    first: State,
     /// Of a number behind an escape.
     number_bits: u32,
 }
@@ -75,41 +110,35 @@ pub(super) struct Table {
 impl Table {
     /// Makes a code for each context.
     pub(super) fn new(contexts: &Contexts, number_bits: u32) -> Table {
-        let mut table = Table::without_codes(&contexts.of_token, number_bits);
-        for (context, weights) in contexts.weights.iter().enumerate() {
-            table.fill(context, &code(weights, number_bits));
-        }
-        table
+        let codes = contexts.weights.iter().map(|weights| code(weights, number_bits));
+        Table::with_codes(&contexts.of_token, number_bits, codes)
     }
 
-    /// Codes in which every token is an escape, for contexts by token. The last one is where a value begins.
-    pub(super) fn without_codes(contexts: &[u8], number_bits: u32) -> Table {
+    /// Lays out a complete code for each context, whose symbols ascend by length. `contexts` are those behind each
+    /// token, and the last one is where a value begins.
+    pub(super) fn with_codes(
+        contexts: &[u8],
+        number_bits: u32,
+        codes: impl IntoIterator<Item = Vec<Symbol>>,
+    ) -> Table {
         let (&first, of_token) = contexts.split_last().expect("values begin in a context");
-        let mut of_number = of_token.to_vec();
-        of_number.resize(1 << number_bits, first);
-        Table {
-            entries: Box::new([Entry::escape(0, number_bits); ENTRIES]),
-            contexts: of_number.into(),
-            first,
-            number_bits,
+        let mut entries = Box::new([Entry::escape(0, number_bits); ENTRIES]);
+        let mut escape_bits = [0; CONTEXTS_MAX];
+        let rows = entries.chunks_mut(1 << CODE_BITS_MAX);
+        for ((row, escape_bits), code) in rows.zip(&mut escape_bits).zip(codes) {
+            fill(row, &code, number_bits);
+            let escape = code.iter().find(|symbol| symbol.token.is_none());
+            *escape_bits = escape.map_or(0, |symbol| symbol.bits);
         }
-    }
-
-    /// Lays out a complete code, whose symbols ascend by length.
-    pub(super) fn fill(&mut self, context: usize, code: &[Symbol]) {
-        let entries = &mut self.entries[context << CODE_BITS_MAX..][..1 << CODE_BITS_MAX];
-        let mut next = 0u32;
-        for symbol in code {
-            let code_bits = u32::from(symbol.bits);
-            let entry = match symbol.token {
-                Some(token) => Entry::token(token, code_bits, self.contexts[usize::from(token)]),
-                None => Entry::escape(code_bits, self.number_bits),
-            };
-            // Codes are counted from their highest bit, and read from their lowest.
-            let first = next.reverse_bits() >> (32 - CODE_BITS_MAX);
-            (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits).for_each(|at| entries[at] = entry);
-            next += 1 << (CODE_BITS_MAX - code_bits);
+        // Only now the escapes of all contexts are known.
+        let state = |context: u8| State::new(context, escape_bits[usize::from(context)]);
+        let first = state(first);
+        let mut states: Vec<State> = of_token.iter().map(|&context| state(context)).collect();
+        states.resize(1 << number_bits, first);
+        for entry in entries.iter_mut().filter(|entry| !entry.escapes()) {
+            *entry = entry.before(states[usize::from(entry.number())]);
         }
+        Table { entries, states: states.into(), first, number_bits }
     }
 
     /// The symbols of a context's code, in the order of their codes.
@@ -125,20 +154,27 @@ impl Table {
         symbols.into_iter().map(|(_, symbol)| symbol).collect()
     }
 
-    /// The entry of a context for the next bits.
+    /// The entry for the next bits.
     #[inline]
-    pub(super) fn entry(&self, context: u8, word: u64) -> Entry {
+    pub(super) fn entry(&self, state: State, word: u64) -> Entry {
         let bits = word as usize & ((1 << CODE_BITS_MAX) - 1);
-        self.entries[(usize::from(context) % CONTEXTS_MAX) << CODE_BITS_MAX | bits]
+        self.entries[state.context() << CODE_BITS_MAX | bits]
     }
 
-    /// The context behind a token.
+    /// The number in the next bits if they are an escape, and the state behind it.
     #[inline]
-    pub(super) fn context(&self, number: u16) -> u8 {
-        self.contexts[usize::from(number)]
+    pub(super) fn escaped(&self, state: State, word: u64) -> (u16, State) {
+        let number = (word >> state.escape_bits()) as usize & ((1 << self.number_bits) - 1);
+        (number as u16, self.states[number])
     }
 
-    pub(super) fn first(&self) -> u8 {
+    /// The state behind a token.
+    #[inline]
+    pub(super) fn state(&self, number: u16) -> State {
+        self.states[usize::from(number)]
+    }
+
+    pub(super) fn first(&self) -> State {
         self.first
     }
 
@@ -158,7 +194,23 @@ impl Table {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.entries) + self.contexts.len()
+        size_of_val(&*self.entries) + size_of_val(&*self.states)
+    }
+}
+
+/// Lays out a context's complete code, whose symbols ascend by length.
+fn fill(entries: &mut [Entry], code: &[Symbol], number_bits: u32) {
+    let mut next = 0u32;
+    for symbol in code {
+        let code_bits = u32::from(symbol.bits);
+        let entry = match symbol.token {
+            Some(token) => Entry::token(token, code_bits),
+            None => Entry::escape(code_bits, number_bits),
+        };
+        // Codes are counted from their highest bit, and read from their lowest.
+        let first = next.reverse_bits() >> (32 - CODE_BITS_MAX);
+        (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits).for_each(|at| entries[at] = entry);
+        next += 1 << (CODE_BITS_MAX - code_bits);
     }
 }
 

@@ -1,10 +1,10 @@
 //! The hot path: from codes to the bytes of a value.
 //!
-//! A code begins where the one before ends, so a processor waits for each entry of the table before it can look up the
+//! A code begins where the one before ends, so a processor waits for each step of the table before it can look up the
 //! next one. Nothing else is waited for:
 //!
-//! - No branch depends on the codes but the one at their end. What an escape would say is looked up beside the entry.
-//! - The next bits are loaded while the entry is looked up. They reach behind the token, up to the end of the next one.
+//! - No branch depends on the codes but the one at their end. What an escape would say is looked up beside the step.
+//! - The next bits are loaded while the step is looked up. They reach behind the token, up to the end of the next one.
 
 use super::table::{State, TOKEN_BITS_MAX, Table};
 use crate::token::TOKEN_BYTES_MAX;
@@ -53,33 +53,34 @@ impl<'c> Reader<'c> {
     }
 
     /// The bits from the next one on: [`LOADED_BITS_MIN`], or all that are left and zeros behind them.
-    #[inline]
+    #[inline(always)]
     fn load(&self) -> u64 {
         let from = (self.at / 8).min(self.bytes.len() - 8);
-        let word = self.bytes[from..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        let word = self.bytes[from..from + 8].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
         word >> (self.at - from * 8)
     }
 
     /// The next number of a reader that is not done.
-    #[inline]
+    #[inline(always)]
     pub(super) fn number(&mut self) -> u16 {
-        let entry = self.table.entry(self.state, self.word);
+        let (step, number) = self.table.step(self.state, self.word);
         let (escaped, behind) = self.table.escaped(self.state, self.word);
-        self.state = select_unpredictable(entry.escapes(), behind, entry.state());
-        self.word = self.load() >> entry.bits();
-        self.at += entry.bits() as usize;
+        self.state = select_unpredictable(step.escapes(), behind, step.state());
+        self.word = self.load() >> step.bits();
+        self.at += step.bits() as usize;
         self.tokens += 1;
-        select_unpredictable(entry.escapes(), escaped, entry.number())
+        select_unpredictable(step.escapes(), escaped, number)
     }
 
     /// The next token with zeros behind its bytes, and their number.
-    #[inline]
+    #[inline(always)]
     fn token(&mut self, tokens: &decode::Table) -> Result<([u8; TOKEN_BYTES_MAX], usize), DecodeError> {
         let number = self.number();
-        match tokens.padded(number) {
-            (_, 0) => Err(DecodeError::Token { position: self.tokens - 1, number: number.into() }),
-            token => Ok(token),
+        let (token, length) = tokens.padded(number);
+        if length == 0 {
+            return Err(DecodeError::Token { position: self.tokens - 1, number: number.into() });
         }
+        Ok((token, length))
     }
 
     /// Writes whole tokens to the start of `target` while they have room, and returns their bytes. Fails at the first

@@ -112,11 +112,11 @@ impl Recoder {
         self.codes.clear();
         self.codes.resize(CONTEXTS_MAX << bits, Code::default());
         for context in 0..CONTEXTS_MAX {
-            for (entry, code) in table.codes(context) {
-                let code = Code::new(code, table.code_bits(entry));
-                match entry.escapes() {
-                    true => self.escapes[context] = code,
-                    false => self.codes[context << bits | usize::from(entry.number())] = code,
+            for (symbol, code) in table.codes(context) {
+                let code = Code::new(code, symbol.bits.into());
+                match symbol.token {
+                    None => self.escapes[context] = code,
+                    Some(token) => self.codes[context << bits | usize::from(token)] = code,
                 }
             }
         }

@@ -4,86 +4,101 @@ use super::contexts::{CONTEXTS_MAX, Contexts};
 use super::lengths::limited;
 use crate::token::BITS;
 
-/// No prefix code is longer: so many bits decide about an entry. Tables of 11 bits for 16 contexts take 128 KiB, which
+/// No prefix code is longer: so many bits decide about a step. Tables of 11 bits for 16 contexts take 128 KiB, which
 /// stays in the second cache.
 pub(super) const CODE_BITS_MAX: u32 = 11;
 
-/// Entries of all contexts.
-const ENTRIES: usize = CONTEXTS_MAX << CODE_BITS_MAX;
+/// Steps of all contexts.
+const STEPS: usize = CONTEXTS_MAX << CODE_BITS_MAX;
 
 /// The most bits that a token takes: an escape and a number.
 pub(super) const TOKEN_BITS_MAX: u32 = CODE_BITS_MAX + *BITS.end();
 
-/// What the next bits say: a token and the state behind it, or an escape.
+/// What the next bits say: a token, whose number stands in another list, or an escape.
 ///
 /// | bits | field |
 /// |---|---|
 /// | 0 to 4 | bits of the code, and of the number behind an escape |
-/// | 7 | set for an escape |
-/// | 8 to 23 | number of the token |
-/// | 24 to 31 | state behind the token |
+/// | 5 | set for an escape |
+/// | 7 to 14 | [state](State) behind a token |
+///
+/// A step has two bytes, so the steps of a context that comes often may stay in the first cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry(u32);
+pub(super) struct Step(u16);
 
-impl Entry {
-    const ESCAPES: u32 = 1 << 7;
+impl Step {
+    const ESCAPES: u16 = 1 << 5;
 
     /// Of a token. The state behind it is not known yet.
-    fn token(number: u16, code_bits: u32) -> Entry {
-        Entry(code_bits | u32::from(number) << 8)
+    fn token(code_bits: u32) -> Step {
+        Step(code_bits as u16)
     }
 
     /// Of an escape, whose number has `number_bits`.
-    fn escape(code_bits: u32, number_bits: u32) -> Entry {
-        Entry((code_bits + number_bits) | Entry::ESCAPES)
+    fn escape(code_bits: u32, number_bits: u32) -> Step {
+        Step((code_bits + number_bits) as u16 | Step::ESCAPES)
     }
 
-    /// The same token with the state behind it.
-    fn before(self, state: State) -> Entry {
-        Entry(self.0 | u32::from(state.0) << 24)
+    /// The same step with the state behind it.
+    fn before(self, state: State) -> Step {
+        Step(self.0 | state.0)
     }
 
     /// The bits of the code, and of the number behind an escape.
     #[inline]
     pub(super) fn bits(self) -> u32 {
-        self.0 & 31
+        u32::from(self.0 & 31)
     }
 
     #[inline]
     pub(super) fn escapes(self) -> bool {
-        self.0 & Entry::ESCAPES != 0
-    }
-
-    #[inline]
-    pub(super) fn number(self) -> u16 {
-        (self.0 >> 8) as u16
+        self.0 & Step::ESCAPES != 0
     }
 
     #[inline]
     pub(super) fn state(self) -> State {
-        State((self.0 >> 24) as u8)
+        State(self.0)
     }
 }
 
-/// Where a token is read: its context in the upper four bits, and how many bits the escape's code has there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct State(u8);
+/// Where a token is read: the context in bits 11 to 14, and in bits 7 to 10 how many bits the escape's code has there.
+/// Other bits say nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State(u16);
 
-const _: () = assert!(CONTEXTS_MAX <= 16 && CODE_BITS_MAX <= 15);
+const _: () = assert!(CONTEXTS_MAX == 16 && CODE_BITS_MAX == 11);
 
 impl State {
+    /// The context's place is that of its first step.
+    const CONTEXT: u16 = (CONTEXTS_MAX as u16 - 1) << CODE_BITS_MAX;
+    const ESCAPE_SHIFT: u32 = 7;
+
     fn new(context: u8, escape_bits: u8) -> State {
-        State(context << 4 | escape_bits)
+        State::of(context << 4 | escape_bits)
+    }
+
+    /// As a list of states has it.
+    #[inline]
+    fn of(byte: u8) -> State {
+        State(u16::from(byte) << State::ESCAPE_SHIFT)
+    }
+
+    fn byte(self) -> u8 {
+        (self.0 >> State::ESCAPE_SHIFT) as u8
     }
 
     #[inline]
+    fn first_step(self) -> usize {
+        usize::from(self.0 & State::CONTEXT)
+    }
+
     pub(super) fn context(self) -> usize {
-        usize::from(self.0 >> 4)
+        self.first_step() >> CODE_BITS_MAX
     }
 
     #[inline]
     fn escape_bits(self) -> u32 {
-        u32::from(self.0 & 15)
+        u32::from(self.0 >> State::ESCAPE_SHIFT & 15)
     }
 }
 
@@ -95,12 +110,14 @@ pub(super) struct Symbol {
     pub(super) bits: u8,
 }
 
-/// The entries of all contexts, and the states behind all tokens.
+/// The steps of all contexts, and the states behind all tokens.
 pub(super) struct Table {
     /// By context and by the next [`CODE_BITS_MAX`] bits.
-    entries: Box<[Entry; ENTRIES]>,
-    /// Behind each number, up to 2^bits.
-    states: Box<[State]>,
+    steps: Box<[Step; STEPS]>,
+    /// The tokens of the steps.
+    numbers: Box<[u16; STEPS]>,
+    /// Bytes of the states behind each number, up to 2^bits.
+    states: Box<[u8]>,
     /// Where a value begins.
     first: State,
     /// Of a number behind an escape.
@@ -122,56 +139,52 @@ impl Table {
         codes: impl IntoIterator<Item = Vec<Symbol>>,
     ) -> Table {
         let (&first, of_token) = contexts.split_last().expect("values begin in a context");
-        let mut entries = Box::new([Entry::escape(0, number_bits); ENTRIES]);
+        let mut steps = Box::new([Step::escape(0, number_bits); STEPS]);
+        let mut numbers = Box::new([0; STEPS]);
         let mut escape_bits = [0; CONTEXTS_MAX];
-        let rows = entries.chunks_mut(1 << CODE_BITS_MAX);
-        for ((row, escape_bits), code) in rows.zip(&mut escape_bits).zip(codes) {
-            fill(row, &code, number_bits);
+        for (context, code) in codes.into_iter().enumerate() {
+            let row = context << CODE_BITS_MAX..(context + 1) << CODE_BITS_MAX;
+            fill(&mut steps[row.clone()], &mut numbers[row], &code, number_bits);
             let escape = code.iter().find(|symbol| symbol.token.is_none());
-            *escape_bits = escape.map_or(0, |symbol| symbol.bits);
+            escape_bits[context] = escape.map_or(0, |symbol| symbol.bits);
         }
         // Only now the escapes of all contexts are known.
         let state = |context: u8| State::new(context, escape_bits[usize::from(context)]);
         let first = state(first);
-        let mut states: Vec<State> = of_token.iter().map(|&context| state(context)).collect();
-        states.resize(1 << number_bits, first);
-        for entry in entries.iter_mut().filter(|entry| !entry.escapes()) {
-            *entry = entry.before(states[usize::from(entry.number())]);
+        let mut states: Vec<u8> = of_token.iter().map(|&context| state(context).byte()).collect();
+        states.resize(1 << number_bits, first.byte());
+        for (step, &number) in steps.iter_mut().zip(&*numbers).filter(|(step, _)| !step.escapes()) {
+            *step = step.before(State::of(states[usize::from(number)]));
         }
-        Table { entries, states: states.into(), first, number_bits }
+        Table { steps, numbers, states: states.into(), first, number_bits }
     }
 
     /// The symbols of a context's code, in the order of their codes.
     pub(super) fn code(&self, context: usize) -> Vec<Symbol> {
-        let mut symbols: Vec<(u32, Symbol)> = self
-            .codes(context)
-            .map(|(entry, code)| {
-                let token = (!entry.escapes()).then_some(entry.number());
-                (code.reverse_bits(), Symbol { token, bits: self.code_bits(entry) as u8 })
-            })
-            .collect();
+        let mut symbols: Vec<(u32, Symbol)> =
+            self.codes(context).map(|(symbol, code)| (code.reverse_bits(), symbol)).collect();
         symbols.sort_unstable_by_key(|&(code, _)| code);
         symbols.into_iter().map(|(_, symbol)| symbol).collect()
     }
 
-    /// The entry for the next bits.
+    /// The step for the next bits, and the number of its token.
     #[inline]
-    pub(super) fn entry(&self, state: State, word: u64) -> Entry {
-        let bits = word as usize & ((1 << CODE_BITS_MAX) - 1);
-        self.entries[state.context() << CODE_BITS_MAX | bits]
+    pub(super) fn step(&self, state: State, word: u64) -> (Step, u16) {
+        let at = state.first_step() | (word as usize & ((1 << CODE_BITS_MAX) - 1));
+        (self.steps[at], self.numbers[at])
     }
 
     /// The number in the next bits if they are an escape, and the state behind it.
     #[inline]
     pub(super) fn escaped(&self, state: State, word: u64) -> (u16, State) {
-        let number = (word >> state.escape_bits()) as usize & ((1 << self.number_bits) - 1);
-        (number as u16, self.states[number])
+        let number = (word >> state.escape_bits()) as usize & (self.states.len() - 1);
+        (number as u16, State::of(self.states[number]))
     }
 
     /// The state behind a token.
     #[inline]
     pub(super) fn state(&self, number: u16) -> State {
-        self.states[usize::from(number)]
+        State::of(self.states[usize::from(number)])
     }
 
     pub(super) fn first(&self) -> State {
@@ -182,34 +195,41 @@ impl Table {
         self.number_bits
     }
 
-    /// The codes of a context: each entry with the bits that choose it.
-    pub(super) fn codes(&self, context: usize) -> impl Iterator<Item = (Entry, u32)> {
-        let entries = &self.entries[context << CODE_BITS_MAX..][..1 << CODE_BITS_MAX];
-        entries.iter().copied().zip(0..).filter(|&(entry, at)| at >> self.code_bits(entry) == 0)
-    }
-
-    /// Bits of an entry's code.
-    pub(super) fn code_bits(&self, entry: Entry) -> u32 {
-        entry.bits() - if entry.escapes() { self.number_bits } else { 0 }
+    /// The codes of a context: each symbol with the bits that choose it.
+    pub(super) fn codes(&self, context: usize) -> impl Iterator<Item = (Symbol, u32)> {
+        let symbol = move |bits: u32| {
+            let at = context << CODE_BITS_MAX | bits as usize;
+            match self.steps[at] {
+                step if step.escapes() => {
+                    Symbol { token: None, bits: (step.bits() - self.number_bits) as u8 }
+                }
+                step => Symbol { token: Some(self.numbers[at]), bits: step.bits() as u8 },
+            }
+        };
+        (0..1 << CODE_BITS_MAX)
+            .map(move |bits| (symbol(bits), bits))
+            .filter(|&(symbol, bits)| bits >> symbol.bits == 0)
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.entries) + size_of_val(&*self.states)
+        size_of_val(&*self.steps) + size_of_val(&*self.numbers) + self.states.len()
     }
 }
 
 /// Lays out a context's complete code, whose symbols ascend by length.
-fn fill(entries: &mut [Entry], code: &[Symbol], number_bits: u32) {
+fn fill(steps: &mut [Step], numbers: &mut [u16], code: &[Symbol], number_bits: u32) {
     let mut next = 0u32;
     for symbol in code {
         let code_bits = u32::from(symbol.bits);
-        let entry = match symbol.token {
-            Some(token) => Entry::token(token, code_bits),
-            None => Entry::escape(code_bits, number_bits),
+        let (step, number) = match symbol.token {
+            Some(token) => (Step::token(code_bits), token),
+            None => (Step::escape(code_bits, number_bits), 0),
         };
         // Codes are counted from their highest bit, and read from their lowest.
         let first = next.reverse_bits() >> (32 - CODE_BITS_MAX);
-        (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits).for_each(|at| entries[at] = entry);
+        for at in (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits) {
+            (steps[at], numbers[at]) = (step, number);
+        }
         next += 1 << (CODE_BITS_MAX - code_bits);
     }
 }

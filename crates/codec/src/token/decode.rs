@@ -82,8 +82,8 @@ impl Table {
 
     /// The bytes of a token with zeros behind them, and their number. A number without a token has no bytes.
     #[inline]
-    pub(super) fn padded(&self, number: u16) -> ([u8; TOKEN_BYTES_MAX], usize) {
-        (self.entries[usize::from(number)].0, self.length(number))
+    pub(super) fn padded(&self, number: u16) -> (&[u8; TOKEN_BYTES_MAX], usize) {
+        (&self.entries[usize::from(number)].0, self.length(number))
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -74,13 +74,15 @@ impl<'c> Reader<'c> {
 
     /// The next token with zeros behind its bytes, and their number.
     #[inline(always)]
-    fn token(&mut self, tokens: &decode::Table) -> Result<([u8; TOKEN_BYTES_MAX], usize), DecodeError> {
+    fn token<'t>(
+        &mut self,
+        tokens: &'t decode::Table,
+    ) -> Result<(&'t [u8; TOKEN_BYTES_MAX], usize), DecodeError> {
         let number = self.number();
-        let (token, length) = tokens.padded(number);
-        if length == 0 {
-            return Err(DecodeError::Token { position: self.tokens - 1, number: number.into() });
+        match tokens.padded(number) {
+            (_, 0) => Err(unknown(self.tokens - 1, number)),
+            token => Ok(token),
         }
-        Ok((token, length))
     }
 
     /// Writes whole tokens to the start of `target` while they have room, and returns their bytes. Fails at the first
@@ -98,7 +100,7 @@ impl<'c> Reader<'c> {
             && let Some(room) = target[written..].first_chunk_mut::<TOKEN_BYTES_MAX>()
         {
             let (token, length) = reader.token(tokens)?;
-            room.write_copy_of_slice(&token);
+            room.write_copy_of_slice(token);
             written += length;
         }
         // The last tokens may have less room than a whole one takes.
@@ -133,6 +135,12 @@ impl<'c> Reader<'c> {
             false => Err(DecodeError::Length { coded_bytes: self.coded_bytes }),
         }
     }
+}
+
+/// The dictionary does not have this number.
+#[cold]
+fn unknown(position: usize, number: u16) -> DecodeError {
+    DecodeError::Token { position, number: number.into() }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ mod table;
 
 use super::encode::{Effort, Encoder};
 use super::error::{CodesError, DecodeError};
-use super::{CHECK_BYTES, Dictionary, TOKEN_BYTES_MAX, train};
+use super::{CHECK_BYTES, Dictionary, TOKEN_BYTES_MAX, numbers, train};
 use crate::checksum::check16;
 use contexts::{Contexts, Pairs};
 use reader::Reader;
@@ -78,7 +78,41 @@ impl Codes {
             });
             has_room
         });
-        let contexts = Contexts::cluster(&Pairs::count(&numbers, &ends, dictionary.tokens()));
+        Codes::of_numbers(dictionary, &numbers, &ends)
+    }
+
+    /// As [`train`](Self::train), from values as the dictionary has coded them, such as blocks that were cut into rows.
+    ///
+    /// The training holds at most `bytes_max` beside them. Where all of them need more, it takes the first ones only.
+    ///
+    /// # Errors
+    ///
+    /// A value is damaged, hostile or of another dictionary.
+    pub fn train_coded(
+        dictionary: &Dictionary,
+        coded: &[&[u8]],
+        bytes_max: usize,
+    ) -> Result<Codes, DecodeError> {
+        let bits = dictionary.bits();
+        let fixed_bytes = dictionary.tokens() * contexts::TOKEN_BYTES;
+        let room = bytes_max.saturating_sub(fixed_bytes) / contexts::NUMBER_BYTES;
+        let (mut numbers, mut ends) = (Vec::new(), Vec::new());
+        for value in coded {
+            dictionary.raw_len(value)?;
+            let payload = &value[..value.len() - CHECK_BYTES];
+            let count = payload.len() * 8 / bits as usize;
+            if count > room - numbers.len() {
+                break;
+            }
+            numbers.extend((0..count).map(|position| numbers::get(payload, position, bits) as u16));
+            ends.push(numbers.len());
+        }
+        Ok(Codes::of_numbers(dictionary, &numbers, &ends))
+    }
+
+    /// Codes for values of these numbers, which end before each of `ends`.
+    fn of_numbers(dictionary: &Dictionary, numbers: &[u16], ends: &[usize]) -> Codes {
+        let contexts = Contexts::cluster(&Pairs::count(numbers, ends, dictionary.tokens()));
         Codes::of(Table::new(&contexts, dictionary.bits()), dictionary)
     }
 
@@ -314,6 +348,37 @@ mod tests {
             recoder.restore(&codes, &dictionary, &dense, &mut restored).unwrap();
             assert_eq!(restored, plain);
         }
+    }
+
+    /// Coded values hold the same numbers as the samples that they were coded from.
+    #[test]
+    fn coded_values_give_the_codes_that_their_samples_give() {
+        let rows = rows(500, 1);
+        let dictionary = Dictionary::train(&slices(&rows), 11, 1).unwrap();
+        let (mut coded, mut ends) = (Vec::new(), Vec::new());
+        dictionary.encode_group_with(
+            &mut Encoder::new(),
+            Effort::Fast,
+            &slices(&rows),
+            &mut coded,
+            &mut ends,
+        );
+        let starts = std::iter::once(0).chain(ends.iter().map(|&end| end as usize));
+        let values: Vec<&[u8]> = starts.zip(&ends).map(|(start, &end)| &coded[start..end as usize]).collect();
+        let trained = |count| {
+            let rows = slices(&rows[..count]);
+            Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &rows, 1 << 24).to_bytes(&dictionary)
+        };
+        let of_coded =
+            |bytes_max| Codes::train_coded(&dictionary, &values, bytes_max).unwrap().to_bytes(&dictionary);
+        assert_eq!(of_coded(1 << 24), trained(rows.len()));
+        assert_eq!(of_coded(0), trained(0));
+        // As many values as there is room for.
+        let first = values[0].len() * 8 / dictionary.bits() as usize;
+        let room = dictionary.tokens() * contexts::TOKEN_BYTES + first * contexts::NUMBER_BYTES;
+        assert_eq!(of_coded(room), trained(1));
+        let damaged = Codes::train_coded(&dictionary, &[&values[0][1..]], 1 << 24).err();
+        assert!(damaged.is_some());
     }
 
     /// The other rows are not among the samples.

@@ -5,6 +5,7 @@ use super::contexts::CONTEXTS_MAX;
 use super::table::CODE_BITS_MAX;
 use crate::token::error::DecodeError;
 use crate::token::{CHECK_BYTES, Dictionary, numbers};
+use std::collections::TryReserveError;
 
 /// A code below its length, in the highest bits. Zero means that the token has no code of its own.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,6 +41,30 @@ impl Recoder {
     /// A recoder that has allocated nothing yet.
     pub fn new() -> Recoder {
         Recoder::default()
+    }
+
+    /// Bytes of heap that the scratch holds.
+    pub fn memory_bytes(&self) -> usize {
+        self.codes.capacity() * size_of::<Code>() + self.numbers.capacity() * size_of::<u16>()
+    }
+
+    /// Gets all memory that [`recode`](Self::recode) takes for a value of `coded_bytes`, or says that it was refused.
+    ///
+    /// # Errors
+    ///
+    /// Memory was refused. Nothing was appended to `out`.
+    pub fn try_reserve(
+        &mut self,
+        codes: &Codes,
+        coded_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TryReserveError> {
+        let bits = codes.table.number_bits();
+        let entries = CONTEXTS_MAX << bits;
+        self.codes.try_reserve_exact(entries.saturating_sub(self.codes.len()))?;
+        // Each token is an escape at worst. A set bit and the check lie behind the tokens.
+        let tokens = coded_bytes * 8 / bits as usize;
+        out.try_reserve((tokens * (CODE_BITS_MAX + bits) as usize + 1).div_ceil(8) + CHECK_BYTES)
     }
 
     /// Appends the entropy-coded value of the same tokens to `out`. `coded` is as the dictionary coded it.

@@ -258,5 +258,9 @@ fn code(weights: &[f32], number_bits: u32) -> Vec<Symbol> {
             symbols.iter().zip(lengths).rev().map(|(&(_, token), bits)| Symbol { token, bits }).collect();
         (coded + escaped * u64::from(number_bits), code)
     });
-    tried.min_by_key(|&(bits, _)| bits).map(|(_, code): (u64, Vec<Symbol>)| code).unwrap_or_default()
+    let best = tried.min_by_key(|&(bits, _)| bits).map(|(_, code): (u64, Vec<Symbol>)| code);
+    let mut code = best.unwrap_or_default();
+    // Of one length, numbers that ascend pack best.
+    code.sort_unstable_by_key(|symbol| (symbol.bits, symbol.token.is_none(), symbol.token));
+    code
 }

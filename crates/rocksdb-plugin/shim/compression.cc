@@ -1,8 +1,9 @@
 // The compression manager `ziptier`: RocksDB's classes around a codec of `ziptier_rocksdb`.
 //
 // With a standard format it keeps RocksDB's own compatibility name: files say that they were written by the built-in
-// manager, and any RocksDB reads them. The private format has its own name. A manager is also registered under that
-// name, so that RocksDB can read its files wherever the plugin is loaded.
+// manager, and any RocksDB reads them. The private formats have names of their own: one, and another for dense tokens,
+// which may be entropy-coded. Plugins that do not know such codes do not know the second name, and refuse the files. A
+// manager is also registered under each name, so that RocksDB can read its files wherever the plugin is loaded.
 
 #include "compression.h"
 
@@ -28,6 +29,9 @@ using namespace ROCKSDB_NAMESPACE;
 
 constexpr const char* kName = "ziptier";
 constexpr const char* kPrivateName = "ZiptierV1";
+constexpr const char* kDenseName = "ZiptierV2";
+// The level of `format=token` whose files have the second name.
+constexpr int kDenseLevel = 2;
 constexpr size_t kMessageBytes = 512;
 
 using Message = std::array<char, kMessageBytes>;
@@ -263,15 +267,19 @@ const std::unordered_map<std::string, OptionTypeInfo>& OptionTypes() {
 
 class ZiptierManager : public CompressionManager {
  public:
-  explicit ZiptierManager(const char* format) : builtin_(GetBuiltinV2CompressionManager()) {
+  ZiptierManager(const char* format, int level) : builtin_(GetBuiltinV2CompressionManager()) {
     options_.format = format;
+    options_.level = level;
     RegisterOptions("ZiptierOptions", &options_, &OptionTypes());
   }
 
   const char* Name() const override { return kName; }
 
   const char* CompatibilityName() const override {
-    return PrivateType() == kNoCompression ? builtin_->CompatibilityName() : kPrivateName;
+    if (PrivateType() == kNoCompression) {
+      return builtin_->CompatibilityName();
+    }
+    return options_.format == "token" && options_.level == kDenseLevel ? kDenseName : kPrivateName;
   }
 
   Status PrepareOptions(const ConfigOptions& config) override {
@@ -291,6 +299,8 @@ class ZiptierManager : public CompressionManager {
         return "ZiptierZstd";
       case 0x82:
         return "ZiptierCanned";
+      case 0x83:
+        return "ZiptierEntropy";
       default:
         return builtin_->CompressionTypeToString(type);
     }
@@ -372,13 +382,16 @@ class ZiptierManager : public CompressionManager {
 }  // namespace
 
 void RegisterCompression(ObjectLibrary& library) {
-  for (const auto& [name, format] : {std::pair{kName, "auto"}, std::pair{kPrivateName, "token"}}) {
+  const auto add = [&library](const char* name, const char* format, int level) {
     library.AddFactory<CompressionManager>(
-        name, [format = format](const std::string&, std::unique_ptr<CompressionManager>* guard, std::string*) {
-          guard->reset(new ZiptierManager(format));
+        name, [format, level](const std::string&, std::unique_ptr<CompressionManager>* guard, std::string*) {
+          guard->reset(new ZiptierManager(format, level));
           return guard->get();
         });
-  }
+  };
+  add(kName, "auto", 0);
+  add(kPrivateName, "token", 0);
+  add(kDenseName, "token", kDenseLevel);
 }
 
 }  // namespace ziptier

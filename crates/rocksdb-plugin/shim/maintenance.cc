@@ -44,7 +44,7 @@ Status FindPrivate(DB& db, ColumnFamilyHandle* family, std::string* file) {
   TablePropertiesCollection files;
   const Status status = db.GetPropertiesOfAllTables(family, &files);
   for (const auto& [name, properties] : files) {
-    // Such as `ZiptierV1;80;`.
+    // Such as `ZiptierV1;80;` or `ZiptierV2;83;`.
     if (properties->compression_name.rfind("Ziptier", 0) == 0) {
       *file = name;
     }

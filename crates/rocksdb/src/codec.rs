@@ -5,12 +5,12 @@ use crate::generation::Generation;
 use crate::lifecycle::{Lifecycle, Way};
 use crate::rows;
 use crate::settings::{self, Output, Private, Settings};
+use crate::tokens::TokenCoder;
 use std::cell::Cell;
-use std::collections::TryReserveError;
 use std::sync::{Arc, Mutex, PoisonError};
 use ziptier_codec::block::{BlockError, Contexts, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{BITS, Dictionary, Effort, Encoder, TOKEN_BYTES_MAX};
+use ziptier_codec::token::{BITS, TOKEN_BYTES_MAX};
 
 /// RocksDB's number of a block's format.
 pub type BlockType = u8;
@@ -27,6 +27,9 @@ pub const ZSTD: BlockType = 0x81;
 /// `kCustomCompression82`: a varint length, then DEFLATE behind the history and by the canned codes of the file's
 /// generation.
 pub const CANNED: BlockType = 0x82;
+/// `kCustomCompression83`: a varint length, then tokens in the codes of the file's generation and their check. The
+/// codes of the whole block depend on each other.
+pub const ENTROPY: BlockType = 0x83;
 
 /// The most bytes that a thread keeps for unpacking tokens in one pass. Larger blocks take two passes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
@@ -93,7 +96,7 @@ struct Standard {
 /// The scratch that a thread keeps between blocks.
 #[derive(Default)]
 struct Scratch {
-    encoder: Encoder,
+    coder: TokenCoder,
     bytes: Vec<u8>,
     check: Vec<u8>,
 }
@@ -110,7 +113,7 @@ thread_local! {
 fn with_scratch<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     let mut scratch = SCRATCH.try_with(Cell::take).ok().flatten().unwrap_or_default();
     let result = work(&mut scratch);
-    let kept_bytes = scratch.bytes.capacity() + scratch.check.capacity() + scratch.encoder.memory_bytes();
+    let kept_bytes = scratch.bytes.capacity() + scratch.check.capacity() + scratch.coder.memory_bytes();
     if kept_bytes <= SCRATCH_BYTES_MAX {
         let _ = SCRATCH.try_with(|kept| kept.set(Some(scratch)));
     }
@@ -246,10 +249,10 @@ impl Codec {
             return self.append_block(alone, raw, &mut scratch.bytes, max_bytes).then_some(other);
         };
         let shared_bytes = scratch.bytes.len() - start;
-        if !self.lifecycle.suspects(shared_bytes, raw.len()) {
+        let worth = self.lifecycle.way().bytes_worth(shared_bytes, shared == ENTROPY);
+        if !self.lifecycle.suspects(worth, raw.len()) {
             return Some(shared);
         }
-        let worth = self.lifecycle.way().bytes_worth(shared_bytes);
         let limit = worth.min(max_bytes - start.min(max_bytes));
         let end = scratch.bytes.len();
         let won = self.append_block(alone, raw, &mut scratch.bytes, end + limit);
@@ -271,11 +274,11 @@ impl Codec {
     ) -> Option<BlockType> {
         match self.lifecycle.way() {
             Way::Tokens(effort) => {
-                let made = append_tokens(generation.tokens()?, effort, raw, scratch);
+                let made = scratch.coder.append(generation.tokens()?, effort, raw, &mut scratch.bytes);
                 if made.is_err() {
                     self.counters.failed();
                 }
-                made.ok().map(|()| TOKENS)
+                made.ok()
             }
             Way::Canned => {
                 let Some(contexts) = generation.canned()?.of(&self.settings.canned()) else {
@@ -341,6 +344,8 @@ impl Codec {
         let per_byte = match packed_as {
             // A whole number at least for a token.
             TOKENS => TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1,
+            // A bit at least for a token: each code has an escape beside it.
+            ENTROPY => TOKEN_BYTES_MAX * 8,
             // A match of 258 bytes takes at least two bits.
             ZLIB | CANNED => 258 * 4,
             LZ4 => 255,
@@ -397,6 +402,14 @@ impl Codec {
                 let spare_bytes = tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX);
                 make_room(out, spare_bytes.max(raw_bytes + TOKEN_BYTES_MAX))?;
                 let unpacked = tokens.decode_append(packed, out, raw_bytes);
+                return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
+            }
+            ENTROPY => {
+                let tokens = generation.and_then(Generation::tokens);
+                let tokens = tokens.ok_or_else(|| without_dictionary("entropy-coded tokens"))?;
+                // The decoder gets no room itself then.
+                make_room(out, raw_bytes + TOKEN_BYTES_MAX)?;
+                let unpacked = tokens.decode_recoded(packed, out, raw_bytes);
                 return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
             }
             ZSTD => (generation.and_then(Generation::zstd).unwrap_or(&self.zstd), None),
@@ -469,18 +482,6 @@ impl Standard {
             lz4: open(settings.block(Format::Lz4))?,
         })
     }
-}
-
-/// Appends a block as tokens, unless memory for that is refused.
-fn append_tokens(
-    tokens: &Dictionary,
-    effort: Effort,
-    raw: &[u8],
-    scratch: &mut Scratch,
-) -> Result<(), TryReserveError> {
-    let mut cut = Vec::new();
-    rows::cut(raw, &mut cut)?;
-    tokens.try_encode_rows(&mut scratch.encoder, effort, &cut, &mut scratch.bytes)
 }
 
 fn append_varint(mut number: usize, out: &mut Vec<u8>) {

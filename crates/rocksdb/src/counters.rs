@@ -1,6 +1,6 @@
 //! Counters of all managers of this process, so that users see which engine does the work.
 
-use crate::codec::{BlockType, CANNED, LZ4, TOKENS, ZLIB, ZSTD};
+use crate::codec::{BlockType, CANNED, ENTROPY, LZ4, TOKENS, ZLIB, ZSTD};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -43,8 +43,14 @@ impl Flow {
 #[derive(Debug, Default)]
 struct Flows([Flow; TYPES.len()]);
 
-const TYPES: [(BlockType, &str); 5] =
-    [(TOKENS, "token"), (ZSTD, "zstd"), (CANNED, "canned"), (ZLIB, "deflate"), (LZ4, "lz4")];
+const TYPES: [(BlockType, &str); 6] = [
+    (TOKENS, "token"),
+    (ENTROPY, "entropy"),
+    (ZSTD, "zstd"),
+    (CANNED, "canned"),
+    (ZLIB, "deflate"),
+    (LZ4, "lz4"),
+];
 
 impl Flows {
     fn of(&self, packed_as: BlockType) -> Option<&Flow> {

@@ -9,16 +9,19 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | signature `zrdb` |
-//! | 4 | 1 | version, 1 |
+//! | 4 | 1 | version: 1, or 2 if the tokens have codes |
 //! | 5 | 3 | zero |
 //! | 8 | 4 | n, bytes of the packed token dictionary, 0 if there is none |
 //! | 12 | 4 | bytes of the token dictionary, front-coded |
 //! | 16 | 4 | m, bytes of the block dictionary, 0 if there is none |
-//! | 20 | n | token dictionary, as `ziptier_codec::token` stores it, front-coded, as a zstd frame without its magic number |
-//! | 20 + n | m | block dictionary, as `ziptier_codec::block` stores it: for zstd, or for deflate with canned codes |
-//! | 20 + n + m | 4 | CRC32C of everything before |
+//! | 20 | 4 | of version 2 alone: k, bytes of the packed codes |
+//! | 24 | 4 | of version 2 alone: bytes of the codes |
+//! | 20 or 28 | n | token dictionary, as `ziptier_codec::token` stores it, front-coded, as a zstd frame without its magic number |
+//! | | m | block dictionary, as `ziptier_codec::block` stores it: for zstd, or for deflate with canned codes |
+//! | | k | codes of the tokens, as `ziptier_codec::token::packed` packs them |
+//! | end - 4 | 4 | CRC32C of everything before |
 //!
-//! Numbers are little-endian.
+//! Numbers are little-endian. Earlier releases refuse version 2 by its number.
 
 use crate::counters::Counted;
 use crate::settings::{self, Private};
@@ -32,7 +35,10 @@ use ziptier_codec::token::{self, packed};
 
 const SIGNATURE: [u8; 4] = *b"zrdb";
 const VERSION: u8 = 1;
+/// The version with codes, whose header has two lengths more.
+const VERSION_OF_CODES: u8 = 2;
 const HEADER_BYTES: usize = 20;
+const LENGTHS_BYTES: usize = 8;
 const CHECKSUM_BYTES: usize = 4;
 
 /// The longest stored generation, and the longest token dictionary. This crate makes none that is longer.
@@ -81,7 +87,8 @@ pub enum GenerationError {
     Foreign,
     /// A later version wrote them.
     #[error(
-        "expected a dictionary of version {VERSION}, found version {0}; read the file with the ziptier that wrote it"
+        "expected a dictionary of version {VERSION} or {VERSION_OF_CODES}, found version {0}; \
+         read the file with the ziptier that wrote it"
     )]
     Version(u8),
     /// They were changed, or cut.
@@ -116,18 +123,20 @@ impl Generation {
         blocks: Option<&block::Dictionary>,
     ) -> Result<Arc<Generation>, GenerationError> {
         let damaged = |error: BlockError| GenerationError::Damaged(error.to_string());
+        let codes = tokens.and_then(|tokens| Some(packed::pack_codes(tokens.codes()?, tokens)));
+        let codes = codes.transpose().map_err(damaged)?;
         let tokens = tokens.map(packed::pack).transpose().map_err(damaged)?;
         let (packed, token_bytes) =
             tokens.map_or((Vec::new(), 0), |tokens| (tokens.bytes, tokens.coded_bytes));
         let blocks = blocks.map(block::Dictionary::to_bytes).unwrap_or_default();
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + packed.len() + blocks.len() + CHECKSUM_BYTES);
-        bytes.extend_from_slice(&SIGNATURE);
-        bytes.extend_from_slice(&[VERSION, 0, 0, 0]);
-        for length in [packed.len(), token_bytes, blocks.len()] {
-            bytes.extend_from_slice(&(length as u32).to_le_bytes());
-        }
+        let mut lengths = vec![packed.len(), token_bytes, blocks.len()];
+        lengths.extend(codes.iter().flat_map(|codes| [codes.bytes.len(), codes.coded_bytes]));
+        let version = if codes.is_some() { VERSION_OF_CODES } else { VERSION };
+        let mut bytes = [&SIGNATURE[..], &[version, 0, 0, 0]].concat();
+        bytes.extend(lengths.iter().flat_map(|&length| (length as u32).to_le_bytes()));
         bytes.extend_from_slice(&packed);
         bytes.extend_from_slice(&blocks);
+        bytes.extend(codes.into_iter().flat_map(|codes| codes.bytes));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         Generation::load(&bytes)
     }
@@ -164,11 +173,13 @@ impl Generation {
         };
         let (packed_bytes, token_bytes, block_bytes) =
             (field(8)? as usize, field(12)? as usize, field(16)? as usize);
-        if bytes[4] != VERSION {
-            return Err(GenerationError::Version(bytes[4]));
-        }
+        let (header_bytes, packed_code_bytes, code_bytes) = match bytes[4] {
+            VERSION => (HEADER_BYTES, 0, 0),
+            VERSION_OF_CODES => (HEADER_BYTES + LENGTHS_BYTES, field(20)? as usize, field(24)? as usize),
+            version => return Err(GenerationError::Version(version)),
+        };
         if bytes.len().max(token_bytes) > BYTES_MAX
-            || bytes.len() != HEADER_BYTES + packed_bytes + block_bytes + CHECKSUM_BYTES
+            || bytes.len() != header_bytes + packed_bytes + block_bytes + packed_code_bytes + CHECKSUM_BYTES
         {
             return Err(damaged("its length is not what its header says"));
         }
@@ -176,12 +187,13 @@ impl Generation {
         if crc32c(content).to_le_bytes() != stored {
             return Err(damaged("its checksum does not match"));
         }
-        let (packed, blocks) = content[HEADER_BYTES..].split_at(packed_bytes);
+        let (packed, rest) = content[header_bytes..].split_at(packed_bytes);
+        let (blocks, codes) = rest.split_at(block_bytes);
         let tokens = (!packed.is_empty()).then(|| packed::unpack(packed, token_bytes)).transpose();
         let blocks = (!blocks.is_empty()).then(|| block::Dictionary::from_bytes(blocks)).transpose();
         Ok(Generation {
             bytes: bytes.into(),
-            tokens: tokens.map_err(GenerationError::of)?,
+            tokens: with_codes(tokens.map_err(GenerationError::of)?, codes, code_bytes)?,
             blocks: Blocks::of(blocks.map_err(|error| damaged(&error.to_string()))?)
                 .map_err(|error| damaged(&error.to_string()))?,
         })
@@ -195,6 +207,11 @@ impl Generation {
     /// The token dictionary.
     pub(crate) fn tokens(&self) -> Option<&token::Dictionary> {
         self.tokens.as_ref()
+    }
+
+    /// Whether its tokens have codes.
+    pub(crate) fn has_codes(&self) -> bool {
+        self.tokens.as_ref().is_some_and(|tokens| tokens.codes().is_some())
     }
 
     /// Contexts of zstd with the generation's dictionary.
@@ -212,7 +229,7 @@ impl Generation {
         self.canned().is_some() == (private == Private::Canned)
     }
 
-    /// Bytes of heap that it holds, contexts apart.
+    /// Bytes of heap that it holds, codes included, contexts apart.
     pub fn memory_bytes(&self) -> usize {
         let tokens = self.tokens.as_ref().map_or(0, token::Dictionary::memory_bytes);
         let blocks = match &self.blocks {
@@ -221,6 +238,22 @@ impl Generation {
             Blocks::Canned(canned) => canned.dictionary.memory_bytes(),
         };
         self.bytes.len() + tokens + blocks
+    }
+}
+
+/// The tokens with their packed codes, if there are any.
+fn with_codes(
+    tokens: Option<token::Dictionary>,
+    codes: &[u8],
+    code_bytes: usize,
+) -> Result<Option<token::Dictionary>, GenerationError> {
+    match tokens {
+        tokens if codes.is_empty() => Ok(tokens),
+        None => Err(GenerationError::Damaged("it has codes without tokens".to_owned())),
+        Some(tokens) => {
+            let codes = packed::unpack_codes(&tokens, codes, code_bytes).map_err(GenerationError::of)?;
+            Ok(Some(tokens.with_codes(codes)))
+        }
     }
 }
 
@@ -290,6 +323,8 @@ impl Canned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ziptier_codec::token::entropy::Codes;
+    use ziptier_codec::token::{Effort, Encoder};
 
     fn rows() -> Vec<String> {
         (0..3000).map(|i| format!("row {} of the table", i * 7919 % 1000)).collect()
@@ -351,9 +386,82 @@ mod tests {
         assert!(canned.of(&setting).is_some());
     }
 
+    fn with_codes(bits: u32) -> Arc<Generation> {
+        let rows = rows();
+        let samples: Vec<&[u8]> = rows.iter().map(|sample| sample.as_bytes()).collect();
+        let tokens = token::Dictionary::train(&samples, bits, 0).unwrap();
+        let codes = Codes::train(&tokens, &mut Encoder::new(), Effort::Dense, &samples, 1 << 24);
+        Generation::new(Some(&tokens.with_codes(codes)), None).unwrap()
+    }
+
+    /// A generation of version 2 whose checksum is right. Lengths are those of packed and unpacked bytes.
+    fn sealed(tokens: (&[u8], u32), codes: (&[u8], u32)) -> Vec<u8> {
+        let mut bytes = [&SIGNATURE[..], &[VERSION_OF_CODES, 0, 0, 0]].concat();
+        for length in [tokens.0.len() as u32, tokens.1, 0, codes.0.len() as u32, codes.1] {
+            bytes.extend_from_slice(&length.to_le_bytes());
+        }
+        bytes.extend_from_slice(tokens.0);
+        bytes.extend_from_slice(codes.0);
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        bytes
+    }
+
+    /// The packed tokens of a generation with codes, and the packed codes, each with its length when it is unpacked.
+    fn parts(generation: &Generation) -> [(&[u8], u32); 2] {
+        let field = |at: usize| {
+            u32::from_le_bytes(*generation.bytes[at..].first_chunk().expect("a header is longer"))
+        };
+        let content = &generation.bytes[HEADER_BYTES + LENGTHS_BYTES..];
+        let (packed, rest) = content.split_at(field(8) as usize);
+        [(packed, field(12)), (&rest[..field(20) as usize], field(24))]
+    }
+
+    #[test]
+    fn codes_come_back_with_their_tokens_alone() {
+        let sound = with_codes(12);
+        assert!(sound.has_codes() && !one().has_codes());
+        assert_eq!((sound.as_bytes()[4], one().as_bytes()[4]), (2, 1));
+        let [tokens, codes] = parts(&sound);
+        assert_eq!(sealed(tokens, codes), sound.as_bytes());
+        let refusal = |bytes: &[u8]| match Generation::load(bytes) {
+            Err(GenerationError::Damaged(reason)) => reason,
+            other => panic!("{:?}", other.err()),
+        };
+        assert!(refusal(&sealed((&[], 0), codes)).contains("codes without tokens"));
+        let other = with_codes(11);
+        refusal(&sealed(tokens, parts(&other)[1]));
+        assert!(refusal(&sealed(tokens, (codes.0, u32::MAX))).contains("too long"));
+        // Codes have a checksum of their own. A bit of zstd's frame may mean nothing.
+        for at in 0..codes.0.len() {
+            let mut damaged = codes.0.to_vec();
+            damaged[at] ^= 1 << (at % 8);
+            let loaded = Generation::load(&sealed(tokens, (&damaged, codes.1)));
+            let is_same = |generation: Arc<Generation>| {
+                let [one, other] = [&generation, &sound]
+                    .map(|of| of.tokens().and_then(|tokens| Some(tokens.codes()?.to_bytes(tokens))));
+                one == other
+            };
+            assert!(loaded.map_or(true, is_same), "byte {at}");
+            refusal(&sealed(tokens, (&codes.0[..at.max(1)], codes.1)));
+        }
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_named() {
+        for sound in [one(), with_codes(12)] {
+            for version in [0, 3, 255] {
+                let mut bytes = sound.as_bytes().to_vec();
+                bytes[4] = version;
+                let error = Generation::load(&bytes).err().unwrap();
+                assert_eq!(error, GenerationError::Version(version));
+                assert!(error.to_string().contains("version 1 or 2"), "{error}");
+            }
+        }
+    }
+
     #[test]
     fn damage_is_named() {
-        for sound in [one(), Generation::new(None, Some(&blocks(Format::Deflate))).unwrap()] {
+        for sound in [one(), Generation::new(None, Some(&blocks(Format::Deflate))).unwrap(), with_codes(12)] {
             no_damage_passes(sound.as_bytes());
         }
         assert_eq!(Generation::load(b"a dictionary of zstd").err(), Some(GenerationError::Foreign));

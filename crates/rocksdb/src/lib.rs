@@ -31,6 +31,7 @@
 //! | [`cache`] | the block cache that survives a restart |
 //! | `lifecycle` | when new files get a new generation |
 //! | [`rows`] | how a block is cut for the token encoder |
+//! | `tokens` | how the rows of a block become tokens, and these become codes |
 //! | [`wal`] | the write-ahead log, in files with room, stored where memory persists |
 //! | [`counters`] | what was done, counted |
 //! | [`host`] | RocksDB itself, loaded at run time: its C API, and databases |
@@ -47,4 +48,5 @@ pub mod host;
 mod lifecycle;
 pub mod rows;
 pub mod settings;
+mod tokens;
 pub mod wal;

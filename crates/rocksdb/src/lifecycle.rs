@@ -36,7 +36,8 @@ const GROWTH: usize = 3;
 /// Of each small file, one byte in this many is gathered.
 const GATHERED_SHARE: usize = 8;
 
-/// Tokens may be longer than zstd's bytes by this many per cent: they unpack four times faster.
+/// Tokens may be longer than zstd's bytes by this many per cent: they unpack four times faster. Tokens with codes do
+/// not, so they may not be longer.
 const WORTH_PCT: usize = 25;
 
 /// The same for canned codes against the block's own codes: canned codes need no tables to be built.
@@ -83,9 +84,21 @@ impl Way {
         }
     }
 
-    /// The most bytes at which a block is better alone than with `shared_bytes` bytes by shared dictionaries.
-    pub(crate) fn bytes_worth(self, shared_bytes: usize) -> usize {
+    /// Whether tokens may get codes. Files of other managers do not have the name under which codes are read.
+    fn has_codes(self) -> bool {
+        matches!(self, Way::Tokens(Effort::Dense))
+    }
+
+    /// Whether new files can be packed by a generation.
+    fn takes(self, generation: &Generation) -> bool {
+        generation.serves(self.private()) && (self.has_codes() || !generation.has_codes())
+    }
+
+    /// The most bytes at which a block is better alone than with `shared_bytes` bytes by shared dictionaries. The
+    /// dictionary of tokens has codes, or not.
+    pub(crate) fn bytes_worth(self, shared_bytes: usize, has_codes: bool) -> usize {
         let pct = match self {
+            Way::Tokens(_) if has_codes => 0,
             Way::Tokens(_) => WORTH_PCT,
             Way::Canned => WORTH_PCT_CANNED,
         };
@@ -93,12 +106,18 @@ impl Way {
     }
 
     /// The most bytes of a file by shared dictionaries that are worth it. They depend on the file's bytes alone and on
-    /// the part that is better shared. Tokens may cost a sixth of the part that they serve, because other files save
-    /// it.
-    pub(crate) fn file_bytes_worth(self, alone_bytes: usize, suited: usize, blocks: usize) -> usize {
+    /// the part that is better shared. Tokens without codes may cost a sixth of the part that they serve, because other
+    /// files save it.
+    pub(crate) fn file_bytes_worth(
+        self,
+        alone_bytes: usize,
+        suited: usize,
+        blocks: usize,
+        has_codes: bool,
+    ) -> usize {
         match self {
-            Way::Tokens(_) => alone_bytes + alone_bytes * suited / (blocks * 6).max(1),
-            Way::Canned => alone_bytes,
+            Way::Tokens(_) if !has_codes => alone_bytes + alone_bytes * suited / (blocks * 6).max(1),
+            _ => alone_bytes,
         }
     }
 }
@@ -214,7 +233,7 @@ impl Lifecycle {
     /// worth is not known, so it is reviewed soon.
     pub(crate) fn adopt(&self, generation: &Arc<Generation>) {
         let mut state = self.state();
-        if state.current.is_none() && generation.serves(self.way.private()) {
+        if state.current.is_none() && self.way.takes(generation) {
             state.current = Some(Arc::clone(generation));
             state.files_are_small = trial::is_for_small_files(generation);
             state.review_after = REVIEW_BYTES_PROVISIONAL;
@@ -232,11 +251,10 @@ impl Lifecycle {
         self.packed_bytes.fetch_add(packed_bytes as u64, Ordering::Relaxed);
     }
 
-    /// Whether a block of `shared_bytes` bytes by shared dictionaries is likely to be so much shorter alone that a try
-    /// pays.
-    pub(crate) fn suspects(&self, shared_bytes: usize, raw_bytes: usize) -> bool {
+    /// Whether a block is likely to take at most [`worth`](Way::bytes_worth) bytes alone, so that a try pays.
+    pub(crate) fn suspects(&self, worth: usize, raw_bytes: usize) -> bool {
         let expected = raw_bytes * self.alone_per_1024.load(Ordering::Relaxed) as usize / 1024;
-        if self.way.bytes_worth(shared_bytes) <= expected {
+        if worth <= expected {
             return false;
         }
         let losses = self.losses.load(Ordering::Relaxed);

@@ -59,9 +59,10 @@ pub struct Settings {
     pub path: Path,
     /// `huffman`.
     pub huffman: Huffman,
-    /// `level`; `None` is the format's default. Tokens have level 1, the fast parse, and 2, the dense one. Deflate with
-    /// canned codes has 1 (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12 (densest). For `lz4`, levels
-    /// below 0 are accelerated, 1 is LZ4's default, and 2 to 12 are LZ4-HC. For `auto`, the level is deflate's.
+    /// `level`; `None` is the format's default. Tokens have level 1, the fast parse, and 2, the dense one, with codes
+    /// if they pay. Deflate with canned codes has 1 (fast), 2 to 5 (lazy, the default), 6 to 9 (dense) and 10 to 12
+    /// (densest). For `lz4`, levels below 0 are accelerated, 1 is LZ4's default, and 2 to 12 are LZ4-HC. For `auto`,
+    /// the level is deflate's.
     pub level: Option<i32>,
     /// `verify`: the manager unpacks every packed block and compares it before handing it over.
     pub verify: bool,

@@ -12,7 +12,7 @@ use std::thread;
 use ziptier_media::disk::Claim;
 use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
 use ziptier_rocksdb::codec::{
-    BlockType, CANNED, Codec, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
+    BlockType, CANNED, Codec, ENTROPY, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
 };
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
@@ -94,7 +94,11 @@ fn unpack_refused(codec: &Codec, packed_as: BlockType, generation: Option<&Gener
 }
 
 fn codec(format: &str, huffman: &str) -> Codec {
-    Codec::open(Settings::parse(format, "auto", huffman, 0, "").unwrap()).unwrap()
+    with_level(format, huffman, 0)
+}
+
+fn with_level(format: &str, huffman: &str, level: i32) -> Codec {
+    Codec::open(Settings::parse(format, "auto", huffman, level, "").unwrap()).unwrap()
 }
 
 #[test]
@@ -108,6 +112,9 @@ fn a_block_is_declined_or_an_error_and_comes_later() {
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation: Arc<Generation> = tokens.train(&samples).unwrap();
     unpack_refused(&tokens, TOKENS, Some(&generation));
+    let dense = with_level("token", "dynamic", 2);
+    let generation: Arc<Generation> = dense.train(&samples).unwrap();
+    unpack_refused(&dense, ENTROPY, Some(&generation));
 }
 
 /// The decoder's buffer grew to twice the block.
@@ -129,10 +136,14 @@ fn a_canned_block_is_read_where_it_has_room() {
     refused_above(raw.len(), unpack).unwrap();
 }
 
-/// Rows of a block, and each list of the encoder, are refused in turn.
+/// Rows of a block, each list of the encoder, and the table of codes are refused in turn.
 #[test]
 fn tokens_give_way_to_the_raw_block_at_any_refusal() {
-    let tokens = codec("token", "dynamic");
+    [1, 2].into_iter().for_each(gives_way);
+}
+
+fn gives_way(level: i32) {
+    let tokens = with_level("token", "dynamic", level);
     let blocks: Vec<Vec<u8>> = (0..400).map(|seed| text(5000, seed)).collect();
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
     let generation: Arc<Generation> = tokens.train(&samples).unwrap();

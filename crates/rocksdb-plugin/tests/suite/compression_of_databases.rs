@@ -99,7 +99,7 @@ fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
             ),
             "80",
         ),
-        (format!("{token};compression_manager={{id=ziptier;format=token;verify=true;level=2}}"), "80"),
+        (format!("{token};compression_manager={{id=ziptier;format=token;verify=true;level=1}}"), "80"),
         (format!("{token};compression_per_level=kLZ4Compression:kCustomCompression80:kZSTD"), ""),
         (
             format!(
@@ -134,6 +134,33 @@ fn the_private_formats_are_read_with_the_plugin_and_refused_without() {
         printed(run(with_plugin, "read", &dir, "", &[]));
         let complaint = complaint(run(stock, "read", &dir, "", &[]));
         assert!(complaint.contains("Could not load CompressionManager: ZiptierV1"), "{complaint}");
+    }
+}
+
+/// A plugin that does not know codes of tokens must refuse such files, and read those of other levels. So the files
+/// have another name.
+#[test]
+fn files_of_dense_tokens_have_another_name() {
+    let dir = in_folder();
+    let files = printed(run(with_plugin, "fill", &dir, DENSE, &[]));
+    assert!(files.lines().all(|file| file.starts_with("ZiptierV2;")), "{files}");
+    assert!(files.lines().any(|file| file.contains("83")), "no block is entropy-coded: {files}");
+    // A compaction by the options of a reader would write files of other formats.
+    let as_they_are = "disable_auto_compactions=true";
+    printed(run(with_plugin, "read", &dir, as_they_are, &[]));
+    let refused = complaint(run(stock, "read", &dir, as_they_are, &[]));
+    assert!(refused.contains("Could not load CompressionManager: ZiptierV2"), "{refused}");
+    // Both levels in one database, the one read by managers of the other.
+    for (first, changes) in [(TOKEN, DENSE), (DENSE, TOKEN)] {
+        let dir = in_folder();
+        let options = format!("{first};{as_they_are}");
+        // A level that is not named stays as it is.
+        let changes = changes.replace("format=token}", "format=token;level=1}");
+        let files = printed(run(with_plugin, "switch", &dir, &options, &[&changes]));
+        assert!(files.contains("ZiptierV1;") && files.contains("ZiptierV2;"), "{files}");
+        for manager in [TOKEN, DENSE, "compression=kZSTD"] {
+            printed(run(with_plugin, "read", &dir, &format!("{manager};{as_they_are}"), &[]));
+        }
     }
 }
 
@@ -210,6 +237,7 @@ fn a_database_leaves_the_plugin() {
         "compression_manager={id=ziptier;format=deflate;huffman=canned};compression=kCustomCompression82";
     leaves(token, "token");
     leaves(canned, "canned deflate");
+    leaves(DENSE, "entropy-coded token");
 }
 
 fn leaves(private: &str, named: &str) {
@@ -317,6 +345,8 @@ fn files(dir: &TempDir, part: &str) -> Vec<(std::path::PathBuf, Vec<u8>)> {
 }
 
 const TOKEN: &str = "compression_manager={id=ziptier;format=token};compression=kCustomCompression80";
+const DENSE: &str =
+    "compression_manager={id=ziptier;format=token;verify=true;level=2};compression=kCustomCompression80";
 
 #[test]
 fn a_database_that_must_not_exist_when_it_is_made_leaves_all_the_same() {

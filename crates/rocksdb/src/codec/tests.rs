@@ -2,6 +2,7 @@ use super::*;
 use ziptier_codec::block::Engine;
 
 mod blamed;
+mod dense;
 
 /// Blocks as RocksDB's, of text with a rhythm.
 fn blocks(count: usize) -> Vec<Vec<u8>> {

@@ -3,11 +3,12 @@
 use super::{SAMPLE_BYTES, SAMPLE_BYTES_MIN, Way};
 use crate::generation::Generation;
 use crate::rows;
+use crate::tokens::TokenCoder;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use ziptier_codec::block::{self, Contexts};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{Dictionary, Effort, Encoder, packed};
+use ziptier_codec::token::{Dictionary, Effort, packed};
 
 /// Bytes of samples for each token. With fewer, files after the sampled one pay for unused tokens.
 const SAMPLE_BYTES_PER_TOKEN: usize = 48;
@@ -21,6 +22,12 @@ const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 
 /// Bytes of history behind canned codes: the most possible.
 const CANNED_HISTORY_BYTES: usize = 4 << 10;
+
+/// Codes of tokens must save one byte of the file in so many: each block is unpacked in three to six times the time.
+const CODES_SAVE_ONE_IN: usize = 20;
+
+/// Memory for training codes, beside blocks and their numbers: enough for half a million tokens.
+const CODES_TRAINING_BYTES: usize = 16 << 20;
 
 /// Blocks of the samples that are packed in every way, to see which is best: an eighth of them, between these.
 const TRIAL_BLOCKS: RangeInclusive<usize> = 8..=64;
@@ -58,6 +65,11 @@ impl Weighed {
     /// The generation, if the file is to have it.
     pub(super) fn worthy(self) -> Option<Arc<Generation>> {
         self.is_worth.then_some(self.generation)
+    }
+
+    /// Bytes of the file without the generation.
+    fn block_bytes(&self) -> usize {
+        self.file_bytes - self.generation.as_bytes().len()
     }
 }
 
@@ -101,20 +113,18 @@ impl<'a> Trial<'a> {
 
     /// The bytes of each chosen block in tokens; its own length if memory for coding it is refused.
     fn token_bytes(&self, tokens: &Dictionary, effort: Effort) -> Vec<usize> {
-        let (mut encoder, mut cut, mut coded) = (Encoder::new(), Vec::new(), Vec::new());
+        let (mut coder, mut coded) = (TokenCoder::default(), Vec::new());
         let coded_bytes = self.chosen.iter().map(|block| {
             coded.clear();
-            let made = rows::cut(block, &mut cut)
-                .and_then(|()| tokens.try_encode_rows(&mut encoder, effort, &cut, &mut coded));
-            made.map_or(block.len(), |()| coded.len())
+            coder.append(tokens, effort, block, &mut coded).map_or(block.len(), |_| coded.len())
         });
         coded_bytes.collect()
     }
 
     /// The number of chosen blocks that are not better alone.
-    fn suited(&self, shared: &[usize]) -> usize {
+    fn suited(&self, shared: &[usize], has_codes: bool) -> usize {
         let pairs = shared.iter().zip(&self.alone);
-        pairs.filter(|(shared, alone)| self.way.bytes_worth(**shared) <= **alone).count()
+        pairs.filter(|(shared, alone)| self.way.bytes_worth(**shared, has_codes) <= **alone).count()
     }
 
     fn is_a_tenth(&self, count: usize) -> bool {
@@ -141,14 +151,36 @@ impl<'a> Trial<'a> {
         }
         let tokens = Dictionary::train(&rows_of_all, token_bits(self.sample_bytes), 0).ok()?;
         let tokens = packed::in_order(&tokens).ok()?;
-        let suited = self.suited(&self.token_bytes(&tokens, effort));
+        let by_numbers = self.by_tokens(&tokens, samples, effort);
+        if !self.way.has_codes() {
+            return by_numbers;
+        }
+        let codes = TokenCoder::default().train(&tokens, effort, samples, CODES_TRAINING_BYTES);
+        let by_codes = codes.and_then(|codes| self.by_tokens(&tokens.with_codes(codes), samples, effort));
+        match (by_numbers, by_codes) {
+            (Some(numbers), Some(codes)) if !self.codes_pay(&codes, &numbers) => Some(numbers),
+            (numbers, codes) => codes.or(numbers),
+        }
+    }
+
+    /// Whether codes save enough for the time that they take. Samples are a small part of a large file, so the bytes of
+    /// the generation count for little there.
+    fn codes_pay(&self, codes: &Weighed, numbers: &Weighed) -> bool {
+        let bytes = |of: &Weighed| if self.is_small() { of.file_bytes } else { of.block_bytes() };
+        codes.file_bytes < numbers.file_bytes
+            && bytes(codes) * CODES_SAVE_ONE_IN <= bytes(numbers) * (CODES_SAVE_ONE_IN - 1)
+    }
+
+    /// Weighs a dictionary of tokens, with one of zstd for the blocks that it does not suit if that is better.
+    fn by_tokens(&self, tokens: &Dictionary, samples: &[&[u8]], effort: Effort) -> Option<Weighed> {
+        let suited = self.suited(&self.token_bytes(tokens, effort), tokens.codes().is_some());
         let tokens = self.is_a_tenth(suited).then_some(tokens);
         let zstd = self.is_a_tenth(self.chosen.len() - suited).then(|| self.zstd(samples)).flatten();
         let weighed = |tokens: Option<&Dictionary>, zstd: Option<&block::Dictionary>| {
             Some(self.weighed(Generation::new(tokens, zstd).ok()?))
         };
-        let without = tokens.as_ref().and_then(|tokens| weighed(Some(tokens), None));
-        let with = zstd.as_ref().and_then(|zstd| weighed(tokens.as_ref(), Some(zstd)));
+        let without = tokens.and_then(|tokens| weighed(Some(tokens), None));
+        let with = zstd.as_ref().and_then(|zstd| weighed(tokens, Some(zstd)));
         [without, with].into_iter().flatten().min_by_key(|weighed| weighed.file_bytes)
     }
 
@@ -162,7 +194,7 @@ impl<'a> Trial<'a> {
     fn canned(&self, samples: &[&[u8]]) -> Option<Weighed> {
         let trained = block::Dictionary::train(Format::Deflate, samples, CANNED_HISTORY_BYTES, 0).ok()?;
         let generation = Generation::new(None, Some(&trained)).ok()?;
-        let suited = self.suited(&bytes_by(generation.canned()?.on_cpu(), &self.chosen));
+        let suited = self.suited(&bytes_by(generation.canned()?.on_cpu(), &self.chosen), false);
         self.is_a_tenth(suited).then(|| self.weighed(generation))
     }
 
@@ -175,14 +207,16 @@ impl<'a> Trial<'a> {
             (Way::Canned, _, Some(canned)) => bytes_by(canned.on_cpu(), &self.chosen),
             _ => vec![usize::MAX / 100; alone.len()],
         };
-        let is_shared = |shared: usize, alone: usize| alone > self.way.bytes_worth(shared);
+        let has_codes = generation.has_codes();
+        let is_shared = |shared: usize, alone: usize| alone > self.way.bytes_worth(shared, has_codes);
         let pairs = || shared.iter().copied().zip(alone.iter().copied());
         let packed: usize =
             pairs().map(|(shared, alone)| if is_shared(shared, alone) { shared } else { alone }).sum();
         let suited = pairs().filter(|&(shared, alone)| is_shared(shared, alone)).count();
         let of_file = |bytes: usize| bytes * self.sample_bytes / self.raw_bytes.max(1);
         let file_bytes = of_file(packed) + generation.as_bytes().len();
-        let worth = self.way.file_bytes_worth(of_file(self.alone.iter().sum()), suited, self.chosen.len());
+        let alone_bytes = of_file(self.alone.iter().sum());
+        let worth = self.way.file_bytes_worth(alone_bytes, suited, self.chosen.len(), has_codes);
         Weighed {
             packed_per_1024: (packed * 1024 / self.raw_bytes.max(1)) as u64,
             file_bytes,

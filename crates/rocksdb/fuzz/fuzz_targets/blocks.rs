@@ -10,10 +10,12 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::{Arc, LazyLock};
 use support::CODECS;
 use ziptier_codec::block;
-use ziptier_codec::checksum::check16;
+use ziptier_codec::checksum::{check16, crc32c};
 use ziptier_codec::format::Format;
 use ziptier_codec::token;
-use ziptier_rocksdb::codec::{CANNED, LZ4, TOKENS, ZLIB, ZSTD};
+use ziptier_codec::token::entropy::Codes;
+use ziptier_codec::token::packed::{Packed, pack, pack_codes};
+use ziptier_rocksdb::codec::{CANNED, ENTROPY, LZ4, TOKENS, ZLIB, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -25,8 +27,8 @@ struct Input {
     is_long: bool,
     /// Whether to pack `bytes` first instead of decoding them as they are.
     pack: bool,
-    /// Whether tokens get a correct check.
-    seal: bool,
+    /// Whether tokens get a correct check, and entropy-coded ones theirs.
+    seal: Option<bool>,
     flips: Vec<(u16, u8)>,
     bytes: Vec<u8>,
 }
@@ -39,23 +41,44 @@ static TOKENS_OF_ALL: LazyLock<token::Dictionary> = LazyLock::new(|| {
     token::Dictionary::train(&samples, 12, 0).expect("trains")
 });
 
-/// None, tokens, zstd, both, canned codes.
+static CODES: LazyLock<Codes> = LazyLock::new(|| {
+    let samples: Vec<&[u8]> = SAMPLES.iter().map(|sample| sample.as_bytes()).collect();
+    let effort = token::Effort::Dense;
+    Codes::train(&TOKENS_OF_ALL, &mut token::Encoder::new(), effort, &samples, 1 << 24)
+});
+
+/// The seeds of checks: of tokens, and of entropy-coded ones. The second one covers what stored codes have between
+/// header and checksum.
+static SEEDS: LazyLock<[u32; 2]> = LazyLock::new(|| {
+    let (fingerprint, codes) = (TOKENS_OF_ALL.fingerprint(), CODES.to_bytes(&TOKENS_OF_ALL));
+    [fingerprint, fingerprint ^ crc32c(&codes[16..codes.len() - 4])]
+});
+
+/// None, tokens, zstd, both, canned codes, tokens with codes, these and zstd.
 static GENERATIONS: LazyLock<Vec<Option<Arc<Generation>>>> = LazyLock::new(|| {
     let samples: Vec<&[u8]> = SAMPLES.iter().map(|sample| sample.as_bytes()).collect();
-    let tokens = TOKENS_OF_ALL.to_bytes();
-    let packed = support::packed(&tokens);
+    let Packed { bytes: packed, coded_bytes: token_bytes } = pack(&TOKENS_OF_ALL).expect("packs");
     let blocks = |format| block::Dictionary::train(format, &samples, 2048, 0).expect("trains").to_bytes();
     let (zstd, canned) = (blocks(Format::Zstd), blocks(Format::Deflate));
-    let of = |packed: &[u8], tokens: &[u8], blocks: &[u8]| {
-        let lengths = [packed.len(), tokens.len(), blocks.len()].map(|length| length as u32);
-        Some(Generation::load(&support::sealed(1, lengths, packed, blocks)).expect("a generation"))
+    let of = |packed: &[u8], token_bytes: usize, blocks: &[u8]| {
+        let lengths = [packed.len(), token_bytes, blocks.len()].map(|length| length as u32);
+        Some(Generation::load(&support::sealed(1, &lengths, &[packed, blocks])).expect("a generation"))
+    };
+    let codes = pack_codes(&CODES, &TOKENS_OF_ALL).expect("packs");
+    let with_codes = |blocks: &[u8]| {
+        let lengths = [packed.len(), token_bytes, blocks.len(), codes.bytes.len(), codes.coded_bytes];
+        let lengths = lengths.map(|length| length as u32);
+        let bytes = support::sealed(2, &lengths, &[&packed, blocks, &codes.bytes]);
+        Some(Generation::load(&bytes).expect("a generation with codes"))
     };
     vec![
         None,
-        of(&packed, &tokens, b""),
-        of(b"", b"", &zstd),
-        of(&packed, &tokens, &zstd),
-        of(b"", b"", &canned),
+        of(&packed, token_bytes, b""),
+        of(b"", 0, &zstd),
+        of(&packed, token_bytes, &zstd),
+        of(b"", 0, &canned),
+        with_codes(b""),
+        with_codes(&zstd),
     ]
 });
 
@@ -63,7 +86,7 @@ fuzz_target!(|input: Input| {
     let codec = &CODECS[usize::from(input.codec) % CODECS.len()];
     let generation = GENERATIONS[usize::from(input.generation) % GENERATIONS.len()].as_deref();
     let packed_as = match input.packed_as {
-        number if number < 200 => [TOKENS, ZSTD, CANNED, ZLIB, LZ4][usize::from(number) % 5],
+        number if number < 200 => [TOKENS, ZSTD, CANNED, ZLIB, LZ4, ENTROPY][usize::from(number) % 6],
         number => number,
     };
     if input.pack {
@@ -83,8 +106,8 @@ fuzz_target!(|input: Input| {
     }
     let raw_bytes = if input.is_long { input.raw_bytes } else { input.raw_bytes % 10_000 } as usize;
     let mut packed = input.bytes;
-    if input.seal {
-        let check = check16(TOKENS_OF_ALL.fingerprint(), &packed);
+    if let Some(is_entropy) = input.seal {
+        let check = check16(SEEDS[usize::from(is_entropy)], &packed);
         packed.extend_from_slice(&check.to_le_bytes());
     }
     support::unpack(codec, packed_as, generation, &packed, raw_bytes);

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use support::CODECS;
 use ziptier_codec::checksum::crc32c;
-use ziptier_rocksdb::codec::{CANNED, TOKENS, ZSTD};
+use ziptier_rocksdb::codec::{CANNED, ENTROPY, TOKENS, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -33,11 +33,23 @@ enum Blocks {
 }
 
 #[derive(Debug, Arbitrary)]
+enum Codes {
+    /// A generation of version 1, without codes.
+    None,
+    Any(Vec<u8>),
+    Packed(Vec<u8>),
+    /// Codes of these tokens whose checksum is right: contexts, and 16 codes in which a token and the escape have a bit
+    /// each. Some bytes are changed then.
+    Sealed { tokens: [u8; 16], changes: Vec<(u16, u8)> },
+}
+
+#[derive(Debug, Arbitrary)]
 struct Input {
     version: Option<u8>,
-    claims: [Option<u32>; 3],
+    claims: [Option<u32>; 5],
     tokens: Tokens,
     blocks: Blocks,
+    codes: Codes,
     cut: u16,
     raw: Vec<u8>,
     packed: Vec<u8>,
@@ -50,8 +62,15 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// A token dictionary whose checksum is right, front-coded.
-fn front_coded(bits: u8, more: &[(u8, u8, [u8; 16])]) -> Vec<u8> {
+/// Tokens one by one, and what front-coding makes of them.
+struct Laid {
+    tokens: Vec<Vec<u8>>,
+    shared: Vec<u8>,
+    rests: Vec<u8>,
+    ends: Vec<u8>,
+}
+
+fn laid(more: &[(u8, u8, [u8; 16])]) -> Laid {
     let mut tokens: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
     let (mut shared, mut rests) = (vec![0; 256], vec![1; 256]);
     let mut ends: Vec<u8> = (0..=255).collect();
@@ -63,6 +82,12 @@ fn front_coded(bits: u8, more: &[(u8, u8, [u8; 16])]) -> Vec<u8> {
         rests.push(rest as u8);
         ends.extend_from_slice(&bytes[..rest]);
     }
+    Laid { tokens, shared, rests, ends }
+}
+
+/// A token dictionary whose checksum is right, front-coded.
+fn front_coded(bits: u8, more: &[(u8, u8, [u8; 16])]) -> Vec<u8> {
+    let Laid { tokens, shared, rests, ends } = laid(more);
     let mut header = b"ztok\x01".to_vec();
     header.extend_from_slice(&[bits, 0, 0, 0, 0, 0, 0]);
     header.extend_from_slice(&(tokens.len() as u32).to_le_bytes());
@@ -72,6 +97,15 @@ fn front_coded(bits: u8, more: &[(u8, u8, [u8; 16])]) -> Vec<u8> {
 }
 
 impl Tokens {
+    /// The width of numbers, how many tokens there are, and their fingerprint, as far as they are known.
+    fn described(&self) -> (u8, usize, u32) {
+        let Tokens::Sealed { bits, more } = self else { return (12, 256, 0) };
+        let (bits, tokens) = (12 + bits % 5, laid(more).tokens);
+        let lengths = tokens.iter().map(|token| token.len() as u8);
+        let content: Vec<u8> = std::iter::once(bits).chain(lengths).chain(tokens.concat()).collect();
+        (bits, tokens.len(), crc32c(&content))
+    }
+
     /// Packed, and how long it is unpacked.
     fn laid_out(&self) -> (Vec<u8>, usize) {
         match self {
@@ -113,16 +147,56 @@ impl Blocks {
     }
 }
 
+impl Codes {
+    /// Packed, and how long they are unpacked; `None` without any.
+    fn laid_out(&self, tokens: &Tokens) -> Option<(Vec<u8>, usize)> {
+        match self {
+            Codes::None => None,
+            Codes::Any(bytes) => Some((bytes.clone(), bytes.len())),
+            Codes::Packed(bytes) => Some((support::packed(bytes), bytes.len())),
+            Codes::Sealed { tokens: with_codes, changes } => {
+                let (bits, count, fingerprint) = tokens.described();
+                let mut content: Vec<u8> =
+                    (0..(count + 1).div_ceil(2)).map(|at| (at * 7919 % 251) as u8).collect();
+                if count % 2 == 0 {
+                    *content.last_mut().expect("there are 256 tokens") &= 15;
+                }
+                for token in with_codes {
+                    let counts = (0..12u16).map(|length| if length == 1 { 2 } else { 0 });
+                    let numbers = counts.chain([u16::from(*token), u16::MAX]);
+                    content.extend(numbers.flat_map(u16::to_le_bytes));
+                }
+                for (at, byte) in changes {
+                    let at = usize::from(*at) % content.len();
+                    content[at] = *byte;
+                }
+                let mut bytes = b"zent\x01".to_vec();
+                bytes.extend_from_slice(&[bits, 0, 0]);
+                bytes.extend_from_slice(&fingerprint.to_le_bytes());
+                bytes.extend_from_slice(&(count as u32).to_le_bytes());
+                bytes.extend_from_slice(&content);
+                let bytes = support::differences(&with_checksum(bytes), 16 + (count + 1).div_ceil(2));
+                Some((support::packed(&bytes), bytes.len()))
+            }
+        }
+    }
+}
+
 fuzz_target!(|input: Input| {
     let ((packed, token_bytes), blocks) = (input.tokens.laid_out(), input.blocks.laid_out());
-    let true_lengths = [packed.len(), token_bytes, blocks.len()].map(|length| length as u32);
-    let lengths = std::array::from_fn(|i| input.claims[i].unwrap_or(true_lengths[i]));
-    let mut bytes = support::sealed(input.version.unwrap_or(1), lengths, &packed, &blocks);
+    let codes = input.codes.laid_out(&input.tokens);
+    let mut lengths = vec![packed.len(), token_bytes, blocks.len()];
+    lengths.extend(codes.iter().flat_map(|(packed, code_bytes)| [packed.len(), *code_bytes]));
+    let claimed = lengths.iter().zip(input.claims).map(|(length, claim)| claim.unwrap_or(*length as u32));
+    let claimed: Vec<u32> = claimed.collect();
+    let version = input.version.unwrap_or(if codes.is_some() { 2 } else { 1 });
+    let codes = codes.unwrap_or_default().0;
+    let mut bytes = support::sealed(version, &claimed, &[&packed, &blocks, &codes]);
     bytes.truncate(bytes.len().saturating_sub(usize::from(input.cut)));
     let Ok(generation) = Generation::load(&bytes) else { return };
     assert_eq!(generation.as_bytes(), bytes);
     assert!(Arc::ptr_eq(&generation, &Generation::load(&bytes).expect("it was one before")));
-    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED)] {
+    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED), (4, ENTROPY)] {
         let codec = &CODECS[codec];
         support::unpack(codec, packed_as, Some(&generation), &input.packed, input.raw_bytes as usize);
         let Some((made, packed)) = support::pack(codec, packed_as, Some(&generation), &input.raw) else { continue };

@@ -11,20 +11,27 @@ use ziptier_rocksdb::settings::Settings;
 
 /// Managers of every kind of output.
 pub static CODECS: LazyLock<Vec<Codec>> = LazyLock::new(|| {
-    let open = |(format, huffman)| {
-        let settings = Settings::parse(format, "software", huffman, 0, "").expect("a setting that there is");
+    let open = |(format, huffman, level)| {
+        let settings = Settings::parse(format, "software", huffman, level, "").expect("a setting that there is");
         Codec::open(settings).expect("opens")
     };
-    [("token", "dynamic"), ("deflate", "canned"), ("auto", "dynamic"), ("deflate", "fixed")].map(open).into()
+    let all = [
+        ("token", "dynamic", 0),
+        ("deflate", "canned", 0),
+        ("auto", "dynamic", 0),
+        ("deflate", "fixed", 0),
+        ("token", "dynamic", 2),
+    ];
+    all.map(open).into()
 });
 
-/// A generation's bytes with these fields, and its checksum right.
-pub fn sealed(version: u8, lengths: [u32; 3], packed_tokens: &[u8], blocks: &[u8]) -> Vec<u8> {
+/// A generation's bytes with these fields, and its checksum right. The contents are packed tokens, blocks, and codes if
+/// there are five lengths.
+pub fn sealed(version: u8, lengths: &[u32], contents: &[&[u8]]) -> Vec<u8> {
     let mut bytes = b"zrdb".to_vec();
     bytes.extend_from_slice(&[version, 0, 0, 0]);
     lengths.iter().for_each(|length| bytes.extend_from_slice(&length.to_le_bytes()));
-    bytes.extend_from_slice(packed_tokens);
-    bytes.extend_from_slice(blocks);
+    contents.iter().for_each(|content| bytes.extend_from_slice(content));
     let checksum = crc32c::crc32c(&bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes
@@ -36,6 +43,18 @@ pub fn packed(tokens: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     engine.open().expect("opens").compress(tokens, &mut out, 1 << 22).expect("works").expect("fits");
     out
+}
+
+/// Stored codes as they are packed: with differences of numbers from `from` on, lower bytes before higher ones. The
+/// bytes behind `from` are even in number.
+pub fn differences(stored: &[u8], from: usize) -> Vec<u8> {
+    let (head, rest) = stored.split_at(from);
+    let numbers: Vec<u16> = rest.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let before = std::iter::once(&0).chain(&numbers);
+    let differences: Vec<u16> = numbers.iter().zip(before).map(|(one, other)| one.wrapping_sub(*other)).collect();
+    let low = differences.iter().map(|difference| *difference as u8);
+    let high = differences.iter().map(|difference| (difference >> 8) as u8);
+    head.iter().copied().chain(low).chain(high).collect()
 }
 
 /// Unpacks any bytes as a block of a type. The result must be an error, or exactly the requested number of bytes.

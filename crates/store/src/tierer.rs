@@ -301,21 +301,7 @@ impl Core {
             return false;
         }
         let state = leaf.state(guard);
-        let heat = f64::from(counts) / state.body.len().max(1) as f64;
-        let goal = thresholds.and_then(|thresholds| match tierer.pass {
-            // Over the budget, a leaf must be hot to stay.
-            Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
-                (heat < thresholds.cool).then_some(Goal::Renew)
-            }
-            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Renew),
-            Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
-                let fits = is_compressed(state)
-                    && !state.keeps_damage
-                    && self.has_room_for_heat(tierer, raw_bytes(state));
-                fits.then_some(Goal::Heat)
-            }
-            _ => None,
-        });
+        let goal = thresholds.and_then(|thresholds| self.heat_goal(state, counts, thresholds, tierer));
         let Some(goal) = goal else { return self.relax(leaf, counted, tierer, guard) };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
@@ -348,6 +334,31 @@ impl Core {
         }
         tierer.changing = changing + began.elapsed();
         true
+    }
+
+    /// The pack that heats or cools a leaf in this pass of a round, if it is time to.
+    fn heat_goal(
+        &self,
+        state: &LeafState,
+        counts: u32,
+        thresholds: Thresholds,
+        tierer: &Tierer,
+    ) -> Option<Goal> {
+        let heat = f64::from(counts) / state.body.len().max(1) as f64;
+        match tierer.pass {
+            // Over the budget, a leaf must be hot to stay.
+            Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
+                (heat < thresholds.cool).then_some(Goal::Renew)
+            }
+            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Renew),
+            Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
+                let fits = is_compressed(state)
+                    && !state.keeps_damage
+                    && self.has_room_for_heat(tierer, raw_bytes(state));
+                fits.then_some(Goal::Heat)
+            }
+            _ => None,
+        }
     }
 
     /// Gives the values of `leaf` token numbers of one width, if it was read so often that this pays and there is room;

@@ -50,7 +50,7 @@ const FILLS_MAX: usize = 8;
 /// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
 /// a split are well above it.
 const JOINED_PCT: usize = 85;
-/// A quiet leaf is recoded when more than one record in this many was coded fast, and condensed when more than one in
+/// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
 /// this many has token numbers of one width. So what is packed again pays for copying the rest.
 const LOOSE_SHARE: usize = 4;
 /// A leaf is condensed after so many laps in a row that count (`laps.rs`) and found it neither read nor written to.

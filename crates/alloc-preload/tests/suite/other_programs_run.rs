@@ -198,7 +198,7 @@ fn valkey() {
     assert!(server.info("memory", "allocator_allocated") > 1_000_000);
 }
 
-/// Adds a member to a value of each type. Those of collections outgrow their compact forms.
+/// Adds a member to a value of each type. Values of collections outgrow their compact forms.
 fn add(redis: &mut Redis, member: usize) {
     let (name, number, text) = (format!("m{member}"), member.to_string(), "x".repeat(member % 300));
     let degrees = (member % 80).to_string();

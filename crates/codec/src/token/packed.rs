@@ -130,7 +130,7 @@ fn unpacked(packed: &[u8], coded_bytes: usize) -> Result<Vec<u8>, UnpackError> {
     Ok(coded)
 }
 
-/// Where codes begin behind the contexts of all tokens, and of where a value begins.
+/// The place of the first code, behind the contexts of all tokens and of the beginning of a value.
 fn codes_at(dictionary: &Dictionary) -> usize {
     HEADER_BYTES + (dictionary.tokens() + 1).div_ceil(2)
 }

@@ -205,7 +205,7 @@ mod tests {
         Arc::clone(&target.now_ns)
     }
 
-    /// What a search finds.
+    /// The windows of a search.
     fn searched(aged_seconds: usize, warmup_seconds: f64, warmup_seconds_max: f64) -> Windows {
         let spec = spec(aged_seconds, warmup_seconds, warmup_seconds_max);
         simulated_by(spec, now, |_, arena, buffers| arena.windows(buffers, &|_| {}).unwrap())

@@ -431,7 +431,7 @@ mod tests {
         let pids = fs::read_to_string(&pids).unwrap();
         assert!(pids.split(' ').all(is_alive), "{pids}");
         assert_eq!(told(&function), "after `GET 3` it was silent for 0.2 s");
-        // Those that are no children of this process end some time after their signal.
+        // A process that is no child of this one ends some time after its signal.
         ziptier_testing::until("all have ended", || !pids.split(' ').any(is_alive));
         // One that takes no requests, however many there are.
         let function = impatient("echo ziptier 1 GET; sleep 600");

@@ -8,7 +8,7 @@ use crate::shared::{Counters, Shared};
 /// Bytes of an unfinished request that make a client active. One that sends fewer is as idle as a silent one.
 const ACTIVE_BYTES: usize = 4 << 10;
 
-/// What was counted before a turn.
+/// The counts before a turn.
 pub(super) struct Before {
     active_s: u64,
     commands: u64,

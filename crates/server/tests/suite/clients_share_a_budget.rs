@@ -158,8 +158,8 @@ fn names_count_and_so_does_their_list() {
     // 750 KB more are not there.
     assert!(is_refused(&asker.ask(&[b"CLIENT", b"LIST"])));
     clients.truncate(100);
-    server.wait_for(&mut asker, "names of clients that went are given back", |info| {
-        info.field("mem_clients_normal") <= 101 * 3100
+    server.wait_for(&mut asker, "clients that went are closed, and their names given back", |info| {
+        info.field("connected_clients") == 101 && info.field("mem_clients_normal") <= 101 * 3100
     });
     let list = asker.text("CLIENT LIST");
     assert_eq!((list.matches(" addr=").count(), list.matches(&"n".repeat(1000)).count()), (101, 300));

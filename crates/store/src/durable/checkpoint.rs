@@ -57,7 +57,7 @@ const VAIN_MAX: u32 = 2;
 /// A clean stop makes a checkpoint of a log that is so many times shorter, so that the next start has little to replay.
 const STOP_SHARE: u64 = 16;
 /// How long that checkpoint may walk: those who stop a server wait ten seconds, some of them, before they kill it.
-const STOP_TIME_MAX: Duration = Duration::from_secs(5);
+pub(super) const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// A process that reads the folder of a running store locks this folder in it. Nothing is removed meanwhile.
 pub(crate) const BACKUP_DIR: &str = "backup";
@@ -69,6 +69,8 @@ pub(crate) struct Checkpointer {
     files: Arc<ImageFiles>,
     /// Log bytes that make a checkpoint due, if the user says so.
     bound_bytes: Option<u64>,
+    /// How long the checkpoint of a clean stop may walk.
+    stop_time_max: Duration,
     state: Mutex<State>,
     /// Bytes that the log had written at the last checkpoint.
     log_bytes_before: AtomicU64,
@@ -170,6 +172,7 @@ impl Checkpointer {
         disk: Arc<dyn Disk>,
         dir: &Path,
         bound_bytes: Option<u64>,
+        stop_time_max: Duration,
         loaded: InForce,
         log_bytes: u64,
     ) -> Result<Self, Error> {
@@ -184,6 +187,7 @@ impl Checkpointer {
             dir: dir.to_path_buf(),
             files,
             bound_bytes,
+            stop_time_max,
             state: Mutex::new(State { generations, head, failure: None }),
             log_bytes_before: AtomicU64::new(0_u64.wrapping_sub(log_bytes)),
             wants_room: AtomicBool::new(false),
@@ -313,7 +317,7 @@ impl Checkpointer {
     /// time. After a salvage that left something out none is made: the next start may find it.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
         if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
-            let deadline = Instant::now() + STOP_TIME_MAX;
+            let deadline = Instant::now() + self.stop_time_max;
             let may_go_on = || if Instant::now() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_while(&may_go_on, core, journal);

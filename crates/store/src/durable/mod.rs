@@ -53,6 +53,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ziptier_media::disk::{Disk, RealDisk};
 use ziptier_media::log::{LogOptions, Lsn, TornTail};
@@ -124,6 +125,9 @@ pub struct DurableOptions {
     /// store had them, or one within the store's. A store that is opened has this in
     /// [`SsdOptions::path`](crate::SsdOptions::path).
     pub segments_dir: Option<PathBuf>,
+    /// How long the checkpoint of a clean stop may walk, for tests of what it leaves; `new` sets five seconds.
+    #[doc(hidden)]
+    pub stop_time_max: Duration,
     /// How segments of images are laid out, and how many bytes they may have in all, without
     /// [`Options::ssd`](crate::Options::ssd).
     #[doc(hidden)]
@@ -157,6 +161,7 @@ impl DurableOptions {
             salvage: false,
             checkpoint_log_bytes: None,
             segments_dir: None,
+            stop_time_max: checkpoint::STOP_TIME_MAX,
             segments: SegmentOptions { limit_bytes: u64::MAX, ..SegmentOptions::default() },
             log: LogOptions::default(),
             disk: DiskHandle(Arc::new(RealDisk)),

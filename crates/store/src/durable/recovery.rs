@@ -180,8 +180,14 @@ pub(crate) fn recover(
     // alone.
     let log_bytes = if files.keeps_all() { 0 } else { recovered.log_bytes };
     let in_force = InForce { files, generations, head: manifest.head };
-    let checkpointer =
-        Checkpointer::new(disk, &options.dir, options.checkpoint_log_bytes, in_force, log_bytes)?;
+    let checkpointer = Checkpointer::new(
+        disk,
+        &options.dir,
+        options.checkpoint_log_bytes,
+        options.stop_time_max,
+        in_force,
+        log_bytes,
+    )?;
     let journal = Journal::start(log, options.durability, options.waits, locks)?;
     core.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ziptier::{CodecChoice, DiskHandle, Durability, DurableOptions, Error, Options, Store};
 use ziptier_media::disk::Disk;
@@ -27,11 +28,13 @@ pub(crate) fn from_environment(name: &str, usual: u64) -> u64 {
 
 pub(crate) const DIR: &str = "/data";
 
-/// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so.
+/// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so, and that of a
+/// stop takes as long as the machine needs.
 pub(crate) fn options(disk: Arc<dyn Disk>, codec: CodecChoice) -> Options {
     let mut durable = DurableOptions::new(Path::new(DIR));
     durable.durability = Durability::Always;
     durable.checkpoint_log_bytes = Some(u64::MAX);
+    durable.stop_time_max = Duration::from_secs(3600);
     durable.log.segment_bytes = 64 << 10;
     durable.segments =
         SegmentOptions { segment_bytes: 64 << 10, write_bytes: 4096, limit_bytes: u64::MAX, read_threads: 1 };

@@ -9,7 +9,7 @@ use ziptier::{Clock, CodecChoice, Error, Options, PutMeta, SsdOptions, Store, ch
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::RecordingDisk;
 
-use crate::durable::{SetOnDrop, contents, options, put_versions, value};
+use crate::durable::{SetOnDrop, contents, options, put_versions, send_what_fits, value};
 
 const LIMIT: u64 = 64 << 20;
 
@@ -351,7 +351,7 @@ fn writers_leaves_and_checkpoints_go_on_at_once() {
             while !is_over.load(Ordering::Relaxed) {
                 match random.u8(..4) {
                     0 => drop(store.bring_from_ssd(|| random.bool())),
-                    _ => drop(store.send_to_ssd(|| random.bool()).unwrap()),
+                    _ => send_what_fits(store, || random.bool()),
                 }
             }
         });

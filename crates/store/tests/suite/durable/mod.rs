@@ -94,6 +94,14 @@ pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64
     }
 }
 
+/// Sends leaves to SSD, those that `picks` says yes to. What was replaced or deleted is room again after a checkpoint, so
+/// the SSD is full where the thread that makes them stands still.
+pub(crate) fn send_what_fits(store: &Store, picks: impl FnMut() -> bool) {
+    if let Err(error) = store.send_to_ssd(picks) {
+        assert!(matches!(&error, Error::Ssd { reason } if reason.contains("full")), "{error}");
+    }
+}
+
 /// Flips a bit at `first` and at every `step` bytes from there.
 pub(crate) fn flip_bits(path: &Path, first: u64, step: usize) {
     let file = File::options().read(true).write(true).open(path).expect("it is there");

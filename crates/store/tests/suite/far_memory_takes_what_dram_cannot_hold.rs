@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ziptier::{CodecChoice, DurableOptions, Error, FarOptions, FarPlace, FarRatio, Options, Store};
 
+use crate::waiting::until_telling;
+
 const LIMIT_BYTES: u64 = 4 << 20;
 
 struct Filled {
@@ -64,15 +66,12 @@ fn most_held(store: &Store, work: impl FnOnce()) -> u64 {
 
 /// Everything that was retired is freed, as the epoch moves on.
 fn wait_until_empty(store: &Store) {
-    for _ in 0..12_000 {
+    let is_empty = || {
         store.settle().unwrap();
         let memory = store.memory();
-        if memory.far_used_bytes + memory.far_body_bytes + memory.far_retired_bytes == 0 {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    panic!("far memory is not empty: {:?}", store.memory());
+        memory.far_used_bytes + memory.far_body_bytes + memory.far_retired_bytes == 0
+    };
+    until_telling("far memory is empty", is_empty, || format!("{:?}", store.memory()));
 }
 
 #[test]
@@ -241,14 +240,12 @@ fn large_values_that_are_read_come_back() {
     (0..values).for_each(|n| store.put(&key(n), &value(n, 10_000)).unwrap());
     // An eighth of them is read, which DRAM has room for, in all leaves.
     let hot = values / 8;
-    let mut rounds = 0;
-    let most = most_held(&store, || {
-        while store.stats().values_raised < hot / 2 {
-            (0..hot).for_each(|n| assert_eq!(store.get(&key(n * 8)).unwrap().unwrap(), value(n * 8, 10_000)));
-            rounds += 1;
-            assert!(rounds < 20_000, "{:?}, {:?}", store.stats(), store.memory());
-        }
-    });
+    let are_back = || {
+        (0..hot).for_each(|n| assert_eq!(store.get(&key(n * 8)).unwrap().unwrap(), value(n * 8, 10_000)));
+        store.stats().values_raised >= hot / 2
+    };
+    let told = || format!("{:?}, {:?}", store.stats(), store.memory());
+    let most = most_held(&store, || until_telling("half of them are back", are_back, told));
     assert!(most <= LIMIT_BYTES + LIMIT_BYTES * 3 / 100, "{most}");
 }
 
@@ -261,15 +258,14 @@ fn leaves_that_are_read_come_back() {
     (0..records).for_each(|n| store.put(in_order(n).as_bytes(), &value(n, 100)).unwrap());
     // A tenth of the records is read, which DRAM has room for.
     let mut random = fastrand::Rng::with_seed(3);
-    let mut rounds = 0;
-    while store.stats().raised_from_far < 50 {
+    let are_back = || {
         (0..100_000).for_each(|_| {
             let n = records / 2 + random.u64(..records / 10);
             assert!(store.get(in_order(n).as_bytes()).unwrap().is_some());
         });
-        rounds += 1;
-        assert!(rounds < 500, "nothing came back: {:?}", store.stats());
-    }
+        store.stats().raised_from_far >= 50
+    };
+    until_telling("fifty leaves are back", are_back, || format!("{:?}", store.stats()));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use ziptier::{
 use ziptier_testing::until;
 
 use crate::durable::SetOnDrop;
+use crate::waiting::until_telling;
 
 const MEMORY: u64 = 4 << 20;
 const VALUE_BYTES: usize = 20_000;
@@ -76,13 +77,17 @@ fn read(store: &Store, set: u64, rounds: u64) -> u64 {
     pieces_read(store) - before
 }
 
+fn stats_and_memory(store: &Store) -> String {
+    format!("{:?}, {:?}", store.stats(), store.memory())
+}
+
 /// After some rounds no read of a set goes to SSD; a few more where what makes room for it got no processor.
 fn warm(store: &Store, set: u64) {
     let is_warm = || {
         read(store, set, 6);
         read(store, set, 10) <= HOT * 10 / 50
     };
-    assert!((0..5).any(|_| is_warm()), "set {set}: {:?}, {:?}", store.stats(), store.memory());
+    until_telling(&format!("set {set} is warm"), is_warm, || stats_and_memory(store));
 }
 
 #[test]
@@ -325,8 +330,8 @@ fn values_that_come_and_go_are_always_whole() {
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }
             }
+            until_telling("values came up", || store.stats().values_raised > 0, || stats_and_memory(store));
         });
-        assert!(store.stats().values_raised > 0, "{:?}", store.stats());
         (0..HOT)
             .for_each(|n| assert!(store.get(&key(hot(0, n))).unwrap() == Some(value(hot(0, n), 3)), "{n}"));
         let held_bytes = |store: &Store| {
@@ -347,6 +352,6 @@ fn far_memory_takes_what_comes_up() {
     // Twice what DRAM may have.
     let sets = 8;
     let lap = || (0..sets).map(|set| read(&store, set, 1)).sum::<u64>();
-    assert!((0..40).any(|_| lap() < sets * HOT / 10), "{:?}, {:?}", store.stats(), store.memory());
+    until_telling("few reads go to SSD", || lap() < sets * HOT / 10, || stats_and_memory(&store));
     assert!(store.memory().far_large_bytes > 0, "{:?}", store.memory());
 }

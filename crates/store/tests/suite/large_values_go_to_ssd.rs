@@ -13,6 +13,7 @@ use ziptier::{
 use ziptier_testing::{count, until};
 
 use crate::durable::{SetOnDrop, flip_bits, names_file_and_place};
+use crate::waiting::until_telling;
 
 const MEMORY: u64 = 4 << 20;
 /// 24 MiB in all, in values of several chunks, and of several pieces.
@@ -282,11 +283,9 @@ fn a_full_ssd_refuses_and_loses_nothing() {
         let again = written / 4;
         for n in 0..again {
             // Nothing goes to an SSD that was full a moment ago.
-            let put = |_| {
-                let outcome = store.put(&key(n * 3 + 1), &value(n * 3 + 1, 1));
-                outcome.inspect_err(|_| std::thread::sleep(std::time::Duration::from_millis(20))).is_ok()
-            };
-            assert!((0..500).any(put), "{n} of {written}: {:?}, {:?}", store.ssd(), store.memory());
+            let is_put = || store.put(&key(n * 3 + 1), &value(n * 3 + 1, 1)).is_ok();
+            let told = || format!("{n} of {written}, {:?}, {:?}", store.ssd(), store.memory());
+            until_telling("there is room", is_put, told);
         }
         (0..again).map(|n| n * 3 + 1).for_each(|n| assert!(store.get(&key(n)).unwrap() == Some(value(n, 1))));
     }

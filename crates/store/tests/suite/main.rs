@@ -50,6 +50,7 @@ mod store_agrees_with_a_btreemap;
 mod the_background_has_its_own_codec;
 mod the_examples_run;
 mod values_are_changed_without_being_read;
+mod waiting;
 mod what_a_checkpoint_synced_is_no_torn_tail;
 mod what_was_acknowledged_is_there_again;
 mod writes_over_the_limit_are_refused;

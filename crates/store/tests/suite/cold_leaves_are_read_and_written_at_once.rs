@@ -5,12 +5,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use ziptier::{
     Batch, CodecChoice, Condition, Durability, Options, PutMeta, SsdOptions, Store, Update, Values,
 };
 use ziptier_media::testing::RecordingDisk;
-use ziptier_testing::count;
+use ziptier_testing::{HANG, count};
+
+use crate::durable::{SetOnDrop, send_what_fits};
 
 fn options(dir: &tempfile::TempDir, limit_bytes: u64) -> Options {
     let path = dir.path().join("segments");
@@ -35,7 +38,7 @@ fn version_of(bytes: &[u8]) -> u64 {
 }
 
 const KEYS: u64 = 3_000;
-/// Of each writer: a dozen versions of every key.
+/// Of each writer: a dozen versions of every key, and more until leaves have moved and were merged meanwhile.
 const WRITES: u64 = 20_000;
 
 /// Every key has one writer, which raises its version; readers see versions that never fall.
@@ -48,14 +51,26 @@ fn no_version_is_lost_while_leaves_move() {
     let writes = count("ZIPTIER_WRITES", WRITES);
     let written: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
+    let is_enough = || {
+        let stats = store.stats();
+        stats.sent_to_ssd > 100 && stats.raised_from_ssd > 10 && stats.merged_on_ssd > 10
+    };
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2u64)
             .map(|writer| {
                 scope.spawn({
-                    let (store, written) = (&store, &written);
+                    let (store, written, is_enough) = (&store, &written, &is_enough);
                     move || {
                         let mut random = fastrand::Rng::with_seed(writer);
-                        for round in 0..writes {
+                        // The thread that moves leaves may have no processor while the writers have.
+                        let mut further_since = None;
+                        let mut goes_on = |round| {
+                            round < writes || {
+                                let since = *further_since.get_or_insert_with(Instant::now);
+                                !is_enough() && since.elapsed() < HANG
+                            }
+                        };
+                        for round in (0_u64..).take_while(|&round| goes_on(round)) {
                             let n = random.u64(..KEYS / 2) * 2 + writer;
                             let version = written[n as usize].load(Ordering::Relaxed) + 1;
                             match round % 4 {
@@ -86,14 +101,9 @@ fn no_version_is_lost_while_leaves_move() {
             .collect();
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(9);
-            let is_enough = || {
-                let stats = store.stats();
-                stats.sent_to_ssd > 100 && stats.raised_from_ssd > 10 && stats.merged_on_ssd > 10
-            };
-            // It may have had no processor while the others had.
-            let mut more = 0..1_000;
-            while !done.load(Ordering::Relaxed) || (!is_enough() && more.next().is_some()) {
-                store.send_to_ssd(|| random.u32(..3) == 0).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                // What was replaced stays on SSD while one who may be reading it stands still.
+                send_what_fits(&store, || random.u32(..3) == 0);
                 store.bring_from_ssd(|| random.u32(..6) == 0);
             }
         });
@@ -121,10 +131,10 @@ fn no_version_is_lost_while_leaves_move() {
                 assert!(keys == (0..KEYS).rev().map(key).collect::<Vec<_>>(), "{} keys", keys.len());
             }
         });
+        let _ends = SetOnDrop(&done);
         for writer in writers {
             writer.join().unwrap();
         }
-        done.store(true, Ordering::Relaxed);
     });
     for n in 0..KEYS {
         assert_eq!(
@@ -134,7 +144,7 @@ fn no_version_is_lost_while_leaves_move() {
     }
     assert_eq!(store.len(), KEYS);
     let (stats, ssd) = (store.stats(), store.ssd().unwrap());
-    assert!(stats.sent_to_ssd > 100 && stats.raised_from_ssd > 10 && stats.merged_on_ssd > 10, "{stats:?}");
+    assert!(is_enough(), "{stats:?}");
     assert!(ssd.allocated_bytes <= ssd.limit_bytes, "{ssd:?}");
     assert_eq!(stats.damaged, 0);
 }

@@ -94,8 +94,8 @@ pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64
     }
 }
 
-/// Sends leaves to SSD, those that `picks` says yes to. What was replaced or deleted is room again after a checkpoint, so
-/// the SSD is full where the thread that makes them stands still.
+/// Sends leaves to SSD, those that `picks` says yes to. What was replaced or deleted is room again later, with a folder
+/// after a checkpoint. So the SSD is full where another thread stands still.
 pub(crate) fn send_what_fits(store: &Store, picks: impl FnMut() -> bool) {
     if let Err(error) = store.send_to_ssd(picks) {
         assert!(matches!(&error, Error::Ssd { reason } if reason.contains("full")), "{error}");

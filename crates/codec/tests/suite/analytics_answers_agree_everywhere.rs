@@ -26,12 +26,20 @@ fn the_avx512_executor_conforms_where_there_is_one() {
     }
 }
 
+/// The device ends every job; its thread needs a processor for that, which a busy machine may not give it for seconds.
+const JOB_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// An executor on modelled devices.
 fn modelled(options: &ModelOptions) -> Accelerated {
     let models = Model::open_all(options).unwrap();
     let queues = models.into_iter().map(|model| Arc::new(model) as Arc<dyn Device>).collect();
     let bytes = 256 << 10;
-    let limits = Limits { source_bytes_max: bytes, output_bytes_max: bytes, ..Limits::default() };
+    let limits = Limits {
+        source_bytes_max: bytes,
+        output_bytes_max: bytes,
+        time_max: JOB_TIME_MAX,
+        ..Limits::default()
+    };
     Accelerated::new(queues, limits)
 }
 
@@ -50,7 +58,7 @@ fn unlucky(injection: Injection) -> Accelerated {
     let limits = Limits {
         source_bytes_max: bytes,
         output_bytes_max: bytes,
-        time_max: Duration::from_secs(60),
+        time_max: JOB_TIME_MAX,
         ..Limits::default()
     };
     Accelerated::new(vec![Arc::new(model)], limits)

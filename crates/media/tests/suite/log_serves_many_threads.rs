@@ -171,6 +171,8 @@ fn append_by_many_threads(sync_every: Option<Duration>) {
         }
     });
     drop(keeper);
+    // The first thread may have ended before there was a segment to drop.
+    log.drop_before(log.stats().last_lsn / 2).unwrap();
     log.seal().unwrap();
     let stats = log.stats();
     assert_eq!((stats.records, stats.last_lsn, stats.durable_lsn), (1200, 1200, 1200));

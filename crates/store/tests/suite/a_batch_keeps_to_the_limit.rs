@@ -7,9 +7,17 @@ const MEMORY: u64 = 32 << 20;
 
 #[test]
 fn a_batch_into_one_leaf_keeps_to_the_limit() {
-    let memory_limit_bytes = Some(MEMORY);
-    let store =
-        Store::open(Options { codec: CodecChoice::None, memory_limit_bytes, ..Options::default() }).unwrap();
+    // The second one fits. A thread in the background that stands still while it owns the leaf keeps room from it.
+    for (background_threads, least) in [(0, 2), (1, 1)] {
+        let taken = batches_taken(background_threads);
+        assert!((least..=2).contains(&taken), "{background_threads}: {taken}");
+    }
+}
+
+/// How many of eight batches of 9 MB into one leaf are taken.
+fn batches_taken(background_threads: usize) -> usize {
+    let options = Options { codec: CodecChoice::None, background_threads, ..Options::default() };
+    let store = Store::open(Options { memory_limit_bytes: Some(MEMORY), ..options }).unwrap();
     let value = [7; 1000];
     let is_done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -29,6 +37,6 @@ fn a_batch_into_one_leaf_keeps_to_the_limit() {
             let held = (0..3).map(|_| store.memory().total_bytes()).min().unwrap();
             assert!(held <= MEMORY + MEMORY * 3 / 100, "{held}");
         }
-        assert_eq!(writer.join().unwrap(), 2);
-    });
+        writer.join().unwrap()
+    })
 }

@@ -26,7 +26,7 @@ fn the_avx512_executor_conforms_where_there_is_one() {
     }
 }
 
-/// The device ends every job; its thread needs a processor for that, which a busy machine may not give it for seconds.
+/// The device ends every job. Its thread needs a processor, and a busy machine may give it none for seconds.
 const JOB_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// An executor on modelled devices.

@@ -69,7 +69,7 @@ pub(crate) struct Checkpointer {
     files: Arc<ImageFiles>,
     /// Log bytes that make a checkpoint due, if the user says so.
     bound_bytes: Option<u64>,
-    /// How long the checkpoint of a clean stop may walk.
+    /// The longest time that the checkpoint of a clean stop may walk.
     stop_time_max: Duration,
     state: Mutex<State>,
     /// Bytes that the log had written at the last checkpoint.

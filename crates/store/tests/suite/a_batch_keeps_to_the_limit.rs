@@ -7,7 +7,7 @@ const MEMORY: u64 = 32 << 20;
 
 #[test]
 fn a_batch_into_one_leaf_keeps_to_the_limit() {
-    // The second one fits. A thread in the background that stands still while it owns the leaf keeps room from it.
+    // The second batch fits. A background thread that owns the leaf and stands still keeps room from it.
     for (background_threads, least) in [(0, 2), (1, 1)] {
         let taken = batches_taken(background_threads);
         assert!((least..=2).contains(&taken), "{background_threads}: {taken}");

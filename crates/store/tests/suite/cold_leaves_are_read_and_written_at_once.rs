@@ -62,7 +62,7 @@ fn no_version_is_lost_while_leaves_move() {
                     let (store, written, is_enough) = (&store, &written, &is_enough);
                     move || {
                         let mut random = fastrand::Rng::with_seed(writer);
-                        // The thread that moves leaves may have no processor while the writers have.
+                        // The thread that moves leaves may have no processor while the writers have one.
                         let mut further_since = None;
                         let mut goes_on = |round| {
                             round < writes || {
@@ -102,7 +102,7 @@ fn no_version_is_lost_while_leaves_move() {
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(9);
             while !done.load(Ordering::Relaxed) {
-                // What was replaced stays on SSD while one who may be reading it stands still.
+                // A replaced image stays on SSD while a thread that may be reading it stands still.
                 send_what_fits(&store, || random.u32(..3) == 0);
                 store.bring_from_ssd(|| random.u32(..6) == 0);
             }

@@ -194,7 +194,7 @@ fn check(
         });
         // Ends the disturber even if a history is refused.
         let _ends = EndsWhenDropped(&done);
-        // The threads beside the clients may have no processor while these have.
+        // The threads beside the clients may have no processor while the clients have one.
         let mut further_since = None;
         for history in first.. {
             if history - first >= histories {

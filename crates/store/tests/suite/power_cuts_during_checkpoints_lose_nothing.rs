@@ -121,8 +121,8 @@ fn every_acknowledged_write_survives_a_power_cut() {
                     store.checkpoint().unwrap();
                 }
             }
-            // The thread that makes checkpoints may make one of the last round. What is left then may be too little for
-            // the stop to make another one.
+            // A checkpoint in the background may leave too little of the last round for the stop to make another one.
+            // This record alone is worth a checkpoint.
             store.put(b"last", &value(n, 1500)).unwrap();
             model.insert(b"last".to_vec(), (value(n, 1500), None, 0));
             history.push(Acknowledged { position: disk.position(), contents: model.clone() });

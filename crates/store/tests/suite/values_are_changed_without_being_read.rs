@@ -48,7 +48,7 @@ fn large_values_come_opened_and_small_ones_whole() {
 
 #[test]
 fn a_count_looks_at_few_leaves_or_says_what_is_settled() {
-    // A thread in the background may settle them all.
+    // A background thread may settle all leaves.
     let store = Store::open(Options { background_threads: 0, ..Options::default() }).unwrap();
     assert_eq!(store.len_if_quick(), Ok(0));
     for number in 0..1000u32 {

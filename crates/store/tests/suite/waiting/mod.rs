@@ -1,10 +1,10 @@
-//! Waiting for other threads. How long they have no processor is not for a test to say.
+//! Waits for other threads. No test knows how long a busy machine keeps a processor from a thread.
 
 use std::time::{Duration, Instant};
 
 use ziptier_testing::HANG;
 
-/// Waits until `is_so`, as [`ziptier_testing::until`] does. If that is in vain, it fails with what `told` says then.
+/// Waits until `is_so`, as [`ziptier_testing::until`] does. A wait in vain fails with the words of `told`.
 #[track_caller]
 pub(crate) fn until_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl Fn() -> String) {
     let start = Instant::now();

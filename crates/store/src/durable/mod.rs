@@ -125,7 +125,7 @@ pub struct DurableOptions {
     /// store had them, or one within the store's. A store that is opened has this in
     /// [`SsdOptions::path`](crate::SsdOptions::path).
     pub segments_dir: Option<PathBuf>,
-    /// The longest time that the checkpoint of a clean stop may walk; `new` sets five seconds. Tests of a stop set more.
+    /// The longest time that the checkpoint of a clean stop may walk; `new` sets five seconds. Tests set more.
     #[doc(hidden)]
     pub stop_time_max: Duration,
     /// How segments of images are laid out, and how many bytes they may have in all, without

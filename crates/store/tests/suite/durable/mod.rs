@@ -28,8 +28,8 @@ pub(crate) fn from_environment(name: &str, usual: u64) -> u64 {
 
 pub(crate) const DIR: &str = "/data";
 
-/// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so. The checkpoint
-/// of a stop may take as long as the machine needs.
+/// Small files, so that a short run goes through many of them. Checkpoints are made when the test says so. The
+/// checkpoint of a stop may take as long as the machine needs.
 pub(crate) fn options(disk: Arc<dyn Disk>, codec: CodecChoice) -> Options {
     let mut durable = DurableOptions::new(Path::new(DIR));
     durable.durability = Durability::Always;
@@ -94,8 +94,8 @@ pub(crate) fn put_versions(store: &Store, writer: u64, acknowledged: &[AtomicU64
     }
 }
 
-/// Sends the leaves to SSD that `picks` says yes to. The room of replaced images comes back later, with a folder after a
-/// checkpoint. So the SSD may be full while another thread stands still.
+/// Sends the leaves to SSD that `picks` says yes to. The room of replaced images comes back later, with a folder after
+/// a checkpoint. So the SSD may be full while another thread stands still.
 pub(crate) fn send_what_fits(store: &Store, picks: impl FnMut() -> bool) {
     if let Err(error) = store.send_to_ssd(picks) {
         assert!(matches!(&error, Error::Ssd { reason } if reason.contains("full")), "{error}");

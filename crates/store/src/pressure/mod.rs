@@ -492,9 +492,8 @@ impl Core {
     fn send_down_for(&self, over_bytes: u64) -> Moved {
         self.wait_for_retired();
         if !self.has_place_below() {
-            // The writer waits for bytes that are about to be free. A store that evicts goes on to evict, which does
-            // not count retired bytes.
-            let frees = !self.evicts() && self.gauges.retired_soon_free() >= over_bytes;
+            // A store that evicts goes on to evict, which does not count retired bytes.
+            let frees = !self.evicts() && self.waits_for_readers_of(over_bytes);
             return if frees { Moved::On } else { Moved::Stuck };
         }
         let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
@@ -502,7 +501,7 @@ impl Core {
             return Moved::Stuck;
         }
         match self.move_hand(Move::of(over_bytes)) {
-            Moved::Stuck if self.gauges.retired_soon_free() >= over_bytes => Moved::On,
+            Moved::Stuck if self.waits_for_readers_of(over_bytes) => Moved::On,
             moved => moved,
         }
     }

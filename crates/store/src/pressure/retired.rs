@@ -61,6 +61,16 @@ impl Core {
         self.admit_in_time().or_else(|_| self.make_room(bytes))
     }
 
+    /// Waits for all readers of this moment if `over_bytes` or more are retired; whether it did. No writer is refused
+    /// because a reader takes long. The caller holds no guard.
+    pub(super) fn waits_for_readers_of(&self, over_bytes: u64) -> bool {
+        let frees = self.gauges.retired_soon_free() >= over_bytes;
+        if frees {
+            self.wait_for_readers();
+        }
+        frees
+    }
+
     /// Waits until every reader of this moment is gone, and frees what they held. The caller holds no guard.
     pub(super) fn wait_for_readers(&self) {
         let gone = Arc::new(AtomicBool::new(false));
@@ -107,6 +117,30 @@ mod tests {
         let expires = core.modify(b"key", Wanted::Meta, |_| Update::Expire(Some(33_177_117_420_000)));
         assert!(expires.is_ok(), "{expires:?}");
         assert!(core.gauges.held() > limit);
+    }
+
+    /// A writer was refused after 20,000 rounds. A reader without a processor may take longer.
+    #[test]
+    fn a_writer_that_lacks_retired_bytes_alone_waits_for_their_reader() {
+        let options =
+            Options { background_threads: 0, memory_limit_bytes: Some(8 << 20), ..Options::default() };
+        let core = Core::new(&options);
+        let limit = core.gauges.limit();
+        let retired_bytes = limit as usize / 100;
+        core.gauges.retire(retired_bytes, retired_bytes);
+        core.gauges.dictionary.add_held((limit - core.gauges.held()) as usize);
+        let gauges = core.gauges.clone();
+        let reader = core.pin();
+        reader.defer(move || gauges.free(retired_bytes, retired_bytes));
+        reader.flush();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| core.put(b"key", b"value", PutMeta::default()));
+            // The rounds of a writer would end sooner.
+            std::thread::sleep(Duration::from_millis(300));
+            drop(reader);
+            let put = writer.join().expect("it ends");
+            assert!(put.is_ok(), "{put:?}");
+        });
     }
 
     #[test]

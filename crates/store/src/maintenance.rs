@@ -318,7 +318,9 @@ impl Core {
             }
             let guard = self.pin();
             let (leaf, _) = self.locate(&sweep.cursor, &guard);
-            self.visit(leaf, sweep, &guard);
+            if !self.visit(leaf, sweep, &guard) {
+                continue;
+            }
             match &leaf.state(&guard).high {
                 Some(high) => {
                     sweep.cursor.clear();
@@ -335,26 +337,27 @@ impl Core {
         false
     }
 
-    fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) {
+    /// Does for a leaf what its state asks for. `false` if the leaf has to be settled and another thread maintains it:
+    /// the sweep comes back, and holds no epoch meanwhile.
+    fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> bool {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
         let is_unused = quiet && leaf.clock.counts() == 0;
         let rests = sweep.counts && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
         sweep.worked |= !quiet;
         sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
+        let has_to_be_settled = || sweep.all_quiet && leaf.state(guard).is_unsettled();
         let mut round = 0;
         let ownership = loop {
             match leaf.try_own() {
                 Some(ownership) => break ownership,
-                None if sweep.all_quiet && leaf.state(guard).is_unsettled() && round < 1000 => {
-                    back_off(round)
-                }
-                None => return,
+                None if has_to_be_settled() && round < 1000 => back_off(round),
+                None => return !has_to_be_settled(),
             }
             round += 1;
         };
         let state = leaf.state(guard);
         if state.closed || !self.has_place_for(&[state]) {
-            return;
+            return true;
         }
         // In quiet times it would be cooled.
         let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
@@ -390,6 +393,7 @@ impl Core {
             sweep.worked |= Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
         }
         drop(ownership);
+        true
     }
 
     /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.

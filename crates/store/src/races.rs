@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ziptier_testing::until;
 
@@ -194,7 +195,7 @@ fn a_key_that_expires_before_its_update_is_written_does_not_come_back() {
     core.put(b"key", b"old", meta).expect("no limit is set");
     let calls = append_byte(&core, b"key", |call| {
         if call == 1 {
-            clock.advance(std::time::Duration::from_secs(1));
+            clock.advance(Duration::from_secs(1));
             assert_eq!(get(&core, b"key"), None);
         }
     });
@@ -312,6 +313,23 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
         assert_eq!(clearing.join().expect("it ends"), Ok(()));
     });
     assert_eq!(core.count_keys(), 0);
+}
+
+/// A visit of the sweep ended after a thousand rounds, and the leaf kept its landing.
+#[test]
+fn a_settle_waits_for_a_thread_that_maintains_a_leaf_as_long_as_that_takes() {
+    let core = Core::new(&options());
+    put(&core, b"key", b"value");
+    let leaf = leaf_of(&core, b"key");
+    let ownership = leaf.try_own().expect("nobody maintains it");
+    std::thread::scope(|scope| {
+        let settling = scope.spawn(|| core.settle());
+        // Two visits would have ended by then.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!settling.is_finished(), "the leaf was left as it was");
+        drop(ownership);
+    });
+    assert_eq!(core.gauges.landing.held(), 0);
 }
 
 /// A store of two leaves with little in them, and its left one. The first key is `k0`, and the last one `k5`.

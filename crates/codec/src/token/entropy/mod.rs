@@ -32,6 +32,7 @@ use reader::Reader;
 pub use recoder::Recoder;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
 use table::Table;
 
 /// Scratch of an encoder for a group of samples, at most.
@@ -40,6 +41,9 @@ const SCRATCH_BYTES_MAX: usize = 384 << 10;
 /// Bytes of a value that are expected for each of its entropy-coded bytes. A value that has more takes another step.
 const EXPECTED_RATIO: usize = 8;
 
+/// Numbers that tell codes apart.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 /// Prefix codes of the tokens of one dictionary.
 ///
 /// Immutable and shared by all threads, as the dictionary is; the state of coding lives in a [`Recoder`].
@@ -47,6 +51,8 @@ pub struct Codes {
     table: Table,
     /// Of checks.
     seed: u32,
+    /// No other codes of the process have it. A stranger can make codes that share the seed of others.
+    number: u64,
 }
 
 impl Codes {
@@ -118,7 +124,7 @@ impl Codes {
 
     fn of(table: Table, dictionary: &Dictionary) -> Codes {
         let seed = dictionary.fingerprint() ^ serial::fingerprint(&table, dictionary.tokens());
-        Codes { table, seed }
+        Codes { table, seed, number: NUMBERS.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// The codes as self-describing bytes: version, the dictionary's fingerprint, contexts, codes, CRC32C.
@@ -417,6 +423,21 @@ mod tests {
         }
         let damaged = Recoder::new().recode(&codes, &dictionary, &dense, &mut Vec::new());
         assert!(damaged.is_err());
+    }
+
+    /// Codes of a stranger's file can have the seed of others.
+    #[test]
+    fn codes_whose_checks_share_a_seed_are_told_apart() {
+        let (dictionary, codes) = trained(10);
+        let other = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &[b"the"], 1 << 24);
+        let other = Codes { seed: codes.seed, ..other };
+        let mut recoder = Recoder::new();
+        for codes in [&codes, &other, &codes] {
+            let [_, dense] = coded(&dictionary, codes, &mut recoder, b"the red house is tiny");
+            let mut value = Vec::new();
+            assert_eq!(codes.decode_append(&dictionary, &dense, &mut value, 100), Ok(21));
+            assert_eq!(value, b"the red house is tiny");
+        }
     }
 
     #[test]

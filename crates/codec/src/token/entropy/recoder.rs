@@ -29,8 +29,8 @@ impl Code {
 /// same codes.
 #[derive(Debug, Default)]
 pub struct Recoder {
-    /// The seed of the codes that the scratch is of.
-    seed: Option<u32>,
+    /// The number of the codes that the scratch is of.
+    number: Option<u64>,
     /// By context and number.
     codes: Vec<Code>,
     escapes: [Code; CONTEXTS_MAX],
@@ -129,7 +129,7 @@ impl Recoder {
 
     /// Lays the codes out by token.
     fn prepare(&mut self, codes: &Codes) {
-        if self.seed == Some(codes.seed) {
+        if self.number == Some(codes.number) {
             return;
         }
         let table = &codes.table;
@@ -145,7 +145,7 @@ impl Recoder {
                 }
             }
         }
-        self.seed = Some(codes.seed);
+        self.number = Some(codes.number);
     }
 }
 

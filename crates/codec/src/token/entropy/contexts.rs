@@ -137,8 +137,10 @@ fn assign(pairs: &Pairs, weights: &[Vec<f32>]) -> Vec<u8> {
         let contexts = 0..weights.len();
         contexts.min_by(|&one, &other| sums[one].total_cmp(&sums[other])).unwrap_or_default() as u8
     };
-    // Nothing is known of a token that the samples do not have.
-    let all: Vec<(u16, u32)> = pairs.counts.iter().zip(0..).map(|(&count, number)| (number, count)).collect();
+    // Nothing is known of a token that the samples do not have. Its bits may be infinite, and zero times infinity is not
+    // a number.
+    let seen = pairs.counts.iter().zip(0..).filter(|&(&count, _)| count > 0);
+    let all: Vec<(u16, u32)> = seen.map(|(&count, number)| (number, count)).collect();
     let common = nearest(&all);
     let context = |row| match pairs.successors(row) {
         [] => common,
@@ -160,6 +162,14 @@ mod tests {
         assert_eq!(pairs.successors(3), []);
         assert_eq!(pairs.successors(4), [(1, 1), (2, 1)]);
         assert_eq!((pairs.counts, pairs.successors.len()), (vec![0, 2, 3, 0], 4));
+    }
+
+    #[test]
+    fn a_token_that_no_sample_has_leads_to_the_context_of_all() {
+        let pairs = Pairs::count(&[1, 2, 1, 2, 2], &[4, 4, 5], 4);
+        // Both contexts know nothing of token 3, and the second one is that of the other tokens.
+        let weights = [vec![100.0, 1.0, 1.0, 0.0], vec![0.0, 10.0, 10.0, 0.0]];
+        assert_eq!(assign(&pairs, &weights), [1; 5]);
     }
 
     #[test]

@@ -204,7 +204,7 @@ pub(crate) struct Counters {
     pub(crate) recoded: Counter,
     pub(crate) condensed: Counter,
     pub(crate) relaxed: Counter,
-    /// Bytes that bodies grew by when they were relaxed.
+    /// Bytes that values grew by when they were relaxed.
     pub(crate) relaxed_bytes: Counter,
     pub(crate) sent_to_far: Counter,
     pub(crate) raised_from_far: Counter,

@@ -369,12 +369,11 @@ impl Core {
             has_codes && usize::from(state.plain) < state.body.len()
         };
         let state = leaf.state(guard);
-        let body_bytes = state.body.asked_bytes();
         if tierer.settles
             || counted as usize * RECORDS_PER_COUNT < state.body.len().max(1)
             || !has_entropy(state)
             || state.body.is_far()
-            || !self.has_room_for_growth(body_bytes / RELAXED_PART)
+            || !self.has_room_for_growth(state.body.asked_bytes() / RELAXED_PART)
         {
             return false;
         }
@@ -387,8 +386,6 @@ impl Core {
         let goal = Goal::Relax;
         if Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ())) {
             self.count_settled(goal, false);
-            let grown = leaf.state(guard).body.asked_bytes().saturating_sub(body_bytes);
-            self.stats.relaxed_bytes.add(grown as u64);
         }
         leaf.usage.reset();
         tierer.changing += began.elapsed();

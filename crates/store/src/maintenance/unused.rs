@@ -24,16 +24,28 @@ fn value(n: u64) -> Vec<u8> {
     value
 }
 
-/// A store with a dictionary that has codes, and with records in settled leaves that nobody has visited since.
+/// A body has room for more of these if they are condensed.
+fn long_value(n: u64) -> Vec<u8> {
+    [n, n + KEYS, n + 2 * KEYS].map(value).concat()
+}
+
+fn options() -> Options {
+    Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() }
+}
+
 fn store() -> Store {
-    let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
+    store_of(options(), value)
+}
+
+/// A store with a dictionary that has codes, and with records in settled leaves that nobody has visited since.
+fn store_of(options: Options, value_of: fn(u64) -> Vec<u8>) -> Store {
     let store = Store::open(options).expect("a store without a folder opens");
     let samples: Vec<_> = (KEYS..KEYS + 500).map(value).collect();
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
     let dictionary = Dictionary::train(&samples, 10, 1).expect("the sample is sound");
     let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples, 64 << 20);
     store.core.dictionaries.adopt(Coding::Tokens(Arc::new(dictionary.with_codes(codes))));
-    (0..KEYS).for_each(|n| store.put(&key(n), &value(n)).expect("no limit is set"));
+    (0..KEYS).for_each(|n| store.put(&key(n), &value_of(n)).expect("no limit is set"));
     let mut sweep = Sweep::default();
     (0..3).for_each(|_| lap(&store, &mut sweep));
     assert_eq!(store.stats().dictionary_generation, 1, "the store has trained another one");
@@ -72,14 +84,19 @@ fn leaves(store: &Store) -> u64 {
 }
 
 fn read_all(store: &Store) {
-    for n in 0..KEYS {
-        assert_eq!(store.get(&key(n)).expect("nothing is damaged"), Some(value(n)), "key {n}");
-    }
+    read_times(store, value, 1);
 }
 
 /// Reads everything so often that all leaves have counts.
 fn read_much(store: &Store) {
-    (0..2 * crate::hotness::SAMPLE).for_each(|_| read_all(store));
+    read_times(store, value, 2 * crate::hotness::SAMPLE);
+}
+
+fn read_times(store: &Store, value_of: fn(u64) -> Vec<u8>, times: u32) {
+    let values: Vec<_> = (0..KEYS).map(value_of).collect();
+    for (n, value) in (0..times).flat_map(|_| (0..).zip(&values)) {
+        assert_eq!(store.get(&key(n)).expect("nothing is damaged").as_ref(), Some(value), "key {n}");
+    }
 }
 
 #[test]
@@ -138,6 +155,27 @@ fn leaves_stay_condensed_in_a_store_that_is_full() {
     store.core.set_memory_limit(None);
     round(&store);
     assert_eq!(store.stats().relaxed, leaves(&store));
+}
+
+#[test]
+fn a_full_store_condenses_leaves_again_that_were_relaxed() {
+    let store = store_of(options(), long_value);
+    store.settle().expect("no limit is set");
+    let put = || store.put(&key(0), &long_value(1));
+    // All leaves are settled once more. From here on only relaxed leaves can give room.
+    store.core.set_memory_limit(Some(store.memory().total_bytes() / 4 * 3));
+    assert!(put().is_err());
+    store.core.set_memory_limit(None);
+    let (settled, before) = (bodies(&store), leaves(&store));
+    read_times(&store, long_value, 2 * crate::hotness::SAMPLE);
+    round(&store);
+    assert!(leaves(&store) > before, "no leaf was cut as it was relaxed");
+    store.core.reclaim();
+    let grown_bytes = bodies(&store) - settled;
+    store.core.set_memory_limit(Some(store.memory().total_bytes() - grown_bytes / 2));
+    let before = store.stats().condensed;
+    put().expect("leaves that are condensed again make room");
+    assert!(store.stats().condensed > before);
 }
 
 #[test]

@@ -65,17 +65,17 @@ impl CodedValues {
     }
 
     /// Gives those of `entries` that change by `goal` other token numbers, which lie in `renumbered` then. A damaged
-    /// value stays as it is.
+    /// value stays as it is. Returns by how many bytes values grew.
     pub(super) fn renumber<'a>(
         &mut self,
         entries: &mut [Entry<'a>],
         goal: Goal,
         dictionary: &Dictionary,
         renumbered: &'a mut Values,
-    ) {
-        let (Some(codes), Some((from, to))) = (dictionary.codes(), goal.renumbers()) else { return };
+    ) -> u64 {
+        let (Some(codes), Some((from, to))) = (dictionary.codes(), goal.renumbers()) else { return 0 };
         renumbered.clear();
-        let mut changed = Vec::new();
+        let (mut changed, mut grown_bytes) = (Vec::new(), 0);
         for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind == from) {
             let (start, out) = (renumbered.bytes.len(), &mut renumbered.bytes);
             let written = match to {
@@ -83,6 +83,7 @@ impl CodedValues {
                 _ => self.recoder.restore(codes, dictionary, entry.payload, out),
             };
             if written.is_ok() && (to == Kind::Coded || out.len() - start < entry.payload.len()) {
+                grown_bytes += (out.len() - start).saturating_sub(entry.payload.len()) as u64;
                 renumbered.ends.push(out.len() as u32);
                 changed.push(index);
             } else {
@@ -93,6 +94,7 @@ impl CodedValues {
         for (value, index) in changed.into_iter().enumerate() {
             (entries[index].kind, entries[index].payload) = (to, renumbered.value(value));
         }
+        grown_bytes
     }
 }
 

@@ -158,6 +158,8 @@ pub(crate) struct Pieces {
     pub(crate) released: Vec<[u8; 8]>,
     pub(crate) coded_raw_bytes: u64,
     pub(crate) coded_bytes: u64,
+    /// Bytes that values grew by because they were relaxed.
+    pub(crate) relaxed_bytes: u64,
     pub(crate) blocks_packed_fast: u64,
     pub(crate) blocks_packed_dense: u64,
     pub(crate) blocks_unpacked: u64,
@@ -424,6 +426,7 @@ impl Core {
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
         self.stats.evicted.add(pieces.evicted);
+        self.stats.relaxed_bytes.add(pieces.relaxed_bytes);
         self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
         self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);
         self.stats.blocks_unpacked.add(pieces.blocks_unpacked);

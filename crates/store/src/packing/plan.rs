@@ -116,7 +116,7 @@ impl Core {
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         let Scratch { builder, encoder, coded, renumbered, raw, .. } = scratch;
         if let Some(Coding::Tokens(dictionary)) = &target {
-            coded.renumber(&mut entries, goal, dictionary, renumbered);
+            pieces.relaxed_bytes = coded.renumber(&mut entries, goal, dictionary, renumbered);
         }
         let uncoded = take_decoded(&mut entries, &origins, &decoded, raw);
         if let Some(Coding::Tokens(dictionary)) = &target {

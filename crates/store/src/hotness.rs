@@ -6,7 +6,7 @@
 //!
 //! 1. One read in [`SAMPLE`] raises its record's count.
 //! 2. Each round of the tierer halves or forgets all counts.
-//! 3. The sweep counts laps in which nobody used the leaf, and the tierer sums up counts since.
+//! 3. The sweep counts laps in which nobody used the leaf. The tierer sums up the counts of a condensed leaf since.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 
@@ -78,7 +78,7 @@ impl Clock {
 pub(crate) struct Usage {
     /// Laps in a row that found the leaf unused.
     laps: AtomicU8,
-    /// Counts of the leaf's clock since such a lap, summed over rounds of the tierer.
+    /// Counts of the leaf's clock since such a lap, summed over rounds of the tierer that found the leaf condensed.
     counts: AtomicU16,
 }
 

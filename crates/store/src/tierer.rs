@@ -286,13 +286,11 @@ impl Core {
         guard: &Guard,
     ) -> bool {
         let counts = leaf.clock.counts();
-        let mut counted = 0;
         if tierer.pass == Pass::Heat {
             let came = self.far.is_some()
                 && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
             leaf.clock.decay(tierer.enough);
-            counted = leaf.usage.add_counts(counts);
             if came {
                 return true;
             }
@@ -302,7 +300,7 @@ impl Core {
         }
         let state = leaf.state(guard);
         let goal = thresholds.and_then(|thresholds| self.heat_goal(state, counts, thresholds, tierer));
-        let Some(goal) = goal else { return self.relax(leaf, counted, tierer, guard) };
+        let Some(goal) = goal else { return self.relax(leaf, counts, tierer, guard) };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
         if state.closed || state.below.is_some() || state.heated == (goal == Goal::Heat) {
@@ -362,16 +360,14 @@ impl Core {
     }
 
     /// Gives the values of `leaf` token numbers of one width, if it was read so often that this pays and there is room;
-    /// `true` when it tried.
-    fn relax(&self, leaf: &Leaf, counted: u32, tierer: &mut Tierer, guard: &Guard) -> bool {
-        let has_entropy = |state: &LeafState| {
-            let has_codes = state.coding.as_ref().is_some_and(Coding::has_codes);
-            has_codes && usize::from(state.plain) < state.body.len()
-        };
+    /// `true` when it tried. Only reads of a leaf that is condensed count: others paid for no decoding of entropy.
+    fn relax(&self, leaf: &Leaf, counts: u32, tierer: &mut Tierer, guard: &Guard) -> bool {
         let state = leaf.state(guard);
-        if tierer.settles
-            || counted as usize * RECORDS_PER_COUNT < state.body.len().max(1)
-            || !has_entropy(state)
+        if tierer.pass != Pass::Heat || tierer.settles || !has_entropy(state) {
+            return false;
+        }
+        let counted = leaf.usage.add_counts(counts) as usize;
+        if counted * RECORDS_PER_COUNT < state.body.len()
             || state.body.is_far()
             || !self.has_room_for_growth(state.body.asked_bytes() / RELAXED_PART)
         {
@@ -402,6 +398,12 @@ impl Core {
 pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
     let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
     f64::from(leaf.clock.counts()) / (state.body.len() + below).max(1) as f64
+}
+
+/// Whether a leaf has values whose token numbers are coded by entropy.
+fn has_entropy(state: &LeafState) -> bool {
+    let has_codes = state.coding.as_ref().is_some_and(Coding::has_codes);
+    has_codes && usize::from(state.plain) < state.body.len()
 }
 
 fn is_compressed(state: &LeafState) -> bool {

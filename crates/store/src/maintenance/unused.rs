@@ -179,6 +179,22 @@ fn a_full_store_condenses_leaves_again_that_were_relaxed() {
 }
 
 #[test]
+fn leaves_that_are_condensed_again_are_relaxed_only_for_later_reads() {
+    let store = store();
+    counted_laps::<2>(&store);
+    read_much(&store);
+    round(&store);
+    assert_eq!(store.stats().relaxed, leaves(&store));
+    // Relaxed leaves are read, too, until the clocks forget.
+    read_much(&store);
+    (0..8).for_each(|_| round(&store));
+    store.settle().expect("no limit is set");
+    let condensed = (bodies(&store), store.stats().relaxed);
+    (0..2).for_each(|_| round(&store));
+    assert_eq!((bodies(&store), store.stats().relaxed), condensed);
+}
+
+#[test]
 fn a_settled_store_is_condensed_whoever_reads_it() {
     let store = store();
     read_much(&store);

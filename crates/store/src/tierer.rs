@@ -369,7 +369,7 @@ impl Core {
         let counted = leaf.usage.add_counts(counts) as usize;
         if counted * RECORDS_PER_COUNT < state.body.len()
             || state.body.is_far()
-            || !self.has_room_for_growth(state.body.asked_bytes() / RELAXED_PART)
+            || !self.has_room_to_relax(state.body.asked_bytes() / RELAXED_PART)
         {
             return false;
         }
@@ -386,6 +386,11 @@ impl Core {
         leaf.usage.reset();
         tierer.changing += began.elapsed();
         true
+    }
+
+    /// Whether a leaf in DRAM may take so many bytes more, for which nothing is refused, evicted or demoted.
+    fn has_room_to_relax(&self, bytes: usize) -> bool {
+        self.has_room_for_growth(bytes) && (!self.has_place_below() || self.has_memory_for(bytes as u64))
     }
 
     fn has_room_for_heat(&self, tierer: &Tierer, bytes: u64) -> bool {

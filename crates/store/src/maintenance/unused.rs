@@ -5,7 +5,7 @@ use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use super::*;
 use crate::options::{CodecChoice, Options};
-use crate::{Store, tierer::Tierer};
+use crate::{FarOptions, FarPlace, Store, tierer::Tierer};
 
 const KEYS: u64 = 3_000;
 
@@ -176,6 +176,23 @@ fn a_full_store_condenses_leaves_again_that_were_relaxed() {
     let before = store.stats().condensed;
     put().expect("leaves that are condensed again make room");
     assert!(store.stats().condensed > before);
+}
+
+#[test]
+fn no_leaf_is_demoted_for_one_that_is_relaxed() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let place = FarPlace::File(folder.path().join("far"));
+    let far = Some(FarOptions { place, capacity_bytes: 8 << 20, require_dax: false });
+    let store = store_of(Options { far, ..options() }, value);
+    let [_, condensed] = counted_laps(&store);
+    // From nine tenths of the limit on, leaves go down.
+    store.core.set_memory_limit(Some(store.memory().total_bytes() / 95 * 100));
+    read_much(&store);
+    round(&store);
+    assert_eq!((bodies(&store), store.stats().relaxed), (condensed, 0));
+    store.core.set_memory_limit(None);
+    round(&store);
+    assert_eq!(store.stats().relaxed, leaves(&store));
 }
 
 #[test]

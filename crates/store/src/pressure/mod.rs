@@ -217,7 +217,7 @@ impl Core {
         self.recovering.load(Relaxed)
     }
 
-    fn has_place_below(&self) -> bool {
+    pub(crate) fn has_place_below(&self) -> bool {
         self.far.is_some() || self.cold.is_some()
     }
 

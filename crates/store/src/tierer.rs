@@ -408,7 +408,7 @@ pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
 /// Whether a leaf has values whose token numbers are coded by entropy.
 fn has_entropy(state: &LeafState) -> bool {
     let has_codes = state.coding.as_ref().is_some_and(Coding::has_codes);
-    has_codes && usize::from(state.plain) < state.body.len()
+    has_codes && usize::from(state.plain) < state.body.len() && state.body.has_entropy()
 }
 
 fn is_compressed(state: &LeafState) -> bool {

@@ -190,6 +190,11 @@ impl Body {
         if self.is_coded() { (0..self.len()).filter(is_plain).count() } else { 0 }
     }
 
+    /// Whether any value has token numbers that are coded by entropy.
+    pub(crate) fn has_entropy(&self) -> bool {
+        self.is_coded() && (0..self.len()).any(|index| self.record(index).tag.kind() == Kind::Recoded)
+    }
+
     /// The earliest expiry of its records, in milliseconds since the Unix epoch.
     pub(crate) fn earliest_expiry_ms(&self) -> Option<u64> {
         Some(u64::from_le_bytes(array(&self.0[8..]))).filter(|at| *at != 0)

@@ -29,6 +29,12 @@ fn long_value(n: u64) -> Vec<u8> {
     [n, n + KEYS, n + 2 * KEYS].map(value).concat()
 }
 
+/// Tokens make no such value smaller.
+fn noise(n: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n);
+    (0..200).map(|_| random.u8(..)).collect()
+}
+
 fn options() -> Options {
     Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() }
 }
@@ -193,6 +199,25 @@ fn no_leaf_is_demoted_for_one_that_is_relaxed() {
     store.core.set_memory_limit(None);
     round(&store);
     assert_eq!(store.stats().relaxed, leaves(&store));
+}
+
+#[test]
+fn a_leaf_of_raw_values_is_neither_condensed_nor_relaxed() {
+    let store = store_of(options(), noise);
+    counted_laps::<3>(&store);
+    assert_eq!(store.stats().condensed, 0);
+    // As a start leaves them: only values with token numbers are counted.
+    let guard = store.core.pin();
+    let mut next = Some(store.core.locate(&[], &guard).0);
+    while let Some(leaf) = next {
+        let state = leaf.state(&guard);
+        assert!(leaf.publish(state, LeafState { plain: 0, ..state.clone() }, &guard));
+        next = leaf.state(&guard).right(&guard);
+    }
+    drop(guard);
+    read_times(&store, noise, 2 * crate::hotness::SAMPLE);
+    round(&store);
+    assert_eq!(store.stats().relaxed, 0);
 }
 
 #[test]

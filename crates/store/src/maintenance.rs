@@ -561,7 +561,7 @@ impl Core {
 }
 
 /// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
-/// state counts them, too. So the body is looked at once the state says that there are enough.
+/// state counts them, too. So the body has the last word.
 fn is_plain(state: &LeafState) -> bool {
     let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
     let has_codes = || state.coding.as_ref().is_some_and(Coding::has_codes);

@@ -371,6 +371,7 @@ fn publish_below(
 pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
     let mut state = LeafState::new(body.clone(), None, RightSibling::none());
     state.coding = coding.cloned();
+    state.plain = state.body.plain() as u16;
     state
 }
 
@@ -389,12 +390,28 @@ mod tests {
     use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
     use super::*;
+    use crate::body::{EntryKey, fingerprint};
     use crate::cold::{SsdOptions, core_over};
     use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
-    use crate::record::PutMeta;
+    use crate::record::{Fields, PutMeta, key_hash};
     use crate::{FarOptions, FarPlace};
+
+    /// A leaf that comes back from SSD is condensed like any other.
+    #[test]
+    fn an_image_tells_which_values_could_be_coded_by_entropy() {
+        let keys = [b"a", b"b", b"c", b"d"];
+        let kinds = [Kind::Coded, Kind::Recoded, Kind::Raw, Kind::Coded];
+        let entries = std::array::from_fn::<_, 4, _>(|at| Entry {
+            key: EntryKey::whole(keys[at]),
+            fingerprint: fingerprint(key_hash(keys[at])),
+            kind: kinds[at],
+            fields: Fields::default(),
+            payload: b"value",
+        });
+        assert_eq!(image_state(&Builder::default().build(&entries), None).plain, 2);
+    }
 
     /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.
     #[test]

@@ -388,7 +388,7 @@ impl Core {
         true
     }
 
-    /// Whether a leaf in DRAM may take so many bytes more, for which nothing is refused, evicted or demoted.
+    /// Whether a leaf in DRAM may take so many bytes more, for which no record is evicted and no leaf is demoted.
     fn has_room_to_relax(&self, bytes: usize) -> bool {
         self.has_room_for_growth(bytes) && (!self.has_place_below() || self.has_memory_for(bytes as u64))
     }

@@ -48,7 +48,7 @@ pub struct Stats {
     pub cooled: u64,
     /// Leaves coded anew, with a later dictionary or densely.
     pub recoded: u64,
-    /// Leaves whose token numbers were coded by entropy.
+    /// Leaves whose token numbers were coded by entropy, without another parse.
     pub condensed: u64,
     /// Leaves that were read so much that their token numbers have one width again.
     pub relaxed: u64,
@@ -79,7 +79,7 @@ pub struct Stats {
     pub damaged: u64,
     /// Raw bytes of the values given to the encoder.
     pub coded_raw_bytes: u64,
-    /// Bytes of them as coded, or raw if that was smaller; of blocks, their frames.
+    /// Bytes of them as coded, or raw if that was smaller; of tokens, by numbers of one width; of blocks, their frames.
     pub coded_bytes: u64,
     /// Blocks packed fast, where values are written.
     pub blocks_packed_fast: u64,

@@ -175,6 +175,17 @@ impl Core {
         SCRATCHES.with(|scratches| scratches.borrow_mut().idle = Vec::new());
     }
 
+    /// Frees the codes of tokens that this thread has laid out, since they count for no limit. A background thread keeps
+    /// them until the end of a lap.
+    pub(crate) fn release_codes() {
+        SCRATCHES.with(|scratches| {
+            let scratches = &mut *scratches.borrow_mut();
+            if !scratches.in_background {
+                scratches.idle.iter_mut().for_each(|scratch| scratch.release_codes());
+            }
+        });
+    }
+
     /// Says that this thread, which has not packed anything yet, works in the background.
     pub(crate) fn work_in_background() {
         SCRATCHES.with(|scratches| scratches.borrow_mut().in_background = true);

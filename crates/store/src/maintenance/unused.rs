@@ -182,6 +182,8 @@ fn a_full_store_condenses_leaves_again_that_were_relaxed() {
     let before = store.stats().condensed;
     put().expect("leaves that are condensed again make room");
     assert!(store.stats().condensed > before);
+    let codes_bytes = Core::with_scratch(|scratch| scratch.codes_bytes());
+    assert_eq!(codes_bytes, 0, "the writer keeps what counts for no limit");
 }
 
 #[test]

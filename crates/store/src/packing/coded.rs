@@ -44,6 +44,16 @@ pub(super) struct CodedValues {
 }
 
 impl CodedValues {
+    /// Frees what was laid out of codes.
+    pub(super) fn release_codes(&mut self) {
+        self.recoder = Recoder::new();
+    }
+
+    #[cfg(test)]
+    pub(super) fn codes_bytes(&self) -> usize {
+        self.recoder.memory_bytes()
+    }
+
     /// Codes `values` in place of what was here.
     pub(crate) fn encode(
         &mut self,

@@ -97,6 +97,16 @@ impl Scratch {
         Self { in_background, ..Self::default() }
     }
 
+    /// Frees what the scratch has laid out of codes.
+    pub(crate) fn release_codes(&mut self) {
+        self.coded.release_codes();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn codes_bytes(&self) -> usize {
+        self.coded.codes_bytes()
+    }
+
     /// The coding and the effort with which blocks are packed for `goal`.
     fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
         let effort = match goal {

@@ -371,7 +371,9 @@ impl Core {
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        self.make_room_by(bytes, true)
+        let made = self.make_room_by(bytes, true);
+        Self::release_codes();
+        made
     }
 
     /// As [`Core::make_room`], for a training. Packs wait for the training, so this packs nothing itself.

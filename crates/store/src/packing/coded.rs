@@ -49,7 +49,7 @@ impl CodedValues {
         self.recoder = Recoder::new();
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(miri), not(shuttle)))]
     pub(super) fn codes_bytes(&self) -> usize {
         self.recoder.memory_bytes()
     }

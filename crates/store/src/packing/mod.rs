@@ -102,7 +102,7 @@ impl Scratch {
         self.coded.release_codes();
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(miri), not(shuttle)))]
     pub(crate) fn codes_bytes(&self) -> usize {
         self.coded.codes_bytes()
     }

@@ -53,7 +53,8 @@ const JOINED_PCT: usize = 85;
 /// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
 /// this many has token numbers of one width. So what is packed again pays for copying the rest.
 const LOOSE_SHARE: usize = 4;
-/// A leaf is condensed after so many laps in a row that count (`laps.rs`) and found it neither read nor written to.
+/// A leaf is condensed after so many laps that count (`laps.rs`) and found it neither read nor written to. No lap
+/// between them found it read or written to.
 const UNUSED_LAPS: u8 = 2;
 
 /// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its
@@ -342,7 +343,8 @@ impl Core {
     fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> bool {
         let quiet = leaf.is_quiet() || sweep.all_quiet;
         let is_unused = quiet && leaf.clock.counts() == 0;
-        let rests = sweep.counts && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
+        // A lap that does not count may still find that somebody used the leaf.
+        let rests = (sweep.counts || !is_unused) && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
         sweep.worked |= !quiet;
         sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         let has_to_be_settled = || sweep.all_quiet && leaf.state(guard).is_unsettled();

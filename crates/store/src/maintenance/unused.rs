@@ -136,6 +136,20 @@ fn leaves_that_are_read_are_not_condensed() {
 }
 
 #[test]
+fn a_leaf_that_is_written_to_between_laps_that_count_is_in_use() {
+    let store = store();
+    counted_laps::<1>(&store);
+    (0..KEYS).step_by(50).for_each(|n| store.put(&key(n), &value(n)).expect("no limit is set"));
+    // The second lap packs what the first one found.
+    let mut sweep = Sweep::default();
+    (0..2).for_each(|_| lap(&store, &mut sweep));
+    counted_laps::<1>(&store);
+    assert_eq!(store.stats().condensed, 0);
+    counted_laps::<1>(&store);
+    assert!(store.stats().condensed > 0);
+}
+
+#[test]
 fn a_leaf_with_a_few_new_values_waits_for_more() {
     let store = store();
     let [_, condensed] = counted_laps(&store);

@@ -62,6 +62,8 @@ struct Loose {
     sweep: Sweep,
     /// Laps of the walk that have ended; `None` between two walks.
     laps: Option<u32>,
+    /// Bytes of relaxed values when the walk began. Later ones may lie where the walk has been.
+    relaxed_bytes: u64,
     /// The state of the store after the last walk.
     done: Option<Settled>,
 }
@@ -175,13 +177,14 @@ impl Core {
         if walk.laps.is_none() && walk.done.is_none_or(|done| self.gains_since(done)) {
             walk.sweep = Sweep::of_all();
             walk.laps = Some(0);
+            walk.relaxed_bytes = self.stats.relaxed_bytes.get();
         }
         let goes_on = walk.laps.is_some();
         if let Some(laps) = &mut walk.laps {
             *laps += u32::from(self.sweep(&mut walk.sweep, STEP_SETTLED));
             if *laps == LAPS {
                 walk.laps = None;
-                walk.done = Some(self.settled_now());
+                walk.done = Some(Settled { relaxed_bytes: walk.relaxed_bytes, ..self.settled_now() });
             }
         }
         Walk::rest(&self.pressure.squeeze.loose, walk);
@@ -209,4 +212,32 @@ impl Core {
 /// Whether a leaf is not coded as a new one would be.
 fn is_stale(state: &LeafState, current: u32) -> bool {
     !state.heated && !state.body.is_empty() && state.below.is_none() && generation(state) != Some(current)
+}
+
+// No unsafe code comes this way: Miri would only be slow.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    /// Each write that finds room after a step lets the walk rest, so readers have time to get leaves relaxed.
+    #[test]
+    fn leaves_that_are_relaxed_during_a_walk_are_for_the_next_one() {
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::new(&options);
+        for n in 0u32..5_000 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+        }
+        core.settle();
+        core.gauges.set_limit(Some(1 << 20));
+        let walk = || std::iter::repeat_with(|| core.squeeze_loose()).take_while(|goes_on| *goes_on).count();
+        let steps = walk();
+        assert!(steps > 2 && walk() == 0, "{steps}");
+        core.stats.relaxed_bytes.add(1 << 20);
+        assert!(core.squeeze_loose(), "there is something to gain");
+        core.stats.relaxed_bytes.add(1 << 20);
+        assert!(walk() > steps, "the walk ended, and none came behind it");
+        assert_eq!(walk(), 0);
+    }
 }

@@ -175,8 +175,8 @@ impl Core {
         SCRATCHES.with(|scratches| scratches.borrow_mut().idle = Vec::new());
     }
 
-    /// Frees the codes of tokens that this thread has laid out, since they count for no limit. A background thread keeps
-    /// them until the end of a lap.
+    /// Frees the codes of tokens that this thread has laid out, since they count for no limit. A background thread
+    /// keeps them until the end of a lap.
     pub(crate) fn release_codes() {
         SCRATCHES.with(|scratches| {
             let scratches = &mut *scratches.borrow_mut();

@@ -83,8 +83,8 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Notes a lap of the sweep that found the leaf unused, or not: read or written to. Returns how many noted ones in a
-    /// row found it unused.
+    /// Notes a lap of the sweep that found the leaf unused, or not: read or written to. Returns how many noted ones in
+    /// a row found it unused.
     pub(crate) fn note_lap(&self, is_unused: bool) -> u8 {
         let laps = if is_unused { self.laps.load(Relaxed).saturating_add(1) } else { 0 };
         self.laps.store(laps, Relaxed);

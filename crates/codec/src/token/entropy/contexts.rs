@@ -137,8 +137,8 @@ fn assign(pairs: &Pairs, weights: &[Vec<f32>]) -> Vec<u8> {
         let contexts = 0..weights.len();
         contexts.min_by(|&one, &other| sums[one].total_cmp(&sums[other])).unwrap_or_default() as u8
     };
-    // Nothing is known of a token that the samples do not have. Its bits may be infinite, and zero times infinity is not
-    // a number.
+    // Nothing is known of a token that the samples do not have. Its bits may be infinite, and zero times infinity is
+    // not a number.
     let seen = pairs.counts.iter().zip(0..).filter(|&(&count, _)| count > 0);
     let all: Vec<(u16, u32)> = seen.map(|(&count, number)| (number, count)).collect();
     let common = nearest(&all);

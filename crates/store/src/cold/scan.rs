@@ -191,27 +191,59 @@ impl Core {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::batch::Batch;
     use crate::cold::with_cold_neighbours;
+    use crate::leaf::Leaf;
     use crate::range::Keys;
+
+    /// Makes the only image of a leaf one that cannot be read.
+    fn lose_image(core: &Core, leaf: &Leaf) {
+        let guard = core.pin();
+        let state = leaf.state(&guard);
+        let own = state.below.as_ref().expect("it is cold");
+        let mut parts = own.parts(&leaf.low());
+        parts[0].place.segment += 1000;
+        let lost = own.elsewhere(&parts);
+        lost.hand_on();
+        assert!(leaf.publish(state, LeafState { below: Some(lost), ..state.clone() }, &guard));
+    }
 
     #[test]
     fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
         let (core, [_, right], high) = with_cold_neighbours();
-        let guard = core.pin();
-        let state = right.state(&guard);
-        let own = state.below.as_ref().expect("it is cold");
-        let mut parts = own.parts(&right.low());
-        parts[0].place.segment += 1000;
-        let lost = own.elsewhere(&parts);
-        lost.hand_on();
-        assert!(right.publish(state, LeafState { below: Some(lost), ..state.clone() }, &guard));
-        drop(guard);
+        lose_image(&core, &right);
         let keys = (0..high[0]).map(|n| vec![n]).collect();
         assert_eq!(core.keys_from(b"", None, 100), Ok(Keys { keys, next: Some(high.to_vec()) }));
         let refusal = core.keys_from(&high, None, 100);
         assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
         assert_eq!(core.keys_behind(b""), Some(high.to_vec()));
         let end = right.state(&core.pin()).high.as_deref().map(<[u8]>::to_vec);
+        assert_eq!(core.keys_behind(&high), end);
+    }
+
+    /// The next call begins at the image. An error would name a place that lies before it.
+    #[test]
+    fn a_walk_that_meets_no_key_before_an_image_that_cannot_be_read_ends_there() {
+        let (core, [_, right], high) = with_cold_neighbours();
+        let deletes = (0..high[0]).fold(Batch::new(), |batch, n| batch.delete(&[n]));
+        assert_eq!(core.write(&deletes), Ok(true));
+        lose_image(&core, &right);
+        let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
+        assert_eq!(core.keys_from(b"", None, 100), Ok(none));
+        let refusal = core.keys_from(&high, None, 100);
+        assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
+    }
+
+    #[test]
+    fn a_walk_goes_on_behind_an_image_at_the_next_one_of_its_leaf() {
+        let (core, [left, _], high) = with_cold_neighbours();
+        {
+            let guard = core.pin();
+            let _ownership = left.try_own().expect("nobody maintains it");
+            assert!(core.join_cold(&left, &guard));
+        }
+        assert_eq!(core.keys_behind(b""), Some(high.to_vec()));
+        let end = left.state(&core.pin()).high.as_deref().map(<[u8]>::to_vec);
         assert_eq!(core.keys_behind(&high), end);
     }
 }

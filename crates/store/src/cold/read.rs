@@ -295,11 +295,14 @@ impl Core {
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
+    use ziptier_media::placement::Side;
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
     use crate::batch::{Batch, Condition, Transferred};
     use crate::cold::core_over;
+    use crate::leaf::Leaf;
+    use crate::moving::Pick;
     use crate::multi_get::Values;
     use crate::update::{Update, Wanted};
 
@@ -325,6 +328,38 @@ mod tests {
         let mut value = Vec::new();
         let meta = core.read(b"key", &mut value).expect("it is whole").expect("it is there");
         assert_eq!((value.as_slice(), meta.expires_at_ms, meta.flags), (&b"value"[..], None, 7));
+    }
+
+    /// A store with a record on SSD whose expiry is over, and the leaf of the record.
+    fn with_expired_record() -> (Core, Arc<Leaf>) {
+        let core = core_over(RecordingDisk::new());
+        // The log may put the expiry off yet, so that the record goes to SSD.
+        core.recovering.store(true, Relaxed);
+        let meta = PutMeta { expires_at_ms: Some(1), flags: 0 };
+        core.put(b"brief", b"value", meta).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        core.recovering.store(false, Relaxed);
+        let (leaf, _) = core.share_at(b"");
+        (core, leaf)
+    }
+
+    /// The log has a later delete of the key only then.
+    #[test]
+    fn an_expired_record_that_leaves_its_image_is_noted() {
+        let ends: [fn(&Core, &Leaf); 3] = [
+            |core: &Core, _: &Leaf| assert_eq!(core.bring_up(b"brief"), Ok(())),
+            |core: &Core, leaf: &Leaf| assert!(core.raise_from_ssd(leaf)),
+            |core: &Core, leaf: &Leaf| {
+                core.put(b"other", b"value", PutMeta::default()).expect("no limit is set");
+                assert!(core.send_to_ssd(leaf, Pick::All, Side::Dram).expect("there is room").any());
+            },
+        ];
+        for (number, end) in ends.into_iter().enumerate() {
+            let (core, leaf) = with_expired_record();
+            assert!(!core.has_dropped());
+            end(&core, &leaf);
+            assert!(core.has_dropped(), "end {number}");
+        }
     }
 
     /// All records were copied to memory before any condition was looked at. Where memory had no room for all of them,

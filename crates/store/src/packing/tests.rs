@@ -1,6 +1,8 @@
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::*;
+use crate::clock::Clock;
 use crate::maintenance::Sweep;
 use crate::options::Options;
 use crate::record::PutMeta;
@@ -183,4 +185,32 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
     }
     let (_, left) = work_at_the_limit(&core, pack);
     assert_eq!((left, core.count_keys()), (0, 0));
+}
+
+/// The log has a later delete of the key only then.
+#[test]
+fn an_expired_record_that_goes_as_leaves_are_joined_is_noted() {
+    let clock = Clock::manual(1_000);
+    let codec = CodecChoice::None;
+    let core =
+        Core::new(&Options { codec, background_threads: 0, clock: clock.clone(), ..Options::default() });
+    let put = |n: u8, len: usize, expires_at_ms: Option<u64>| {
+        let meta = PutMeta { expires_at_ms, flags: 0 };
+        core.put(&[n], &vec![n; len], meta).expect("no limit is set");
+    };
+    // Too much for one body: two leaves, which are small after that.
+    (0..6).for_each(|n| put(n, 2_000, None));
+    core.settle();
+    (0..6).for_each(|n| put(n, 20, (n == 5).then_some(2_000)));
+    let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
+    assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
+    clock.advance(Duration::from_secs(1));
+    assert!(!core.has_dropped());
+    {
+        let guard = core.pin();
+        let _ownership = left.try_own().expect("nobody maintains it");
+        assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
+    }
+    assert!(core.has_dropped());
+    assert_eq!(core.count_keys(), 5);
 }

@@ -133,6 +133,47 @@ fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
     assert_eq!(state.open.as_ref().map(|open| open.len()), Some(1));
 }
 
+/// A condition lays no record down, and nothing was reserved for its leaf.
+#[test]
+#[cfg(not(shuttle))]
+fn the_leaf_of_a_condition_gets_no_landing() {
+    let core = Core::new(&crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        ..Default::default()
+    });
+    // More than one body.
+    (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("no limit is set"));
+    core.settle();
+    core.reclaim();
+    // Too little for the landings of single writes.
+    core.set_memory_limit(Some(core.gauges.held() + 8 * LANDED_HEAD_BYTES as u64));
+    let batch = Batch::new().require(&[0], Condition::Exists).put(&[11], b"new");
+    assert_eq!(core.write(&batch), Ok(true));
+    let guard = core.pin();
+    let [(_, asked), (_, written)] = [0, 11].map(|n| core.locate(&[n], &guard));
+    assert!(asked.open.is_none() && written.open.is_some());
+}
+
+/// The allocator gives a landing more bytes than were asked for.
+#[test]
+#[cfg(not(shuttle))]
+fn a_landing_of_single_writes_is_not_taken_for_one_that_a_batch_grew() {
+    let core = Core::new(&crate::options::Options {
+        codec: crate::options::CodecChoice::None,
+        background_threads: 0,
+        landing_bytes: 300,
+        ..Default::default()
+    });
+    core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
+    // While memory is short, landings are as small as they may be.
+    core.set_memory_limit(Some(core.gauges.held()));
+    let guard = core.pin();
+    let open = core.locate(b"key", &guard).1.open.as_ref().expect("the record lies there");
+    assert_eq!((open.capacity(), core.landing_bytes_max()), (320, 300));
+    assert!(!core.is_grown(open));
+}
+
 #[test]
 #[cfg(not(shuttle))]
 fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {

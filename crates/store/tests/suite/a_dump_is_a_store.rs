@@ -327,6 +327,26 @@ fn a_restore_that_was_killed_anywhere_can_be_repeated() {
     }
 }
 
+/// The folder of segments says whose it is as long as it has one.
+#[test]
+fn a_restore_that_was_killed_as_it_cleared_its_folder_can_be_repeated() {
+    let disk = RecordingDisk::new();
+    let store = open(&disk, CodecChoice::None);
+    store.put(b"key", b"value").unwrap();
+    store.checkpoint().unwrap();
+    let mut stream = Vec::new();
+    dump(&durable_options(&disk), &mut stream).unwrap();
+    let cleared = RecordingDisk::new();
+    let cut = stream.len() - 1;
+    assert!(matches!(restore(&durable_options(&cleared), &mut &stream[..cut]), Err(Error::Stream { .. })));
+    for position in 0..cleared.position() {
+        let killed = cleared.killed_at(position);
+        restore(&durable_options(&killed), &mut &*stream)
+            .unwrap_or_else(|error| panic!("killed at {position}: {error}"));
+        assert_eq!(open(&killed, CodecChoice::None).get(b"key").unwrap().unwrap(), b"value");
+    }
+}
+
 /// The second one looks at a folder that is empty, or in which a restore was killed. It has the folder's lock once the
 /// first one has ended.
 #[test]

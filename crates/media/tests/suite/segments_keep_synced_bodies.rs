@@ -260,3 +260,20 @@ fn a_segment_that_was_cut_to_nothing_is_the_first_to_be_cleaned() {
     let bytes = |segment| disk.contents(&segments.path_of(segment)).unwrap().len() as u64;
     assert!(candidates.iter().all(|candidate| candidate.allocated_bytes == bytes(candidate.segment)));
 }
+
+/// A caller that needs the body has to learn that the medium fails, and not that somebody took the file.
+#[test]
+fn a_body_in_a_file_that_was_not_opened_names_the_fault_of_the_file() {
+    let disk = RecordingDisk::new();
+    let segments = open(Arc::new(disk.clone())).unwrap();
+    let place = segments.append(&body(1), Purpose::New).unwrap();
+    segments.close().unwrap();
+    let path = segments.path_of(place.segment);
+    drop(segments);
+    let failing = FailingDisk::that_does_not_open(Arc::new(disk), move |other| other == path);
+    let (segments, damaged) = Segments::salvage(Arc::new(failing), Path::new(DIR), OPTIONS).unwrap();
+    let [(segment, fault)] = damaged.as_slice() else { panic!("{damaged:?}") };
+    assert_eq!(*segment, place.segment);
+    assert!(matches!(fault, SegmentError::Damaged { .. }), "{fault}");
+    assert_eq!(segments.read(place), Err(fault.clone()));
+}

@@ -25,6 +25,16 @@ fn the_next_size_waits_for_growth_after_a_rejection_and_the_largest_always() {
     assert_eq!([adopted, rejected].map(|waits| wanted_bits(waits, 512 << 20)), [Some(16), Some(16)]);
 }
 
+#[test]
+fn a_look_in_vain_waits_for_no_more_than_a_part_of_the_store() {
+    let mut schedule = Schedule { drift_bytes: 8 << 20, ..Schedule::default() };
+    let waits_for = |logical_bytes| {
+        schedule.back_off(logical_bytes);
+        schedule.drift_bytes
+    };
+    assert_eq!([16 << 20, 1 << 20, 1 << 40].map(waits_for), [4 << 20, 1 << 20, 2 << 20]);
+}
+
 /// Ten bits have room for all words, so a larger dictionary is refused.
 #[test]
 fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {

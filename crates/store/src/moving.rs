@@ -116,10 +116,14 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+    #[cfg(not(miri))]
+    use ziptier_codec::token::Dictionary;
     use ziptier_media::far::Fit;
 
     use super::*;
     use crate::Error;
+    #[cfg(not(miri))]
+    use crate::coding::Coding;
     use crate::far::FarMemory;
     use crate::large::ChunkPlace;
     use crate::options::{CodecChoice, Options};
@@ -136,6 +140,13 @@ mod tests {
         let core = Core::with_far(&options, far.clone());
         core.gauges.set_limit(limit_bytes);
         core
+    }
+
+    #[cfg(not(miri))]
+    fn far_in(file: &Path) -> Arc<FarMemory> {
+        let place = FarPlace::File(file.to_path_buf());
+        let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
+        FarMemory::open(&options, None, Fit::Any).expect("there is room for the file")
     }
 
     fn value_of(n: u32) -> Vec<u8> {
@@ -218,9 +229,7 @@ mod tests {
     #[cfg(not(miri))]
     fn writes_to_far_memory_that_is_full_bring_nothing_up_to_dram_that_is_full() {
         let folder = tempfile::tempdir().unwrap();
-        let place = FarPlace::File(folder.path().join("far"));
-        let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
-        let far = FarMemory::open(&options, None, Fit::Any).unwrap();
+        let far = far_in(&folder.path().join("far"));
         let core = core_over(&far, None);
         let records = 30_000u32;
         let put = |n: u32, value: &[u8]| {
@@ -336,6 +345,62 @@ mod tests {
         }
         core.gauges.set_limit(None);
         store.checkpoint().unwrap();
+    }
+
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn damage_in_far_memory_is_noted_as_leaves_are_joined() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("far");
+        let far = far_in(&path);
+        let core = core_over(&far, None);
+        let put = |n: u8, value: &[u8]| core.put(&[n], value, PutMeta::default()).unwrap();
+        // Too much for one body: two leaves, which are small after that.
+        (0..6).for_each(|n| put(n, &[n; 2_000]));
+        core.settle();
+        (0..6).for_each(|n| put(n, b"mark of a leaf"));
+        let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
+        assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
+        for leaf in [&left, &right] {
+            let guard = core.pin();
+            let _ownership = leaf.try_own().unwrap();
+            core.settle_leaf(leaf, Goal::Keep, &guard);
+        }
+        move_all(&core, true);
+        assert!(damage_marked(&path) >= 6 && !far.is_damaged());
+        let guard = core.pin();
+        let _ownership = left.try_own().unwrap();
+        assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
+        assert!(far.is_damaged());
+    }
+
+    /// A coding of damaged bytes would be taken for sound.
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn a_large_value_that_is_damaged_in_far_memory_is_not_coded_anew() {
+        let value = b"mark of the sheep, ".repeat(300);
+        for is_damaged in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("far");
+            let core = core_over(&far_in(&path), None);
+            core.put(b"key", &value, PutMeta::default()).unwrap();
+            core.settle();
+            move_all(&core, true);
+            if is_damaged {
+                assert!(damage_marked(&path) >= 300);
+            }
+            let tokens = Dictionary::train(&[value.as_slice()], 12, 1).unwrap();
+            core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+            let guard = core.pin();
+            let (leaf, _) = core.locate(b"key", &guard);
+            let _ownership = leaf.try_own().unwrap();
+            core.settle_leaf(leaf, Goal::Recode, &guard);
+            let larges = leaf.state(&guard).body.larges();
+            let generations: Vec<Option<u32>> = larges.map(|large| large.generation()).collect();
+            assert_eq!(generations, [(!is_damaged).then_some(1)]);
+        }
     }
 
     /// Several threads found room there, and one of them took it.

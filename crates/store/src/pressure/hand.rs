@@ -458,6 +458,10 @@ fn is_in_dram(state: &LeafState) -> bool {
     !state.body.is_far() && !state.body.is_empty()
 }
 
+// No unsafe code comes this way, and there is an SSD: not for Miri.
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests_with_ssd;
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;

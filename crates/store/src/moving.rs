@@ -124,8 +124,12 @@ mod tests {
     use crate::Error;
     #[cfg(not(miri))]
     use crate::coding::Coding;
+    #[cfg(not(miri))]
+    use crate::cold::{Cold, SsdOptions};
     use crate::far::FarMemory;
     use crate::large::ChunkPlace;
+    #[cfg(not(miri))]
+    use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
     #[cfg(not(miri))]
     use crate::packing::Goal;
@@ -359,7 +363,7 @@ mod tests {
         // Too much for one body: two leaves, which are small after that.
         (0..6).for_each(|n| put(n, &[n; 2_000]));
         core.settle();
-        (0..6).for_each(|n| put(n, b"mark of a leaf"));
+        (0..6).for_each(|n| put(n, &b"mark of a leaf, ".repeat(8)));
         let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
         assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
         for leaf in [&left, &right] {
@@ -368,11 +372,55 @@ mod tests {
             core.settle_leaf(leaf, Goal::Keep, &guard);
         }
         move_all(&core, true);
-        assert!(damage_marked(&path) >= 6 && !far.is_damaged());
+        assert!(damage_marked(&path) >= 48 && !far.is_damaged());
         let guard = core.pin();
         let _ownership = left.try_own().unwrap();
         assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
         assert!(far.is_damaged());
+    }
+
+    /// The records above the images lie in far memory.
+    // A mapping does not run under Miri.
+    #[test]
+    #[cfg(not(miri))]
+    fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
+        let joins = |core: &Core, leaf: &Leaf, _: &[u8]| {
+            let guard = core.pin();
+            let _ownership = leaf.try_own().unwrap();
+            assert!(core.join_cold(leaf, &guard));
+        };
+        let cuts = |core: &Core, _: &Leaf, high: &[u8]| core.begin_leaf_at_image_of(high);
+        let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.raise_from_ssd(leaf));
+        let changes: [(bool, fn(&Core, &Leaf, &[u8])); 3] = [(false, joins), (true, cuts), (false, promotes)];
+        for (number, (is_joined, change)) in changes.into_iter().enumerate() {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("far");
+            let far = far_in(&path);
+            let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+            let gauges = Arc::new(Gauges::new(None));
+            let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).unwrap();
+            let core = Core::with_places(&options, gauges, Some(far.clone()), Some(cold));
+            let put = |n: u8, value: &[u8]| core.put(&[n], value, PutMeta::default()).unwrap();
+            (0..20).for_each(|n| put(n, &[n; 1_000]));
+            core.settle();
+            assert!(core.send_some_to_ssd(|| true).unwrap() > 1);
+            let (leaf, high) = core.share_at(b"");
+            let high = high.unwrap();
+            if is_joined {
+                joins(&core, &leaf, &high);
+            }
+            put(0, &b"mark of a leaf, ".repeat(20));
+            {
+                let guard = core.pin();
+                let _ownership = leaf.try_own().unwrap();
+                core.settle_leaf(&leaf, Goal::Keep, &guard);
+            }
+            move_all(&core, true);
+            assert!(damage_marked(&path) >= 20 && !far.is_damaged());
+            change(&core, &leaf, &high);
+            assert!(far.is_damaged(), "change {number}");
+        }
     }
 
     /// A coding of damaged bytes would be taken for sound.

@@ -149,7 +149,14 @@ fn a_failed_log_is_told_to_the_clients_of_its_database() {
     // A client that leaves the other database has written there.
     let writes = ["SET key value\r\n", "SET key value\r\nZT.DB.USE default\r\n"];
     // These errors tell of a value.
-    let looks = ["GET key\r\n", "INCR key\r\n", "INCRBYFLOAT key 1\r\n", "RENAME none key\r\n"];
+    let looks = [
+        "GET key\r\n",
+        "INCR key\r\n",
+        "INCRBYFLOAT key 1\r\n",
+        "RENAME none key\r\n",
+        "GETEX key EX -1\r\n",
+        "OBJECT FREQ key\r\n",
+    ];
     for lost in writes.into_iter().chain(looks).chain(["FLUSHALL\r\n"]) {
         let mut client = server.connect();
         assert_eq!(client.text("ZT.DB.USE other"), "+OK\r\n");

@@ -341,6 +341,7 @@ impl Lifecycle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::{CANNED, Codec, Packed};
     use ziptier_codec::block::{Dictionary, Path, Setting};
     use ziptier_codec::format::Format;
 
@@ -394,6 +395,35 @@ mod tests {
         // Small files are sampled as before.
         assert!(lifecycle.train(&samples, &alone).is_none());
         assert!(lifecycle.train(&samples[..40], &alone).is_none() && is_sampled());
+    }
+
+    /// Otherwise no large file would be sampled again once a dictionary did not pay for one.
+    #[test]
+    fn a_codec_counts_the_blocks_that_it_packs_until_it_samples_again() {
+        let codec = Codec::open(Settings::parse("deflate", "auto", "canned", 0, "").unwrap()).unwrap();
+        let blocks = strangers(400);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        let is_sampled = || matches!(codec.guidance(true), Guidance::Sample(_));
+        assert!(is_sampled() && codec.train(&samples).is_none() && !is_sampled());
+        let large = vec![0; REVIEW_BYTES as usize / 4];
+        for _ in 0..4 {
+            assert!(!is_sampled());
+            // Blocks that do not shrink enough count, too.
+            assert_eq!(codec.pack(CANNED, None, &large, 1, |_| ()), Packed::Declined);
+        }
+        assert!(is_sampled());
+    }
+
+    /// A try on a small file says nothing about large ones.
+    #[test]
+    fn tries_on_small_files_do_not_put_off_those_on_large_ones() {
+        let (lifecycle, alone) = (Lifecycle::new(Way::Canned), alone());
+        let blocks = strangers(400);
+        let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        assert!(lifecycle.train(&samples[..40], &alone).is_none());
+        assert!(lifecycle.train(&samples, &alone).is_none());
+        lifecycle.offered(REVIEW_BYTES as usize);
+        assert!(matches!(lifecycle.guidance(true), Guidance::Sample(_)));
     }
 
     /// Each large file without a generation doubled the samples that small ones had to gather for theirs.

@@ -260,6 +260,20 @@ mod tests {
         begin(&partial, &whole).unwrap();
     }
 
+    /// No server starts with a foreign file in the folder of its store.
+    #[test]
+    fn a_dump_does_not_lie_in_the_folder_of_its_store() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, link) = (folder.path().join("store"), folder.path().join("link"));
+        fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        for path in [dir.join("dump"), link.join("dump")] {
+            let told = dump_to_file(&DurableOptions::new(&dir), &path).unwrap_err().to_string();
+            assert!(told.contains("it would lie in the folder of the store"), "{told}");
+        }
+        assert!(fs::read_dir(&dir).unwrap().next().is_none());
+    }
+
     /// The name was free when the second dump looked at it.
     #[test]
     fn a_dump_that_begins_as_another_one_ends_replaces_nothing() {

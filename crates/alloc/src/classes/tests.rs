@@ -463,6 +463,23 @@ fn a_member_outlives_a_file_that_is_shortened_while_it_looks() {
     assert_eq!(status, 0, "the child's status");
 }
 
+/// A tick may run between a call of the program and its look at `errno`.
+#[test]
+fn a_tick_that_fails_leaves_errno_as_it_is() {
+    let folder = Folder::new();
+    let path = class(&folder, [1 << 20, NONE]);
+    let mut member = joined(&path).unwrap();
+    fs::File::options().write(true).open(folder.file()).unwrap().set_len(0).unwrap();
+    reap(in_fork(|| {
+        // SAFETY: `errno` is this thread's own.
+        unsafe { *libc::__errno_location() = libc::ENOTTY };
+        let failure = member.tick([5, 7], 0).err();
+        // SAFETY: as above.
+        let errno = unsafe { *libc::__errno_location() };
+        assert_eq!((failure, errno), (Some(ClassError::Damaged), libc::ENOTTY));
+    }));
+}
+
 /// The kernel finds no memory by the number of such a process.
 #[test]
 fn a_member_ticks_after_its_first_thread_has_ended() {

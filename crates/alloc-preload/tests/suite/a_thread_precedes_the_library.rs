@@ -10,7 +10,9 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-use crate::support::{free, function, in_child_with, malloc, page_of};
+use crate::support::{
+    end_after_five_minutes, free, function, in_child_with, is_first_thread_asleep, malloc, page_of,
+};
 
 /// Says to this program that it starts the thread.
 const THREAD: &str = "ZIPTIER_ALLOC_TEST_THREAD";
@@ -42,8 +44,7 @@ unsafe extern "C" fn precede(_: c_int, _: *const *const c_char, mut environment:
         if (*environment).is_null() {
             return;
         }
-        // Threads that wait for each other must not wait for ever.
-        libc::alarm(60);
+        end_after_five_minutes();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let value = libc::mmap(null_mut(), PAGE_BYTES, libc::PROT_NONE, flags, -1, 0);
         assert_ne!(value, libc::MAP_FAILED);
@@ -71,7 +72,7 @@ extern "C" fn command(_: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// Stops the command at its value.
+/// Stops the command at its value. The first thread runs the constructors.
 extern "C" fn hold(_: c_int) {
     IS_WAITING.store(true, SeqCst);
     while !HAS_STARTED.load(SeqCst) && !is_first_thread_asleep() {
@@ -79,22 +80,6 @@ extern "C" fn hold(_: c_int) {
     }
     // SAFETY: the mapping is that of the value.
     unsafe { libc::mprotect(VALUE.load(SeqCst) as *mut c_void, PAGE_BYTES, libc::PROT_READ) };
-}
-
-/// Whether the thread that runs the constructors sleeps. Nothing here allocates.
-fn is_first_thread_asleep() -> bool {
-    let mut text = [0; 256];
-    // SAFETY: the path is a C string, and the buffer has as many bytes as the call says.
-    let bytes = unsafe {
-        let file = libc::open(c"/proc/self/stat".as_ptr(), libc::O_RDONLY);
-        let bytes = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
-        bytes
-    };
-    // The state stands behind the name, which is in parentheses.
-    let text = &text[..bytes.max(0) as usize];
-    let name_end = text.iter().rposition(|&byte| byte == b')');
-    name_end.and_then(|end| text.get(end + 2)) == Some(&b'S')
 }
 
 fn look_for_ticks() {

@@ -9,16 +9,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_alloc::configuration::{Configuration, Policy};
 
-use crate::support::{free, function, in_child_with, mallctl, malloc, page_of};
+use crate::support::{end_after_five_minutes, free, function, in_child_with, mallctl, malloc, page_of};
 
 /// A pair of switches starts and joins a thread. glibc allocates a few hundred bytes for the thread.
 const PAIRS: usize = 4000;
-
-/// A thread that waits for itself must not wait for ever.
-fn end_after_five_minutes() {
-    // SAFETY: the call takes a number.
-    unsafe { libc::alarm(300) };
-}
 
 /// glibc keeps the memory of ended threads by default, and allocates nothing for the next ones.
 fn without_stack_cache(command: &mut Command) {

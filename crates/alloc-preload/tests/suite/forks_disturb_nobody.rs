@@ -10,7 +10,9 @@ use ziptier_alloc::configuration::{Configuration, Policy};
 use ziptier_alloc::page::SharedPage;
 use ziptier_testing::until;
 
-use crate::support::{arena_of, far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of};
+use crate::support::{
+    arena_of, end_after_five_minutes, far_range, fork, fork_barely, free, in_child, mallctl, malloc, page_of,
+};
 
 const MB: usize = 1 << 20;
 
@@ -352,8 +354,7 @@ unsafe extern "C" fn wait_for_work() {
 }
 
 fn fork_beside_work() {
-    // Threads that wait for each other must not wait for ever. SAFETY: the call takes a number.
-    unsafe { libc::alarm(60) };
+    end_after_five_minutes();
     WORK.store(AT_WORK, SeqCst);
     std::thread::scope(|scope| {
         scope.spawn(|| {

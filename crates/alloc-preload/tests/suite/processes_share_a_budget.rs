@@ -39,7 +39,8 @@ fn share() {
     }
     let own = bytes_in_dram(16 * MB);
     let mut second = Command::new(env::current_exe().unwrap());
-    let output = second.args([NAME, "--exact", "--nocapture"]).env(SECOND, "1").output().unwrap();
+    second.args([NAME, "--exact", "--nocapture", "--test-threads=1"]);
+    let output = second.env(SECOND, "1").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let others = said.lines().find_map(|line| line.strip_prefix("in DRAM: ")).unwrap();
     let all = own + others.parse::<usize>().unwrap();

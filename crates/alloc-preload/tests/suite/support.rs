@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_alloc::page::SharedPage;
+use ziptier_testing::until;
 
 /// Says to this program that it has the library.
 const CHILD: &str = "ZIPTIER_ALLOC_TEST_CHILD";
@@ -34,18 +35,46 @@ pub(crate) fn in_child(name: &str, options: &str, body: fn()) {
 }
 
 /// The same, where the process needs more than options.
+///
+/// The first thread of the process starts the thread of the test, and allocates once more before it waits for the end
+/// of the test. A tick of the first thread would keep the thread of the test from ticking, so the body waits for it.
 pub(crate) fn in_child_with(name: &str, options: &str, prepare: fn(&mut Command), body: fn()) {
     if env::var_os(CHILD).is_some() {
+        until("the first thread waits for the test", is_first_thread_asleep);
         return body();
     }
     let test = env::current_exe().unwrap();
     let mut command = with_library(test.to_str().unwrap(), options);
     prepare(&mut command);
-    let output = command.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+    // With one thread for tests, the harness waits without a time limit, after which it would allocate.
+    command.args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    let output = command.env(CHILD, "1").output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{said}{errors}");
     assert!(output.status.success(), "{:?}", output.status);
     assert!(said.contains("1 passed"), "the child did not run {name}");
+}
+
+/// Whether the first thread of this process sleeps. Nothing here allocates.
+pub(crate) fn is_first_thread_asleep() -> bool {
+    let mut text = [0; 256];
+    // SAFETY: the path is a C string, and the buffer has as many bytes as the call says.
+    let bytes = unsafe {
+        let file = libc::open(c"/proc/self/stat".as_ptr(), libc::O_RDONLY);
+        let bytes = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        libc::close(file);
+        bytes
+    };
+    // The state stands behind the name, which is in parentheses.
+    let text = &text[..bytes.max(0) as usize];
+    let name_end = text.iter().rposition(|&byte| byte == b')');
+    name_end.and_then(|end| text.get(end + 2)) == Some(&b'S')
+}
+
+/// Threads that wait for each other must not wait for ever: a child of a test that was killed would stay.
+pub(crate) fn end_after_five_minutes() {
+    // SAFETY: the call takes a number.
+    unsafe { libc::alarm(300) };
 }
 
 /// The page of a process that has the library. A forked child may have descriptors of its parent's page, too.

@@ -13,7 +13,7 @@ use ziptier_alloc::classes::Locked;
 use ziptier_alloc::configuration::{ClassName, Configuration, FilePath, Policy};
 use ziptier_alloc::page::SharedPage;
 
-use crate::support::{far_range, fork_barely, free, in_child_with, malloc, page_of};
+use crate::support::{end_after_five_minutes, far_range, fork_barely, free, in_child_with, malloc, page_of};
 
 const MB: usize = 1 << 20;
 const KB: usize = 1 << 10;
@@ -51,8 +51,7 @@ const LOOKED: u8 = 8;
 
 /// Calls a handler in each tick of this thread, and of threads that it starts.
 fn stop_ticks() {
-    // A thread that waits for itself must not wait for ever. SAFETY: the call takes a number.
-    unsafe { libc::alarm(60) };
+    end_after_five_minutes();
     let code = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let mut filter = [
         code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),

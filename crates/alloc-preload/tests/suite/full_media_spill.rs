@@ -9,6 +9,7 @@ use std::time::Duration;
 use ziptier_alloc::configuration::{Configuration, Policy};
 use ziptier_alloc::page::{Medium, SharedPage};
 use ziptier_alloc::size_class::class;
+use ziptier_testing::until;
 
 use crate::support::{far_range, free, in_child, in_child_with, malloc, page_of, usable};
 
@@ -108,15 +109,18 @@ fn also_after_a_request_that_nobody_can_meet() {
 
 /// Each thread has an arena of its own, and stays until the test ends.
 fn far_is_full_beside_many_arenas() {
-    for _ in 0..550 {
+    const THREADS: usize = 550;
+    static WITH_ARENA: AtomicUsize = AtomicUsize::new(0);
+    for _ in 0..THREADS {
         let work = || {
             let block = malloc(8);
+            WITH_ARENA.fetch_add(1, SeqCst);
             std::thread::park();
             free(block);
         };
         std::thread::Builder::new().stack_size(64 << 10).spawn(work).unwrap();
     }
-    std::thread::sleep(Duration::from_millis(200));
+    until("each thread has its arena", || WITH_ARENA.load(SeqCst) == THREADS);
     far_is_full();
 }
 
@@ -252,7 +256,7 @@ fn large_blocks_of_threads() {
     let page = page_of(std::process::id());
     let spills = || page.told.medium(Medium::Dram).spills.load(Relaxed);
     // The next tick tells of the last ones.
-    ziptier_testing::until("all spills are told", || {
+    until("all spills are told", || {
         free(malloc(6 * MB));
         spills() >= 200 * 6
     });

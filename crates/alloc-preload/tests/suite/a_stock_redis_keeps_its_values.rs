@@ -2,7 +2,8 @@
 //! redis-server without the library loads.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,11 +12,12 @@ use ziptier_testing::until;
 
 use crate::support::{page_of, with_library};
 
-/// A server on a free port, which ends with this value.
+/// A server on a port of its own, which ends with this value.
 pub(crate) struct Redis {
     process: Child,
     pub(crate) port: u16,
     connection: BufReader<TcpStream>,
+    _held: Port,
 }
 
 impl Drop for Redis {
@@ -25,9 +27,35 @@ impl Drop for Redis {
     }
 }
 
-/// A port that no program listens on.
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// A port of the loopback that no other program gets: a socket that never listens has it. A server that allows itself
+/// to take a used address, as Redis does, listens there all the same.
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    _socket: OwnedFd,
+}
+
+impl Port {
+    pub(crate) fn new() -> Port {
+        // SAFETY: the socket is new and nobody else's. The calls read and write local variables of the sizes that they
+        // are told. All zeros is a valid address.
+        unsafe {
+            let socket = libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
+            assert!(socket >= 0);
+            let socket = OwnedFd::from_raw_fd(socket);
+            let (fd, yes) = (socket.as_raw_fd(), 1_i32);
+            let len = size_of::<i32>() as libc::socklen_t;
+            let set =
+                libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, (&raw const yes).cast(), len);
+            let mut address: libc::sockaddr_in = std::mem::zeroed();
+            address.sin_family = libc::AF_INET as libc::sa_family_t;
+            address.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
+            let mut len = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+            let bound = libc::bind(fd, (&raw const address).cast(), len);
+            let named = libc::getsockname(fd, (&raw mut address).cast(), &mut len);
+            assert_eq!([set, bound, named], [0; 3]);
+            Port { number: u16::from_be(address.sin_port), _socket: socket }
+        }
+    }
 }
 
 impl Redis {
@@ -47,7 +75,8 @@ impl Redis {
             Some(options) => with_library(program, options),
             None => Command::new(program),
         };
-        let port = free_port();
+        let held = Port::new();
+        let port = held.number;
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"]).arg(folder);
         let Ok(process) = command.args(more).stdout(Stdio::null()).spawn() else {
             ziptier_testing::not_run(program, &format!("install {program}"));
@@ -58,19 +87,33 @@ impl Redis {
             found = TcpStream::connect(("127.0.0.1", port)).ok();
             found.is_some()
         });
-        Some(Redis { process, port, connection: BufReader::new(found.unwrap()) })
+        Some(Redis { process, port, connection: BufReader::new(found.unwrap()), _held: held })
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Sends a signal to the only child.
-    fn signal_child(&self, signal: i32) {
+    /// Begins a snapshot and stops its child, whose number it returns. A child that has ended before its signal came
+    /// makes another snapshot.
+    fn stopped_snapshot(&mut self) -> i32 {
         let pid = self.pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        // SAFETY: the call takes numbers. The child is this server's, which has not waited for it.
-        assert_eq!(unsafe { libc::kill(children.trim().parse().unwrap(), signal) }, 0);
+        let mut stopped = None;
+        until("a snapshot's child stands still", || {
+            if self.info("persistence", "rdb_bgsave_in_progress") == 0 {
+                self.ask(&["BGSAVE"]);
+            }
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            stopped = children.trim().parse::<i32>().ok().filter(|&child| {
+                // SAFETY: the call takes numbers. The child is this server's. A wrong number would be that of a process
+                // that the server has waited for since, and the kernel gives numbers in turn.
+                unsafe { libc::kill(child, libc::SIGSTOP) };
+                let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T'))
+            });
+            stopped.is_some()
+        });
+        stopped.unwrap()
     }
 
     /// What the library tells of DRAM and of far memory.
@@ -191,12 +234,12 @@ fn in_snapshots() {
         return;
     };
     redis.set_all(KEYS, |key| value(key, 1));
-    redis.ask(&["BGSAVE"]);
     // The child waits while all values are overwritten, in place and anew.
-    redis.signal_child(libc::SIGSTOP);
+    let child = redis.stopped_snapshot();
     redis.set_all(KEYS, |key| value(key, 2));
     assert_eq!(redis.info("persistence", "rdb_bgsave_in_progress"), 1, "the snapshot was ready too soon");
-    redis.signal_child(libc::SIGCONT);
+    // SAFETY: the call takes numbers. The child stands still, so its number is its own.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGCONT) }, 0);
     until("the snapshot is saved", || redis.info("persistence", "rdb_bgsave_in_progress") == 0);
     assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
     drop(redis);

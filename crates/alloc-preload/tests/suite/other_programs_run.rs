@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ziptier_testing::until;
 
-use crate::a_stock_redis_keeps_its_values::{Redis, free_port};
+use crate::a_stock_redis_keeps_its_values::{Port, Redis};
 use crate::support::{library, with_library};
 
 /// A program, its arguments, and what it prints.
@@ -124,18 +124,21 @@ fn redis_cli(arguments: &[&str]) {
     assert!(output.status.success(), "redis-cli {arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn cluster_member(folder: &Path) -> Option<Redis> {
-    let port = free_port().to_string();
+/// A member, and the port at which it talks with the others.
+fn cluster_member(folder: &Path) -> Option<(Redis, Port)> {
+    let held = Port::new();
+    let port = held.number.to_string();
     let more = ["--cluster-enabled", "yes", "--cluster-node-timeout", "15000", "--cluster-port", &port];
-    Redis::start(folder, Some("ratio=1:3"), &more)
+    Redis::start(folder, Some("ratio=1:3"), &more).map(|member| (member, held))
 }
 
 #[test]
 #[ignore = "minutes; make test-alloc runs it"]
 fn redis_cluster_of_three_that_is_resharded() {
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let Some(mut members) =
-        folders.iter().map(|folder| cluster_member(folder.path())).collect::<Option<Vec<_>>>()
+    let started = folders.iter().map(|folder| cluster_member(folder.path())).collect::<Option<Vec<_>>>();
+    let Some((mut members, _ports)) =
+        started.map(|started| started.into_iter().unzip::<_, _, Vec<_>, Vec<_>>())
     else {
         return;
     };

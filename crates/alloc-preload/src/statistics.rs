@@ -130,7 +130,8 @@ impl Census {
         self.bytes_per_page = [0, 1].map(|medium: usize| match pages[medium] {
             // The first pages of a medium count as full, or they would count for no limit until the next sum.
             0 => page_bytes as f64,
-            pages => allocated[medium] as f64 / pages as f64,
+            // Another thread may free blocks after jemalloc has summed up, and before their pages are read here.
+            pages => (allocated[medium] as f64 / pages as f64).min(page_bytes as f64),
         });
         self.live(allocated)
     }

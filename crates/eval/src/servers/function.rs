@@ -35,7 +35,6 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// The end of standard error that is kept, and the part of it that a sentence has.
 const WORDS_BYTES: usize = 4096;
 const WORDS_CHARS: usize = 300;
-/// The time to end in once there is no more to do.
 const GRACE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -53,6 +52,8 @@ pub(crate) enum Fault {
 pub(crate) struct Function {
     pid: u32,
     patience: Duration,
+    /// The time to end in once there is no more to do.
+    grace: Duration,
     child: Mutex<Option<Child>>,
     requests: Mutex<Requests>,
     replies: Mutex<Replies>,
@@ -88,6 +89,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Function {
     /// Starts a command of the shell and reads its hello. The error is a sentence that begins with "it".
     pub(crate) fn start(command: &str, patience: Duration) -> Result<(Self, Hello), String> {
+        Self::start_with(command, patience, GRACE)
+    }
+
+    fn start_with(command: &str, patience: Duration, grace: Duration) -> Result<(Self, Hello), String> {
         let piped = || Stdio::piped();
         let mut child = Command::new("sh")
             .args(["-c", command])
@@ -102,6 +107,7 @@ impl Function {
         let function = Function {
             pid: child.id(),
             patience,
+            grace,
             child: Mutex::new(Some(child)),
             requests: Mutex::new(Requests { pipe: Some(pipe(stdin)?), ticket: 0 }),
             replies: Mutex::new(Replies {
@@ -173,10 +179,10 @@ impl Function {
     /// Ends the function because of what was found, and says so now and ever after.
     fn end(&self, asked: &str, found: &str) -> TargetError {
         let reason = self.ended.get_or_init(|| {
-            let grace = if found == ENDED { GRACE } else { Duration::ZERO };
+            let grace = if found == ENDED { self.grace } else { Duration::ZERO };
             let status = lock(&self.child).take().and_then(|child| reap(child, grace));
             let status = status.map(|status| format!(" ({status})"));
-            let words = self.words.last().map(|words| format!("; its last words: {words}"));
+            let words = self.words.last(self.grace).map(|words| format!("; its last words: {words}"));
             format!("after {asked} {found}{}{}", status.unwrap_or_default(), words.unwrap_or_default())
         });
         self.turn.notify_all();
@@ -188,7 +194,7 @@ impl Drop for Function {
     fn drop(&mut self) {
         lock(&self.requests).pipe = None;
         if let Some(child) = lock(&self.child).take() {
-            let _ = reap(child, GRACE);
+            let _ = reap(child, self.grace);
         }
     }
 }
@@ -345,10 +351,10 @@ impl Words {
         Words { bytes, reader }
     }
 
-    /// The last line that is not empty, once the process has ended.
-    fn last(&self) -> Option<String> {
+    /// The last line that is not empty, once the process has ended. A process that is left may still hold the pipe.
+    fn last(&self, patience: Duration) -> Option<String> {
         let began = Instant::now();
-        while !self.reader.is_finished() && began.elapsed() < GRACE {
+        while !self.reader.is_finished() && began.elapsed() < patience {
             thread::sleep(LOOK);
         }
         let bytes = lock(&self.bytes);
@@ -364,8 +370,13 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
+    /// A script that has all the time that it needs to end, however busy the machine is.
+    fn start(script: &str) -> Result<(Function, Hello), String> {
+        Function::start_with(script, PATIENCE, PATIENCE)
+    }
+
     fn started(script: &str) -> Function {
-        Function::start(script, PATIENCE).unwrap().0
+        start(script).unwrap().0
     }
 
     fn told(function: &Function) -> String {
@@ -390,7 +401,7 @@ mod tests {
             ("echo Python 3; sleep 600", "it greets with `Python 3`"),
             ("yes | tr -d '\\n'", "it answered with a line of more than 4096 bytes"),
         ] {
-            let told = Function::start(script, PATIENCE).unwrap_err();
+            let told = start(script).unwrap_err();
             assert!(told.starts_with("after its start ") && told.contains(expected), "{told}");
         }
     }
@@ -445,7 +456,8 @@ mod tests {
         let tidy = folder.path().join("tidy");
         drop(started(&format!("echo ziptier 1 GET; cat; touch {}", tidy.display())));
         assert!(tidy.exists());
-        let stubborn = started("echo ziptier 1 GET; while :; do sleep 600; done");
+        let mut stubborn = started("echo ziptier 1 GET; while :; do sleep 600; done");
+        stubborn.grace = Duration::from_millis(100);
         let pid = stubborn.pid().to_string();
         drop(stubborn);
         assert!(!is_alive(&pid));

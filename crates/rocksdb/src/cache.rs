@@ -242,7 +242,10 @@ impl Shared {
     }
 
     fn append(&self, hash: u64, entry: &mut [u8]) -> bool {
-        let mut tail = self.tail();
+        self.append_to(&mut self.tail(), hash, entry)
+    }
+
+    fn append_to(&self, tail: &mut Tail, hash: u64, entry: &mut [u8]) -> bool {
         let place = tail.append(&self.slots, entry);
         if let Some(place) = place {
             self.index.put(hash, place);

@@ -22,6 +22,9 @@ pub(super) struct Writer {
     sequence: u64,
 }
 
+/// The hash of a key, and the entry.
+type Kept = (u64, Vec<u8>);
+
 enum Work {
     Begin,
     Write,
@@ -117,7 +120,7 @@ impl Writer {
         if let Some(slot) = self.fresh.pop() {
             match self.shared.folder.begin(&self.shared.slots, slot, self.sequence) {
                 Ok(()) => {
-                    self.offer(slot);
+                    self.offer(slot, VecDeque::new());
                     return Ok(());
                 }
                 // On a full disk the cache stays smaller, if it has at least two segments.
@@ -132,30 +135,40 @@ impl Writer {
         }
         let kept = self.read_kept(&self.shared.index.evict(slot));
         self.shared.folder.begin(&self.shared.slots, slot, self.sequence)?;
-        self.offer(slot);
-        self.move_on(kept)
+        let rest = self.offer(slot, kept);
+        self.move_on(rest)
     }
 
-    fn offer(&mut self, slot: u32) {
+    /// Offers a segment to all threads, and appends entries before another thread can fill the segment. Returns the
+    /// entries that the buffer had no room for.
+    fn offer(&mut self, slot: u32, mut kept: VecDeque<Kept>) -> VecDeque<Kept> {
         self.order.push_back(slot);
         let mut tail = self.shared.tail();
         tail.ready = Some(slot);
         tail.is_growing = !self.fresh.is_empty();
+        while let Some((hash, entry)) = kept.front_mut() {
+            if !self.shared.append_to(&mut tail, *hash, entry) {
+                break;
+            }
+            self.shared.counters.kept.one();
+            kept.pop_front();
+        }
+        kept
     }
 
     /// Entries of the segment that comes to its end, half of it at most, the youngest first.
-    fn read_kept(&self, places: &[Place]) -> Vec<(u64, Vec<u8>)> {
+    fn read_kept(&self, places: &[Place]) -> VecDeque<Kept> {
         let mut places = places.to_vec();
         places.sort_by_key(|place| std::cmp::Reverse(place.offset()));
         let (mut pages, mut room, mut kept) =
-            (AlignedBytes::zeroed(0), self.shared.folder.segment_bytes / 2, Vec::new());
+            (AlignedBytes::zeroed(0), self.shared.folder.segment_bytes / 2, VecDeque::new());
         for place in places {
             let slot = &self.shared.slots[place.slot() as usize];
             let Some(rest) = room.checked_sub(place.bytes()) else { break };
             let Ok(bytes) = slot.read(place.offset(), place.bytes(), &mut pages) else { continue };
             if let Some((entry, _)) = Entry::decode(bytes, slot.salt(), place.offset()) {
                 let Some(copied) = try_copied(bytes) else { break };
-                kept.push((hash_of(entry.key), copied));
+                kept.push_back((hash_of(entry.key), copied));
                 room = rest;
             } else {
                 self.shared.counters.damaged.one();
@@ -165,7 +178,7 @@ impl Writer {
     }
 
     /// Appends entries anew, and writes whatever that needs.
-    fn move_on(&self, kept: Vec<(u64, Vec<u8>)>) -> Result<(), DiskError> {
+    fn move_on(&self, kept: VecDeque<Kept>) -> Result<(), DiskError> {
         for (hash, mut entry) in kept {
             while !self.shared.append(hash, &mut entry) {
                 if self.shared.tail().next().is_none() {

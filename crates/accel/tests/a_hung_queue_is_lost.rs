@@ -8,7 +8,7 @@ mod scripted;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use scripted::{Answer, Scripted, success};
 use ziptier_accel::guarded::TIME_OUTS_MAX;
@@ -100,6 +100,16 @@ fn a_job_that_ends_in_time_forgives_those_that_did_not() {
     assert!(!queue.is_lost());
 }
 
+/// Has sessions look for jobs that were left until they have found these, or for two minutes. Another test's session
+/// may be looking just now, and stand still.
+fn look_until(are_found: impl Fn() -> bool, look: impl Fn()) {
+    let began = Instant::now();
+    while !are_found() && began.elapsed() < NEVER {
+        look();
+        std::thread::yield_now();
+    }
+}
+
 /// A dedicated queue counts its jobs. If jobs of dropped sessions were never subtracted, the queue would be full for
 /// ever.
 #[test]
@@ -113,14 +123,7 @@ fn entries_of_jobs_that_end_after_their_session_come_back() {
     assert_eq!(device.retired(), 0);
     device.end_oldest(&success(0));
     device.end_oldest(&success(0));
-    // Another test's session may be looking just now.
-    for _ in 0..10_000 {
-        drop(session(&queue, Duration::ZERO));
-        if device.retired() == 2 {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    look_until(|| device.retired() == 2, || drop(session(&queue, Duration::ZERO)));
     assert_eq!(device.retired(), 2);
 }
 
@@ -179,13 +182,6 @@ fn jobs_that_are_left_while_others_are_taken_back_come_back_too() {
         slow.may_go_on.store(true, Ordering::SeqCst);
     });
     second.end_oldest(&success(0));
-    // Another test's session may be looking just now.
-    for _ in 0..10_000 {
-        look();
-        if second.retired() == 1 {
-            break;
-        }
-        std::thread::yield_now();
-    }
+    look_until(|| second.retired() == 1, look);
     assert_eq!(second.retired(), 1);
 }

@@ -354,10 +354,16 @@ impl Session {
                 Err(error) => Some(Err(error)),
             };
         };
-        let Some(outcome) = self.pool.poll(job) else {
+        let mut outcome = self.pool.poll(job);
+        if outcome.is_none() {
             let is_given_up = self.queues.device(queue).is_lost() || self.is_late(job, clock);
-            return is_given_up.then_some(Err(JobError::TimedOut));
-        };
+            if !is_given_up {
+                return None;
+            }
+            // The job may have ended in time while this thread stood still behind its look.
+            outcome = self.pool.poll(job);
+        }
+        let Some(outcome) = outcome else { return Some(Err(JobError::TimedOut)) };
         self.queues.device(queue).retire();
         self.slots[job].queue = None;
         match self.judge(job, outcome) {
@@ -501,9 +507,14 @@ impl Drop for Session {
         self.under_way.retain(|&job| slots[job as usize].queue.is_some());
         self.quarantined.extend(&self.under_way);
         self.release_quarantined();
-        while self.is_worth_waiting() && Instant::now() <= end {
-            patience.pause();
+        while self.is_worth_waiting() {
+            // Read before the look: a job that ends in time while this thread stands still has not timed out.
+            let is_over = Instant::now() > end;
             self.release_quarantined();
+            if is_over {
+                break;
+            }
+            patience.pause();
         }
         for job in self.quarantined.iter().filter(|job| self.under_way.contains(job)) {
             let queue = self.slots[*job as usize].queue;

@@ -246,8 +246,8 @@ impl Timed<'_> {
         const SAMPLES_LEAST: f64 = 240.0;
         let interval_sec = whole_tenths(seconds / SAMPLES_LEAST).clamp(0.2, 1.0);
         let (mut samples, mut before, mut done_before) = (Vec::new(), begin.machine.clone(), 0);
-        let mut wall_before = begin.wall;
-        for number in 1.. {
+        let (mut wall_before, mut number) = (begin.wall, 1);
+        loop {
             // The rest of a window that is no whole interval belongs to the last one.
             let ends = number as f64 * interval_sec;
             let is_last = ends + interval_sec > seconds;
@@ -257,9 +257,11 @@ impl Timed<'_> {
             let machine = MachineUse { sec, ..now.since(&before) }.of(begin.work);
             samples.push(Sample { operations: done_now.saturating_sub(done_before), machine });
             (before, wall_before, done_before) = (now, wall, done_now);
-            if is_last || control.is_stopped() || is_enough(&samples) {
+            let elapsed_sec = self.wall.delta_as_nanos(begin.wall, wall) as f64 / 1e9;
+            if is_last || elapsed_sec >= seconds || control.is_stopped() || is_enough(&samples) {
                 break;
             }
+            number = next_interval(number, elapsed_sec, interval_sec);
         }
         samples
     }
@@ -270,6 +272,12 @@ impl Timed<'_> {
 /// now three, and the throughput of a steady target seems to jump by a third.
 pub(crate) fn whole_tenths(seconds: f64) -> f64 {
     (seconds * 10.0 - 1e-6).ceil().max(1.0) / 10.0
+}
+
+/// The number of the interval that ends next. A thread that had no processor at the end of intervals leaves these out:
+/// the short rest of an interval would make a sample of a few operations, and the throughput seem to jump.
+fn next_interval(number: u64, elapsed_sec: f64, interval_sec: f64) -> u64 {
+    (number + 1).max((elapsed_sec / interval_sec).round() as u64 + 1)
 }
 
 /// Operations per second of each part of a window.
@@ -288,5 +296,13 @@ mod tests {
         for (seconds, tenths) in made_of {
             assert_eq!((whole_tenths(seconds) * 10.0).round() as i32, tenths, "{seconds}");
         }
+    }
+
+    #[test]
+    fn intervals_that_a_thread_was_held_up_for_make_one_sample() {
+        for (elapsed_sec, expected) in [(0.2, 2), (0.29, 2), (0.31, 3), (0.4, 3), (10.0, 51)] {
+            assert_eq!(next_interval(1, elapsed_sec, 0.2), expected, "{elapsed_sec}");
+        }
+        assert_eq!(next_interval(7, 1.399_999_9, 0.2), 8, "a clock that is a little early");
     }
 }

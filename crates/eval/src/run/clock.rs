@@ -21,7 +21,7 @@ pub(crate) enum Clock {
     System(Instant),
     /// A count of nanoseconds that a test moves; each reading takes some.
     #[cfg(test)]
-    Simulated(std::sync::Arc<std::sync::atomic::AtomicU64>),
+    Simulated(std::sync::Arc<super::simulated::Time>),
 }
 
 /// The time of a reading of the simulated clock, so that waiting for a moment ends.
@@ -48,7 +48,7 @@ impl Clock {
 
     /// A clock that shows the nanoseconds in `now`.
     #[cfg(test)]
-    pub(crate) fn simulated(now: std::sync::Arc<std::sync::atomic::AtomicU64>) -> Clock {
+    pub(crate) fn simulated(now: std::sync::Arc<super::simulated::Time>) -> Clock {
         Clock::Simulated(now)
     }
 
@@ -84,7 +84,10 @@ impl Clock {
     pub(crate) fn park(&self, wait_ns: u64) {
         let wait_ns = match self {
             #[cfg(test)]
-            Clock::Simulated(_) => wait_ns.min(50_000),
+            Clock::Simulated(now) => {
+                now.park(wait_ns);
+                wait_ns.min(50_000)
+            }
             _ => wait_ns,
         };
         std::thread::park_timeout(Duration::from_nanos(wait_ns));

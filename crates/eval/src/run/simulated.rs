@@ -1,8 +1,11 @@
 //! A store in simulated time, and windows of it, for the tests of a run.
 
 use std::cell::Cell;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::meters::Meters;
 use crate::run;
@@ -20,19 +23,52 @@ use crate::workload::distribution::KeyLaw;
 
 pub(super) const GET_NS: u64 = 10_000;
 
+/// The nanoseconds of a simulated clock, and until when the thread that looks at it is parked.
+#[derive(Debug, Default)]
+pub(crate) struct Time {
+    now_ns: AtomicU64,
+    parked_until_ns: AtomicU64,
+}
+
+impl Deref for Time {
+    type Target = AtomicU64;
+
+    fn deref(&self) -> &AtomicU64 {
+        &self.now_ns
+    }
+}
+
+impl Time {
+    /// Notes that the thread that looks at the clock parks for so long.
+    pub(super) fn park(&self, wait_ns: u64) {
+        let until_ns = self.now_ns.load(Ordering::Relaxed).saturating_add(wait_ns);
+        self.parked_until_ns.store(until_ns, Ordering::Relaxed);
+    }
+
+    /// Holds up a thread that moves the clock while the thread that looks at it is not parked, or has not woken up.
+    /// That thread may have no processor, or wait for this one to end, so it is held up for so long at most.
+    pub(super) fn hold_up(&self, most: Duration) {
+        let is_ahead = || self.now_ns.load(Ordering::Relaxed) >= self.parked_until_ns.load(Ordering::Relaxed);
+        let began = Instant::now();
+        while is_ahead() && began.elapsed() < most {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
 /// A store whose calls take 10 us of a simulated clock each, and do not wait for each other. The next get also
 /// takes the nanoseconds in the third field. In the middle of these, the window of the fourth field ends. The last
 /// field counts how often somebody asked for the place of the work.
 pub(super) struct Ticking(
     BTreeMapTarget,
-    Arc<AtomicU64>,
+    Arc<Time>,
     pub(super) AtomicU64,
     Mutex<Option<Arc<Control>>>,
     pub(super) AtomicU64,
 );
 
 impl Ticking {
-    pub(super) fn now(&self) -> Arc<AtomicU64> {
+    pub(super) fn now(&self) -> Arc<Time> {
         Arc::clone(&self.1)
     }
 
@@ -98,7 +134,7 @@ pub(super) fn simulated<R>(
 /// The same with any target, whose time passes as `now` of it says.
 pub(super) fn simulated_by<T: Target + 'static, R>(
     spec: RunSpec,
-    now: impl FnOnce(&T) -> Arc<AtomicU64>,
+    now: impl FnOnce(&T) -> Arc<Time>,
     with: impl FnOnce(&T, &Arena<'_>, &mut Vec<Buffers>) -> R,
 ) -> R {
     let spec = RunSpec { keys: 500, corpus: "log".into(), ..spec };

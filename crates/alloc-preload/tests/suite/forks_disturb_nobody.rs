@@ -194,8 +194,8 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 /// How often that thread had slept before the library could make it wait.
 static ASLEEP_BEFORE: AtomicI64 = AtomicI64::new(i64::MAX);
 
-/// Holds up a fork until the other thread has given up, or for longer than the library once gave it. If there is a
-/// thread for whose sleep it waits, it holds up the fork until that thread has slept twice, and for two minutes at most.
+/// Holds up a fork until the other thread has given up, or for longer than the library once gave it. Where it waits for
+/// the sleep of a thread, it goes on once that thread has slept twice, or after two minutes.
 unsafe extern "C" fn hold() {
     if STEP.compare_exchange(HOLDS, ALLOCATES, SeqCst, SeqCst).is_err() {
         return;

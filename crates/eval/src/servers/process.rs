@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_server_that_has_ended_has_no_figures() {
-// Nobody answers at its address, so its own figure is missing. Some kernels count the first pages late.
+        // Nobody answers at its address, so its own figure is missing. Some kernels count the first pages late.
         let silent = server("sleep", "600");
         ziptier_testing::until("it has memory", || silent.memory().is_ok_and(|memory| memory.rss_bytes > 0));
         assert_eq!(silent.memory().unwrap().used_bytes, None);

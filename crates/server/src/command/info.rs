@@ -82,14 +82,14 @@ fn memory(page: &mut String, shared: &Shared) {
     let memory = shared.backend.memory();
     let clients = shared.budget.held_bytes() as u64;
     let (used, peak) = shared.used_bytes();
-    let rss = process::resident_bytes();
+    let resident = process::resident();
     let everywhere = memory.held_bytes + shared.backend.held_below_bytes();
     let per = |bytes: u64, of: u64| if of == 0 { 0.0 } else { bytes as f64 / of as f64 };
     field(page, "used_memory", used);
     field(page, "used_memory_human", human(used));
-    field(page, "used_memory_rss", rss);
-    field(page, "used_memory_rss_human", human(rss));
-    field(page, "used_memory_rss_anonymous", process::anonymous_bytes());
+    field(page, "used_memory_rss", resident.bytes);
+    field(page, "used_memory_rss_human", human(resident.bytes));
+    field(page, "used_memory_rss_anonymous", resident.anonymous_bytes);
     field(page, "used_memory_peak", peak);
     field(page, "used_memory_peak_human", human(peak));
     field(page, "used_memory_dataset", memory.held_bytes);
@@ -118,7 +118,7 @@ fn memory(page: &mut String, shared: &Shared) {
         }
     }
     field(page, "mem_clients_normal", clients);
-    field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(rss, used)));
+    field(page, "mem_fragmentation_ratio", format_args!("{:.2}", per(resident.bytes, used)));
 }
 
 fn persistence(page: &mut String, shared: &Shared) {

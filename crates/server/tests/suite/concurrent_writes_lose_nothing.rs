@@ -42,7 +42,9 @@ fn set_if_absent_has_one_winner(server: &TestServer) {
             .map(|_| {
                 scope.spawn(|| {
                     let mut connection = server.connect();
-                    let lock = |number: usize| connection.text(&format!("SET lock:{number} me NX EX 100"));
+                    // No lock expires before the last contender has asked for it.
+                    let lock =
+                        |number: usize| connection.text(&format!("SET lock:{number} me NX EX 1000000"));
                     (0..200).map(lock).filter(|reply| reply == "+OK\r\n").count()
                 })
             })

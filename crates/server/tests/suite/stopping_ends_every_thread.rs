@@ -37,15 +37,15 @@ fn requests_on_threads_of_their_own_are_answered_at_a_stop() {
         [&b"MSET"[..]].into_iter().chain(args.iter().map(|word| word.as_bytes())).collect();
     let (mut last, mut clients) = (server.connect(), [(); 5].map(|()| server.connect()));
     gate.close("write");
-    let mut job_bytes = 0;
-    for (before, client) in clients.iter_mut().enumerate() {
-        client.send(&request(&args));
-        // The requests of three clients run. Others wait for a thread.
-        server.wait_for(&mut last, "the request has been handed over", |info| {
-            let held = info.field("mem_clients_normal");
-            let is_there = held > 0 && held >= job_bytes * (before as u64 + 1);
-            job_bytes = if job_bytes == 0 && gate.calls().contains(&"write") { held } else { job_bytes };
-            is_there && job_bytes > 0
+    let (long, question) = (request(&args), request(&[b"INFO"]));
+    let mut awaited_bytes = server.info(&mut last).field("total_net_input_bytes");
+    for client in &mut clients {
+        client.send(&long);
+        awaited_bytes += long.len() as u64;
+        // A worker hands a request over in the turn that reads its end. Three requests run, and two wait for a thread.
+        server.wait_for(&mut last, "the request has been read", |info| {
+            awaited_bytes += question.len() as u64;
+            info.field("total_net_input_bytes") == awaited_bytes
         });
     }
     // A thread that has taken a request may begin with it only after a stop, and then refuses it.

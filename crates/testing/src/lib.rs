@@ -6,6 +6,7 @@
 //!   repeats it.
 //! - [`corpus`]: a test compresses real files.
 //! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
+//! - [`until_seen`]: the same, and the failure says what was seen last.
 //!
 //! ```
 //! // A hundred in CI; `ZIPTIER_FLIPS=5000000` makes it more.
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::fmt::Debug;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -98,10 +100,37 @@ pub fn seed() -> u64 {
 ///
 /// It is not so after [`HANG`].
 #[track_caller]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    let seen = wait(HANG, is_so, |is_so| *is_so);
+    assert!(seen.is_ok(), "waited {} s in vain until {what}", HANG.as_secs());
+}
+
+/// Waits until `is_so` of what `look` returns, and returns that.
+///
+/// # Panics
+///
+/// It is not so after [`HANG`]. The message has what was seen last.
+#[track_caller]
+pub fn until_seen<T: Debug>(what: &str, look: impl FnMut() -> T, is_so: impl FnMut(&T) -> bool) -> T {
+    match wait(HANG, look, is_so) {
+        Ok(seen) => seen,
+        Err(seen) => panic!("waited {} s in vain until {what}, and saw {seen:?}", HANG.as_secs()),
+    }
+}
+
+/// Looks until it is so, at most for some time. An error has what was seen after that time: the thread may have stood
+/// still before its last look.
+fn wait<T>(most: Duration, mut look: impl FnMut() -> T, mut is_so: impl FnMut(&T) -> bool) -> Result<T, T> {
     let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < HANG, "waited {} s in vain until {what}", HANG.as_secs());
+    loop {
+        let is_late = start.elapsed() >= most;
+        let seen = look();
+        if is_so(&seen) {
+            return Ok(seen);
+        }
+        if is_late {
+            return Err(seen);
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -144,5 +173,17 @@ mod tests {
             tries == 3
         });
         assert_eq!(tries, 3);
+    }
+
+    #[test]
+    fn a_wait_looks_once_more_when_its_time_is_over() {
+        let mut number = 0;
+        let mut look = || {
+            number += 1;
+            number
+        };
+        assert_eq!(until_seen("it is two", &mut look, |number| *number == 2), 2);
+        assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 3), Ok(3));
+        assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 5), Err(4));
     }
 }

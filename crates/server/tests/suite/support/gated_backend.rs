@@ -156,8 +156,13 @@ impl Gate {
     pub(crate) fn wait(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = |state: &mut State| state.closed.is_some_and(|method| !state.calls.contains(&method));
-        let (_state, outcome) = self.changed.wait_timeout_while(state, PATIENCE, is_free).unwrap();
-        assert!(!outcome.timed_out(), "the call never came");
+        let (state, outcome) = self.changed.wait_timeout_while(state, PATIENCE, is_free).unwrap();
+        assert!(
+            !outcome.timed_out(),
+            "{:?} never came, and these calls did: {:?}",
+            state.closed,
+            state.calls
+        );
     }
 
     /// The calls since the gate was closed.

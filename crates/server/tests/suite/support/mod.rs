@@ -14,7 +14,7 @@ use std::time::Duration;
 use map_backend::MapBackend;
 use ziptier::{DurableOptions, Options};
 use ziptier_server::{Backend, Config, ServeError, Server, Stopper, StoreBackend};
-use ziptier_testing::until;
+use ziptier_testing::{until, until_seen};
 
 /// How long a test waits before it says that something hangs.
 pub(crate) const PATIENCE: Duration = ziptier_testing::HANG;
@@ -96,13 +96,8 @@ impl TestServer {
 
     /// Asks for `INFO` until `is_so`; `what` says what that is.
     #[track_caller]
-    pub(crate) fn wait_for(
-        &self,
-        connection: &mut Connection,
-        what: &str,
-        mut is_so: impl FnMut(&Info) -> bool,
-    ) {
-        until(what, || is_so(&self.info(connection)));
+    pub(crate) fn wait_for(&self, connection: &mut Connection, what: &str, is_so: impl FnMut(&Info) -> bool) {
+        until_seen(what, || self.info(connection), is_so);
     }
 
     pub(crate) fn connect(&self) -> Connection {
@@ -138,6 +133,7 @@ pub(crate) fn look_ups(connection: &mut Connection) -> [u64; 2] {
 }
 
 /// The page of `INFO`.
+#[derive(Debug)]
 pub(crate) struct Info(pub String);
 
 impl Info {

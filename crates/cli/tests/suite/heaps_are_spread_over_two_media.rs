@@ -12,7 +12,7 @@ use serde_json::Value;
 use ziptier_alloc::configuration::Configuration;
 use ziptier_alloc::page::{FarKind, SharedPage, VERSION};
 use ziptier_alloc::programs::Program;
-use ziptier_testing::{not_run, until};
+use ziptier_testing::{not_run, until, until_seen};
 
 use crate::support::ziptier;
 
@@ -82,6 +82,16 @@ impl Redis {
                 assert_eq!(self.line(), "+OK");
             }
         }
+    }
+
+    /// Waits until the library has obeyed all changes. It looks for them while the program allocates.
+    fn obey(&mut self) {
+        let pid = self.pid();
+        let look = || {
+            self.fill("o", 100, 1000);
+            json(&pid)
+        };
+        until_seen("changes are obeyed", look, |stat| stat["changes_obeyed"] == stat["changes_wanted"]);
     }
 
     fn line(&mut self) -> String {
@@ -166,13 +176,14 @@ fn a_redis_keeps_the_ratio_and_takes_another_one() {
 
     let answer = said(&["set", &pid, "ratio=1:1"]);
     assert!(answer.starts_with(&format!("process {pid} (redis-server) ")), "{answer}");
+    redis.obey();
     redis.fill("b", 60_000, 1000);
     let stat = json(&pid);
     let ratio = stat["far_to_dram"].as_f64().unwrap();
     assert!((0.9..1.15).contains(&ratio), "{stat:#}");
-    assert_eq!(stat["changes_obeyed"], stat["changes_wanted"]);
 
     said(&["set", &pid, "far-limit=1MiB"]);
+    redis.obey();
     redis.fill("c", 5_000, 1000);
     let stat = json(&pid);
     assert!(stat["far"]["spills"].as_u64().unwrap() > 0, "{stat:#}");

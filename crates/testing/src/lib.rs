@@ -7,6 +7,7 @@
 //! - [`corpus`]: a test compresses real files.
 //! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
 //! - [`until_seen`]: the same, and the failure says what was seen last.
+//! - [`free_address`]: a program that a test starts listens where no other one does.
 //!
 //! ```
 //! // A hundred in CI; `ZIPTIER_FLIPS=5000000` makes it more.
@@ -16,10 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The things that CI must have, separated by commas.
@@ -135,6 +139,27 @@ fn wait<T>(most: Duration, mut look: impl FnMut() -> T, mut is_so: impl FnMut(&T
     }
 }
 
+/// An address of this machine at which a program may listen later. Each process of tests has an IP address of its own,
+/// so nobody else takes the port meanwhile.
+///
+/// # Panics
+///
+/// The system does not take all of 127.0.0.0/8 for this machine, as Linux does.
+pub fn free_address() -> SocketAddr {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    // Linux has at most 22 bits for the number of a process.
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let own = Ipv4Addr::new(127, 64 | high, middle, low);
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let free = TcpListener::bind((own, 0)).and_then(|listener| listener.local_addr());
+        let free = free.expect("a free port at a loopback address");
+        if given.insert(free.port()) {
+            return free;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,5 +210,12 @@ mod tests {
         assert_eq!(until_seen("it is two", &mut look, |number| *number == 2), 2);
         assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 3), Ok(3));
         assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 5), Err(4));
+    }
+    #[test]
+    fn a_free_address_is_given_once_and_can_be_had() {
+        let addresses = [(); 3].map(|()| free_address());
+        let listeners = addresses.map(|address| TcpListener::bind(address).unwrap());
+        assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+        assert_eq!(listeners.map(|listener| listener.local_addr().unwrap()), addresses);
     }
 }

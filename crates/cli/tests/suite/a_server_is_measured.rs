@@ -1,7 +1,7 @@
 //! `ziptier bench --target redis://...` on real servers. A benchmark that emptied a database in use would lose a user's
 //! keys, and one that took its own CPU time for the server's would praise the slower server.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::{Client, Server, serve, ziptier};
@@ -9,20 +9,21 @@ use crate::support::{Client, Server, serve, ziptier};
 /// A Redis of this test's own, killed with this.
 struct Redis {
     child: Child,
-    port: u16,
+    address: SocketAddr,
 }
 
 impl Redis {
     fn start(arguments: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = ziptier_testing::free_address();
+        let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--port", &port, "--bind", &ip, "--save", "", "--appendonly", "no"])
             .args(arguments)
             .stdout(Stdio::null())
             .spawn()
             .expect("make test installs redis-server");
-        ziptier_testing::until("redis-server answers", || Client::connect(port).is_ok());
-        Redis { child, port }
+        ziptier_testing::until("redis-server answers", || Client::to(address).is_ok());
+        Redis { child, address }
     }
 }
 
@@ -36,10 +37,10 @@ impl Drop for Redis {
 /// Threads of a benchmark.
 const THREADS: usize = 4;
 
-/// A short benchmark of the server at this port.
-fn bench(port: u16, database: &str, arguments: &[&str]) -> Command {
+/// A short benchmark of the server at this address.
+fn bench(address: SocketAddr, database: &str, arguments: &[&str]) -> Command {
     let mut command = ziptier();
-    let target = format!("redis://127.0.0.1:{port}{database}");
+    let target = format!("redis://{address}{database}");
     command.args(["bench", "--target", &target, "--format", "tsv", "--warmup", "0", "--keys", "2000"]);
     command.args(["--threads", &THREADS.to_string()]).args(arguments).env_remove("REDISCLI_AUTH");
     command
@@ -74,7 +75,7 @@ fn number(output: &Output, column: &str) -> f64 {
 #[test]
 fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
     let (redis, ours) = (Redis::start(&[]), Server::start(&mut serve()));
-    for port in [redis.port, ours.port] {
+    for address in [redis.address, (Ipv4Addr::LOCALHOST, ours.port).into()] {
         for arguments in [
             &["--mix", "read=50,write=30,delete=20", "--operations", "20000"][..],
             &[
@@ -88,14 +89,14 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
                 "0..3000",
             ],
         ] {
-            let output = bench(port, "", arguments).output().unwrap();
+            let output = bench(address, "", arguments).output().unwrap();
             assert!(output.status.success(), "{}", said(&output));
             assert_eq!(number(&output, "mismatches"), 0.0);
             // What the server holds, and its CPU time, are not those of the client.
             assert!(number(&output, "qps_per_cpu_core") > 0.0);
             let held = number(&output, "held_per_raw");
             assert!((0.1..8.0).contains(&held), "{held}");
-            assert_eq!(Client::connect(port).unwrap().ask(&[b"DBSIZE"]).unwrap(), ":0");
+            assert_eq!(Client::to(address).unwrap().ask(&[b"DBSIZE"]).unwrap(), ":0");
         }
     }
 }
@@ -103,16 +104,16 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
 #[test]
 fn a_database_with_keys_is_refused_and_keeps_them() {
     let redis = Redis::start(&[]);
-    let mut client = Client::connect(redis.port).unwrap();
+    let mut client = Client::to(redis.address).unwrap();
     assert_eq!(client.ask(&[b"SET", b"order:1", b"a user's"]).unwrap(), "+OK");
-    let output = bench(redis.port, "", &["--operations", "2000"]).output().unwrap();
+    let output = bench(redis.address, "", &["--operations", "2000"]).output().unwrap();
     let told = said(&output);
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
-    assert!(told.contains("DBSIZE 1") && told.contains(&format!(":{}/1", redis.port)), "{told}");
+    assert!(told.contains("DBSIZE 1") && told.contains(&format!(":{}/1", redis.address.port())), "{told}");
     assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
     // The next database is another one.
     let output =
-        bench(redis.port, "/1", &["--workload", "read_only", "--operations", "2000"]).output().unwrap();
+        bench(redis.address, "/1", &["--workload", "read_only", "--operations", "2000"]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(client.get("order:1").unwrap().as_deref(), Some(&b"a user's"[..]));
 }
@@ -121,9 +122,9 @@ fn a_database_with_keys_is_refused_and_keeps_them() {
 #[test]
 fn keys_of_others_stay() {
     let redis = Redis::start(&[]);
-    let mut client = Client::connect(redis.port).unwrap();
+    let mut client = Client::to(redis.address).unwrap();
     assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
-    let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
+    let mut command = bench(redis.address, "", &["--workload", "read_only", "--operations", "2000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_writes(&mut client);
     assert_eq!(client.ask(&[b"CLIENT", b"UNPAUSE"]).unwrap(), "+OK");
@@ -138,7 +139,7 @@ fn keys_of_others_stay() {
 fn a_password_comes_from_the_environment_and_is_never_shown() {
     let redis = Redis::start(&["--requirepass", "hunter2"]);
     let run = |password: &str| {
-        let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
+        let mut command = bench(redis.address, "", &["--workload", "read_only", "--operations", "2000"]);
         command.env("REDISCLI_AUTH", password).output().unwrap()
     };
     let output = run("hunter2");
@@ -147,17 +148,17 @@ fn a_password_comes_from_the_environment_and_is_never_shown() {
     let told = said(&output);
     assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
     assert!(told.contains("it refused AUTH: ") && !told.contains("hunter"), "{told}");
-    let output = bench(redis.port, "", &["--operations", "2000"]).output().unwrap();
+    let output = bench(redis.address, "", &["--operations", "2000"]).output().unwrap();
     assert!(said(&output).contains("it refused DBSIZE: NOAUTH"), "{}", said(&output));
 }
 
 #[test]
 fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
     let mut redis = Redis::start(&[]);
-    let mut client = Client::connect(redis.port).unwrap();
+    let mut client = Client::to(redis.address).unwrap();
     // No write is answered, so that the benchmark cannot end before the server does.
     assert_eq!(client.ask(&[b"CLIENT", b"PAUSE", b"600000", b"WRITE"]).unwrap(), "+OK");
-    let mut command = bench(redis.port, "", &["--workload", "read_only", "--operations", "2000"]);
+    let mut command = bench(redis.address, "", &["--workload", "read_only", "--operations", "2000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for_writes(&mut client);
     redis.child.kill().unwrap();
@@ -171,8 +172,8 @@ fn a_server_that_dies_in_the_middle_fails_the_benchmark() {
 #[test]
 fn a_server_that_dies_in_a_window_ends_the_benchmark_at_once() {
     let mut redis = Redis::start(&[]);
-    let mut client = Client::connect(redis.port).unwrap();
-    let mut command = bench(redis.port, "", &["--workload", "read_only", "--seconds", "80000"]);
+    let mut client = Client::to(redis.address).unwrap();
+    let mut command = bench(redis.address, "", &["--workload", "read_only", "--seconds", "80000"]);
     let running = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for(&mut client, "cmd=get", 1);
     redis.child.kill().unwrap();

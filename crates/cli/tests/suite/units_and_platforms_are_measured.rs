@@ -2,6 +2,7 @@
 //! mistake.
 
 use std::fs;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::SystemTime;
@@ -245,17 +246,18 @@ fn children(parent: u32) -> Vec<u32> {
     pids.filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
-/// Lets an evaluation measure a server of ours.
-fn served(place: &Path, more: &str) {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (program, port) = (env!("CARGO_BIN_EXE_ziptier"), free.port());
-    let server = format!("server = '{program} serve --port {port}'");
-    let bench = format!("bench = '--target redis://127.0.0.1:{port}'");
+/// Lets an evaluation measure a server of ours at the returned address.
+fn served(place: &Path, more: &str) -> SocketAddr {
+    let address = ziptier_testing::free_address();
+    let (program, ip, port) = (env!("CARGO_BIN_EXE_ziptier"), address.ip(), address.port());
+    let server = format!("server = '{program} serve --bind {ip} --port {port}'");
+    let bench = format!("bench = '--target redis://{address}'");
     replace(
         &place.join("unit.toml"),
         "work = { bench = \"--target btreemap\" }",
         &format!("[work]\n{bench}\n{server}\n{more}"),
     );
+    address
 }
 
 /// Lets an evaluation measure a server of ours, whose throughput may take ten minutes until it is steady.
@@ -266,14 +268,13 @@ fn served_for_long(place: &Path, more: &str) {
     served(place, more);
 }
 
-/// Replaces the command that starts the server of an evaluation with `other` of it. Returns the command.
-fn served_by(place: &Path, other: impl Fn(&str) -> String) -> String {
+/// Replaces the command that starts the server of an evaluation with `other` of it.
+fn served_by(place: &Path, other: impl Fn(&str) -> String) {
     let unit = place.join("unit.toml");
     let text = fs::read_to_string(&unit).unwrap();
     let (before, rest) = text.split_once("server = '").unwrap();
     let (command, after) = rest.split_once('\'').unwrap();
     fs::write(&unit, format!("{before}server = {}{after}", other(command))).unwrap();
-    command.to_owned()
 }
 
 /// Interrupts an evaluation whose process has begun what `has_begun` looks for. The evaluation ends and says so.
@@ -330,12 +331,11 @@ fn an_interrupted_evaluation_leaves_nothing_behind() {
 fn a_server_that_a_shell_starts_ends_with_its_round() {
     let folder = tempfile::tempdir().unwrap();
     evaluation(folder.path());
-    served(folder.path(), "");
-    let command = served_by(folder.path(), |command| format!("['sh', '-c', '{command}; true']"));
+    let address = served(folder.path(), "");
+    served_by(folder.path(), |command| format!("['sh', '-c', '{command}; true']"));
     printed(&mbwu(&["construct"], folder.path()));
     assert!(folder.path().join("results/unit/round-2.json").exists());
-    let port: u16 = command.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the last server is left over");
+    assert!(TcpStream::connect(address).is_err(), "the last server is left over");
 }
 
 #[test]

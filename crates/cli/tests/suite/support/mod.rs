@@ -1,7 +1,7 @@
 //! The program as its users run it: servers that end with their test, and clients of theirs.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -159,7 +159,11 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        Self::to((Ipv4Addr::LOCALHOST, port).into())
+    }
+
+    pub(crate) fn to(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(HANG))?;
         Ok(Self { stream: BufReader::new(stream), requests: Vec::new() })

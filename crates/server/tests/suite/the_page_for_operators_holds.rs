@@ -1,10 +1,11 @@
 //! Operators take the script of `docs/server.md` to move a cache, and look fields of `INFO` up there. If the script
 //! loses expiries, the cache fills with keys that should be gone. A field that the page lacks is not found at all.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::client_libraries_work::python;
-use crate::support::{Connection, RealRedis, TestServer};
+use crate::support::{Connection, PATIENCE, RealRedis, TestServer};
 
 on_every_backend!(the_script_moves_a_cache_there_and_back);
 
@@ -53,11 +54,13 @@ fn the_script_moves_a_cache_there_and_back(server: &TestServer) {
         assert_eq!(before.ask(&[&[b"SET", key.as_bytes(), &value], expiry].concat()), b"+OK\r\n");
     }
     before.text("RPUSH list element");
-    let [first, ours, last_url] = [
-        format!("redis://:{PASSWORD}@{}", first.address),
-        format!("redis://{}", server.address),
-        format!("redis://{}", last.address),
-    ];
+    // On a busy machine an answer may take its time.
+    let wait_s = PATIENCE.as_secs();
+    let url = |user: &str, address: SocketAddr| {
+        format!("redis://{user}{address}?socket_timeout={wait_s}&socket_connect_timeout={wait_s}")
+    };
+    let ours = url("", server.address);
+    let (first, last_url) = (url(&format!(":{PASSWORD}@"), first.address), url("", last.address));
 
     let began = Instant::now();
     let said = copy(&first, &ours);

@@ -105,8 +105,10 @@ fn clients_show_the_certificates_that_are_asked_for() {
 const SCRIPT: &str = "
 import sys, ssl, threading, redis
 version = {'2': ssl.TLSVersion.TLSv1_2, '3': ssl.TLSVersion.TLSv1_3}
+patience = {'socket_timeout': None, 'socket_connect_timeout': None}
 def connect(minor):
-    return redis.Redis(port=int(sys.argv[1]), ssl=True, ssl_ca_certs='ca.crt', ssl_min_version=version[minor])
+    tls = {'ssl': True, 'ssl_ca_certs': 'ca.crt', 'ssl_min_version': version[minor]}
+    return redis.Redis(port=int(sys.argv[1]), **tls, **patience)
 context = ssl.create_default_context(cafile='ca.crt')
 context.maximum_version = ssl.TLSVersion.TLSv1_2
 db = connect('3')

@@ -211,6 +211,7 @@ mod tests {
         assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 3), Ok(3));
         assert_eq!(wait(Duration::ZERO, &mut look, |number| *number == 5), Err(4));
     }
+
     #[test]
     fn a_free_address_is_given_once_and_can_be_had() {
         let addresses = [(); 3].map(|()| free_address());

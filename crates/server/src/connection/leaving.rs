@@ -38,9 +38,9 @@ impl Connection {
         }
     }
 
-    /// Whether the client was killed, was idle for too long at `now_s`, or takes its replies too slowly. It must also go
-    /// if it holds replaced or deleted values for which there is no room. A client that waits for the disk, for a turn,
-    /// or for a running request, is not idle. One whose request trickles in is.
+    /// Whether the client was killed, was idle for too long at `now_s`, or takes its replies too slowly. It must also
+    /// go if it holds replaced or deleted values for which there is no room. A client that waits for the disk, for a
+    /// turn, or for a running request, is not idle. One whose request trickles in is.
     pub(crate) fn has_to_go(&mut self, shared: &Shared, now_s: u64) -> bool {
         let (info, timeout_s) = (&self.client.info, shared.settings.timeout_s.load(Relaxed));
         let idle_s = now_s.saturating_sub(info.active_s.load(Relaxed));

@@ -207,6 +207,7 @@ fn no_leaf_is_demoted_for_one_that_is_relaxed() {
     let far = Some(FarOptions { place, capacity_bytes: 8 << 20, require_dax: false });
     let store = store_of(Options { far, ..options() }, value);
     let [_, condensed] = counted_laps(&store);
+    store.core.reclaim();
     // From nine tenths of the limit on, leaves go down.
     store.core.set_memory_limit(Some(store.memory().total_bytes() / 95 * 100));
     read_much(&store);

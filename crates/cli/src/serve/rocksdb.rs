@@ -34,7 +34,7 @@ pub(crate) struct BackendArguments {
     #[arg(long, env = "ZIPTIER_COMPRESSION", value_name = "NAME", help_heading = "Backend")]
     compression: Option<String>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Backend")]
     library: LibraryArgument,
 }
 

@@ -262,6 +262,17 @@ fn ports_for_tls_are_told_and_their_files_are_read_first() {
     assert_eq!(String::from_utf8_lossy(&pinged.stdout), "PONG\n", "{pinged:?}");
 }
 
+/// An option of RocksDB's stood before the port, since it had no heading.
+#[test]
+fn the_help_tells_each_option_below_its_heading() {
+    for flag in ["-h", "--help"] {
+        let output = serve().arg(flag).output().unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
+        let at = |word: &str| help.find(word).unwrap_or_else(|| panic!("{word}: {help}"));
+        assert!(at("--help") < at("Clients:") && at("Backend:") < at("--rocksdb-library"), "{help}");
+    }
+}
+
 /// systemd gives a service up that it has started five times within ten seconds. A server whose address came later than
 /// that stayed down.
 #[test]

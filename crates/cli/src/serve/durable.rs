@@ -45,12 +45,7 @@ impl DurableArguments {
     /// The settings in force, and the findings of the start; `None` without a folder.
     pub(crate) fn found(&self, store: &Store) -> Option<String> {
         let (options, recovered) = (self.options()?, store.recovered()?);
-        let after = store.durable_stats()?.durable_after;
-        let sync = match options.durability {
-            Durability::Always => format!("{after} before replies"),
-            Durability::Everysec => format!("{after} once a second"),
-            Durability::No => "nothing is waited for".to_owned(),
-        };
+        let sync = sync(options.durability, store.durable_stats()?.durable_after);
         let stop = match recovered.is_sealed {
             true => " after a clean stop",
             // A new folder has neither.
@@ -85,6 +80,16 @@ impl DurableArguments {
     }
 }
 
+/// Says what makes the log durable, and when. On tmpfs nothing does.
+fn sync(durability: Durability, after: String) -> String {
+    match durability {
+        _ if after.starts_with("tmpfs") => after,
+        Durability::Always => format!("{after} before replies"),
+        Durability::Everysec => format!("{after} once a second"),
+        Durability::No => "nothing is waited for".to_owned(),
+    }
+}
+
 /// Shows on a terminal how far a recovery has come.
 #[derive(Default)]
 pub(crate) struct Progress {
@@ -109,5 +114,18 @@ impl Progress {
         if self.shown.is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Durability, sync};
+
+    #[test]
+    fn nothing_is_done_on_tmpfs_once_a_second() {
+        let tmpfs = "tmpfs: survives the process, not the machine";
+        assert_eq!(sync(Durability::Everysec, tmpfs.to_owned()), tmpfs);
+        assert_eq!(sync(Durability::Everysec, "fdatasync".to_owned()), "fdatasync once a second");
+        assert_eq!(sync(Durability::No, "fdatasync".to_owned()), "nothing is waited for");
     }
 }

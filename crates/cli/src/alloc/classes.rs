@@ -102,13 +102,17 @@ fn set(name: &str, options: &[String], file: &ClassFile) -> Result<String, Strin
             ratio = Some(None);
             continue;
         }
+        // The allocator's own words would name options that a class does not have.
+        let name = option.split_once('=').map(|(name, _)| name);
+        if !matches!(name, Some("ratio" | "dram-limit" | "far-limit")) {
+            return Err(format!("`{option}`: a class has ratio=, dram-limit= and far-limit= alone"));
+        }
         let mut configuration = Configuration::DEFAULT;
         configuration.change(option.as_bytes()).map_err(sentence)?;
-        match option.split_once('=').map(|(name, _)| name) {
+        match name {
             Some("ratio") => ratio = Some(Some(configuration.ratio)),
             Some("dram-limit") => limits[0] = Some(configuration.dram_limit_bytes),
-            Some("far-limit") => limits[1] = Some(configuration.far_limit_bytes),
-            _ => return Err(format!("`{option}`: a class has ratio=, dram-limit= and far-limit= alone")),
+            _ => limits[1] = Some(configuration.far_limit_bytes),
         }
     }
     file.open(Locked::open_or_create)?.set(&name, ratio, limits).map_err(sentence)?;

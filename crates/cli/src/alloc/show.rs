@@ -100,8 +100,10 @@ pub(super) fn screen(program: &Program) -> String {
         ("far memory", far(&seen)),
     ];
     if seen.policy == Some(Policy::Ratio) {
-        let threshold =
-            format!("{} bytes; {:.1} % of that size class is far", seen.threshold_bytes, seen.dither * 100.0);
+        let threshold = match seen.threshold_bytes {
+            u64::MAX => "none".to_owned(),
+            bytes => format!("{bytes} bytes; {:.1} % of that size class is far", seen.dither * 100.0),
+        };
         lines.insert(3, ("threshold", threshold));
     }
     if let Some(class) = seen.class {
@@ -161,7 +163,11 @@ pub(super) fn watch_line(last: &Snapshot, now: &Snapshot) -> String {
     let [dram, far] = now.media.each_ref().map(|medium| mib(medium.live_bytes));
     let (spills, moves) = (since(|medium| medium.spills), since(|medium| medium.moves));
     let ratio = ratio_now(now);
-    format!("{dram:>15}{far:>15}{ratio:>15}{:>15}{spills:>15}{moves:>15}\n", now.threshold_bytes)
+    let threshold = match now.threshold_bytes {
+        u64::MAX => "none".to_owned(),
+        bytes => bytes.to_string(),
+    };
+    format!("{dram:>15}{far:>15}{ratio:>15}{threshold:>15}{spills:>15}{moves:>15}\n")
 }
 
 pub(super) fn json(program: &Program) -> Value {

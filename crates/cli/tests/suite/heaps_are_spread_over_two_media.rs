@@ -224,6 +224,21 @@ fn a_watch_ends_with_its_reader() {
     assert!(ended.unwrap().success());
 }
 
+/// The largest number of 64 bits stood there, and ran into the column before.
+#[test]
+fn no_threshold_is_told_as_none() {
+    let Some(redis) = Redis::start(&["ratio=1:0"]) else { return };
+    let screen = said(&["stat", &redis.pid()]);
+    assert!(screen.lines().any(|line| line == "threshold   none"), "{screen}");
+    let mut watch = ziptier();
+    watch.args(["alloc", "stat", &redis.pid(), "--watch", "0.02"]).stdout(Stdio::piped());
+    let mut watch = watch.spawn().unwrap();
+    let line = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap).nth(1).unwrap();
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(line.split_whitespace().any(|word| word == "none"), "{line}");
+}
+
 #[test]
 fn wrong_options_in_the_environment_leave_a_program_in_dram_that_says_why() {
     let Some(library) = library() else { return };
@@ -412,6 +427,7 @@ fn classes_are_made_listed_changed_and_deleted() {
         (["set", "Gold", "ratio=1:1"], "`Gold` is no name of a class"),
         (["set", "gold", "ratio=1"], "the change has `ratio=1`: a ratio is DRAM:FAR"),
         (["set", "gold", "pin=1"], "`pin=1`: a class has ratio=, dram-limit= and far-limit= alone"),
+        (["set", "gold", "foo=1"], "`foo=1`: a class has ratio=, dram-limit= and far-limit= alone"),
     ] {
         let answer = not(&wrong);
         assert!(answer.contains(expected), "{answer}");

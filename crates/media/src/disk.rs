@@ -136,13 +136,14 @@ impl DiskError {
     }
 
     /// The reason why the medium does not return the bytes of a file (a bad sector, say). Any other error gives `None`:
-    /// a refusal, a missing file, or a file that this process may not open. Such an error says nothing about the
-    /// contents.
+    /// a refusal, a missing file, a path through a file, or a file that this process may not open. Such an error says
+    /// nothing about the contents.
     pub fn unreadable(&self) -> Option<String> {
         let DiskError::Failed { operation, kind, reason, .. } = self else { return None };
         let is_of_the_process = matches!(
             kind,
             io::ErrorKind::NotFound
+                | io::ErrorKind::NotADirectory
                 | io::ErrorKind::PermissionDenied
                 | io::ErrorKind::ReadOnlyFilesystem
                 | io::ErrorKind::OutOfMemory

@@ -278,10 +278,7 @@ pub enum Error {
         name: String,
     },
     /// A file of the store's folder is damaged.
-    #[error(
-        "{} is damaged at byte {offset}: {reason}; restore it, or start with what is whole (--salvage)",
-        path.display()
-    )]
+    #[error("{} is damaged at byte {offset}: {reason}; {}", path.display(), remedy(path))]
     FileDamaged {
         /// The file.
         path: PathBuf,
@@ -436,5 +433,13 @@ impl Error {
             }
             error => format!("{error}; it has been written anew"),
         }
+    }
+}
+
+/// The way out of damage in a file of the folder. No start goes without the manifest.
+fn remedy(path: &Path) -> &'static str {
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("MANIFEST" | "MANIFEST.copy") => "a start needs it or its copy, so restore a dump",
+        _ => "restore it, or start with what is whole (--salvage)",
     }
 }

@@ -14,7 +14,7 @@ use super::image::LeafImage;
 use super::loading::{LoadedLarges, Source, is_within};
 use super::manifest::{Entry, Manifest};
 use super::operation::Operations;
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder, no_store};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::coding::Coding;
@@ -72,7 +72,7 @@ pub struct CheckReport {
 pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let load = || Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok));
-    let no_store = || Error::NoStore { path: dir.clone() };
+    let no_store = || no_store(&*disk, dir);
     // A folder that is no store's gets no lock file.
     drop(load().ok_or_else(no_store)?);
     check_folder(&*disk, dir)?;

@@ -17,7 +17,7 @@ use super::checkpoint::BACKUP_DIR;
 use super::generation::GenerationFiles;
 use super::image::{LeafImage, StoredLarge};
 use super::manifest::{Entry, Head, Manifest};
-use super::recovery::{GENERATIONS_DIR, LOG_DIR};
+use super::recovery::{GENERATIONS_DIR, LOG_DIR, no_store};
 use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
@@ -52,7 +52,7 @@ pub struct DumpSummary {
 pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     if Manifest::load(&*disk, dir)?.is_none() {
-        return Err(Error::NoStore { path: dir.clone() });
+        return Err(no_store(&*disk, dir));
     }
     // Another user's folder is refused before anything is made there. The lock is not kept: a store may be opened while
     // the dump is made, and removes nothing either.
@@ -60,7 +60,7 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     disk.create_dir(&dir.join(BACKUP_DIR))?;
     let _nothing_is_removed = lock_backup(&*disk, &dir.join(BACKUP_DIR))?;
     // Only this one's needs are safe.
-    let manifest = Manifest::load(&*disk, dir)?.ok_or_else(|| Error::NoStore { path: dir.clone() })?;
+    let manifest = Manifest::load(&*disk, dir)?.ok_or_else(|| no_store(&*disk, dir))?;
     let mut dump = Dump { options, pieces: 0, output: Output::begin(to)?, summary: DumpSummary::default() };
     dump.output.frame(
         Kind::Start,

@@ -276,6 +276,13 @@ fn restored(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
     Ok(disk.sync_dir(dir)?)
 }
 
+/// The error for a folder without a manifest, outside of a start.
+pub(super) fn no_store(disk: &dyn Disk, dir: &Path) -> Error {
+    let is_unfinished = disk.list(dir).is_ok_and(|names| names.iter().any(|name| name == RESTORING));
+    let path = dir.to_path_buf();
+    if is_unfinished { Error::RestoreUnfinished { path } } else { Error::NoStore { path } }
+}
+
 /// The folder's manifest; a new folder has none yet.
 fn manifest_of(disk: &dyn Disk, dir: &Path) -> Result<Option<Manifest>, Error> {
     let found = Manifest::load(disk, dir)?;

@@ -100,7 +100,11 @@ pub(crate) fn verify(disk: &dyn Disk, path: &Path, dir: &Path, store: u64) -> Re
     match owner(disk, path)? {
         Found::Store(found) if found == store => Ok(()),
         Found::Store(_) => Err(refused(path, dir, "it holds those of another store")),
-        _ => Err(refused(path, dir, "it does not hold them")),
+        _ => Err(refused(
+            path,
+            dir,
+            "it does not hold them; name the folder that they were moved to (--segments)",
+        )),
     }
 }
 

@@ -318,13 +318,23 @@ fn a_restore_that_was_killed_anywhere_can_be_repeated() {
     dump(&durable_options(&disk), &mut stream).unwrap();
     let whole = restored(&stream);
     let manifests = ["MANIFEST", "MANIFEST.copy"].map(|name| Path::new(DIR).join(name));
+    let mut unfinished = 0;
     for position in 0..whole.position() {
         let disk = whole.killed_at(position);
         let is_store = manifests.iter().any(|path| disk.contents(path).is_some());
+        if !is_store && disk.contents(&Path::new(DIR).join("RESTORING")).is_some() {
+            let durable = durable_options(&disk);
+            let outcomes = [check(&durable).map(drop), dump(&durable, &mut Vec::new()).map(drop)];
+            let is_told =
+                |outcome: &Result<(), Error>| matches!(outcome, Err(Error::RestoreUnfinished { .. }));
+            assert!(outcomes.iter().all(is_told), "killed at {position}: {outcomes:?}");
+            unfinished += 1;
+        }
         let repeated = restore(&durable_options(&disk), &mut &*stream);
         assert!(is_store || repeated.is_ok(), "killed at {position}: {repeated:?}");
         assert_eq!(open(&disk, CodecChoice::None).get(b"key").unwrap().unwrap(), b"value");
     }
+    assert!(unfinished > 0);
 }
 
 /// The folder of segments says whose it is as long as it has one.

@@ -146,5 +146,12 @@ fn a_file_in_the_place_of_a_folder_is_named() {
             assert!(refusal.contains("is a file and no folder; name a folder"), "{refusal}");
         }
     }
+    // A wrong path is no damage.
+    let durable = DurableOptions::new(&file);
+    let checked = ziptier::check(&durable).unwrap_err().to_string();
+    let dumped = ziptier::dump(&durable, &mut Vec::new()).unwrap_err().to_string();
+    for refusal in [checked, dumped] {
+        assert!(refusal.ends_with("is a file and no folder; name a folder"), "{refusal}");
+    }
     assert_eq!(std::fs::read(&file).unwrap(), b"theirs");
 }

@@ -179,6 +179,14 @@ fn a_damaged_manifest_loses_nothing() {
         store.close().unwrap();
         assert_eq!(check(&durable).unwrap().damages, []);
     }
+    // A salvage needs one of the two, too.
+    for name in ["MANIFEST", "MANIFEST.copy"] {
+        let path = Path::new(DIR).join(name);
+        let whole = disk.contents(&path).unwrap();
+        disk.put(&path, [&whole[..100], &[!whole[100]], &whole[101..]].concat());
+    }
+    let refused = Store::open(options_of(&disk, CodecChoice::None)).unwrap_err().to_string();
+    assert!(refused.contains("restore a dump") && !refused.contains("--salvage"), "{refused}");
 }
 
 /// Everything but the values that a salvage has lost, which say so.

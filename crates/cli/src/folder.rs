@@ -1,11 +1,13 @@
 //! `ziptier check`, `ziptier dump` and `ziptier restore`: a store's folder without a store.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use ziptier::{Damage, DurableOptions};
@@ -125,10 +127,16 @@ fn by_file(damages: &[Damage]) -> String {
 pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
     let write = || -> Outcome<ziptier::DumpSummary> {
         let options = arguments.segments.options(&arguments.dir);
-        if is_standard(&arguments.file) {
-            return Ok(ziptier::dump(&options, &mut BufWriter::new(std::io::stdout().lock()))?);
+        if !is_standard(&arguments.file) {
+            return dump_to_file(&options, &arguments.file);
         }
-        dump_to_file(&options, &arguments.file)
+        let output = io::stdout().lock();
+        if output.is_terminal() {
+            return Err("a dump is no text for a terminal; name a file, or redirect the output".into());
+        }
+        let mut output = BufWriter::new(Passing::new("dumping", None, output));
+        let written = ziptier::dump(&options, &mut output);
+        written.map_err(|error| of_stream("write the dump to", "standard output", error))
     };
     match write() {
         Ok(summary) => {
@@ -147,9 +155,8 @@ pub(crate) fn dump(arguments: &DumpArguments) -> ExitCode {
 
 /// Writes a dump under another name, `.partial` behind its own, until it is whole: a file of its own name is a dump.
 fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpSummary> {
-    let failed = |what: &str, path: &Path, error: &dyn std::fmt::Display| {
-        format!("cannot {what} {}: {error}", path.display())
-    };
+    let failed =
+        |what: &str, path: &Path, error: &dyn Display| format!("cannot {what} {}: {error}", path.display());
     if path.symlink_metadata().is_ok() {
         return Err(failed("create", path, &"it is there already; name another file").into());
     }
@@ -164,10 +171,12 @@ fn dump_to_file(options: &DurableOptions, path: &Path) -> Outcome<ziptier::DumpS
     // Its lock ends with it, once the file has another name or is gone.
     let file = begin(&partial, path).map_err(|error| failed("create", &partial, &error))?;
     let write = || -> Outcome<ziptier::DumpSummary> {
-        let mut buffered = BufWriter::new(&file);
-        let summary = ziptier::dump(options, &mut buffered)?;
-        buffered.flush()?;
-        file.sync_all()?;
+        const ACTION: &str = "write the dump to";
+        let mut buffered = BufWriter::new(Passing::new("dumping", None, &file));
+        let written = ziptier::dump(options, &mut buffered);
+        let summary = written.map_err(|error| of_stream(ACTION, path.display(), error))?;
+        let synced = buffered.flush().and_then(|()| file.sync_all());
+        synced.map_err(|error| failed(ACTION, path, &error))?;
         fs::rename(&partial, path).map_err(|error| failed("create", path, &error))?;
         File::open(folder)?.sync_all()?;
         Ok(summary)
@@ -216,11 +225,17 @@ pub(crate) fn restore(arguments: &RestoreArguments) -> ExitCode {
             Box::new(std::io::stdin().lock())
         } else {
             let file = File::open(&arguments.file);
-            Box::new(file.map_err(|error| format!("cannot open {}: {error}", arguments.file.display()))?)
+            let file = file.map_err(|error| format!("cannot open {}: {error}", arguments.file.display()))?;
+            let found = file.metadata().ok().filter(Metadata::is_file);
+            Box::new(Passing::new("restoring", found.map(|found| found.len()), file))
         };
         let mut options = DurableOptions::new(&arguments.dir);
         options.segments_dir.clone_from(&arguments.segments);
-        Ok(ziptier::restore(&options, &mut BufReader::new(&mut from))?)
+        let restored = ziptier::restore(&options, &mut BufReader::new(&mut from));
+        restored.map_err(|error| match is_standard(&arguments.file) {
+            true => of_stream("restore from", "standard input", error),
+            false => of_stream("restore from", arguments.file.display(), error),
+        })
     };
     match read() {
         Ok(summary) => {
@@ -240,6 +255,76 @@ fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
+/// The error of a dump or a restore. One that the stream caused names the stream.
+fn of_stream(
+    action: &str,
+    stream: impl Display,
+    error: ziptier::Error,
+) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        ziptier::Error::Stream { reason } => format!("cannot {action} {stream}: {reason}").into(),
+        error => error.into(),
+    }
+}
+
+/// How often progress is shown.
+const SHOWN_EVERY: Duration = Duration::from_millis(200);
+
+/// A stream that shows on a terminal how many of its bytes have passed.
+struct Passing<S> {
+    action: &'static str,
+    /// Bytes of the whole stream, if they are known.
+    all_bytes: Option<u64>,
+    stream: S,
+    bytes: u64,
+    shown: Instant,
+}
+
+impl<S> Passing<S> {
+    fn new(action: &'static str, all_bytes: Option<u64>, stream: S) -> Self {
+        Self { action, all_bytes, stream, bytes: 0, shown: Instant::now() }
+    }
+
+    fn note(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if self.shown.elapsed() >= SHOWN_EVERY {
+            self.shown = Instant::now();
+            output::show_progress(&self.line());
+        }
+    }
+
+    fn line(&self) -> String {
+        let all = self.all_bytes.map_or_else(String::new, |bytes| format!(" of {}", output::mib(bytes)));
+        format!("{}: {}{all}", self.action, output::mib(self.bytes))
+    }
+}
+
+impl<S: Read> Read for Passing<S> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(bytes)?;
+        self.note(read);
+        Ok(read)
+    }
+}
+
+impl<S: Write> Write for Passing<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.stream.write(bytes)?;
+        self.note(written);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+impl<S> Drop for Passing<S> {
+    fn drop(&mut self) {
+        output::show_progress("");
+    }
+}
+
 fn failed(command: &str, error: &dyn std::error::Error) -> ExitCode {
     output::say(&format!("ziptier {command}: {error}\n"));
     ExitCode::FAILURE
@@ -248,6 +333,16 @@ fn failed(command: &str, error: &dyn std::error::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_counts_what_has_passed() {
+        let mut reading = Passing::new("restoring", Some(3 << 20), io::repeat(0).take(1 << 20));
+        assert_eq!(io::copy(&mut reading, &mut io::sink()).unwrap(), 1 << 20);
+        assert_eq!(reading.line(), "restoring: 1.00 MiB of 3.00 MiB");
+        let mut writing = Passing::new("dumping", None, io::sink());
+        writing.write_all(&[0; 1 << 19]).unwrap();
+        assert_eq!(writing.line(), "dumping: 0.50 MiB");
+    }
 
     #[test]
     fn one_dump_at_a_time_writes_a_file() {

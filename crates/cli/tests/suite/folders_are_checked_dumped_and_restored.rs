@@ -123,6 +123,36 @@ fn a_dump_into_the_folder_of_its_store_is_refused() {
     start(&dir).stop();
 }
 
+/// A terminal takes some of its bytes for orders.
+#[test]
+fn a_dump_is_not_written_to_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    start(&dir).stop();
+    let terminal = fs::OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
+    let refused = support::ziptier().arg("dump").arg(&dir).stdout(terminal).output().unwrap();
+    let said = text(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("no text for a terminal; name a file"), "{said}");
+}
+
+#[test]
+fn a_stream_that_fails_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    start(&dir).stop();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let dumped = support::ziptier().arg("dump").arg(&dir).stdout(full).output().unwrap();
+    let said = text(&dumped.stderr);
+    assert!(said.starts_with("ziptier dump: cannot write the dump to standard output: No space"), "{said}");
+    let half = folder.path().join("half");
+    fs::write(&half, b"ziptrdmp").unwrap();
+    let restored = support::ziptier().arg("restore").args([&half, &copy]).output().unwrap();
+    let said = text(&restored.stderr);
+    let expected = format!("ziptier restore: cannot restore from {}: ", half.display());
+    assert!(said.starts_with(&expected) && said.contains("ends too early"), "{said}");
+    assert!(!dumped.status.success() && !restored.status.success() && !copy.exists());
+}
+
 /// A timer that begins a dump before the last one has ended must not cost the last one.
 #[test]
 fn a_dump_leaves_the_file_of_another_one_that_runs() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 pub(crate) use ziptier::Durability;
-use ziptier_rocksdb::host::{BlockCache, Database, Library, Memory, Table};
+use ziptier_rocksdb::host::{self, BlockCache, Database, Library, Memory, Table};
 
 use super::databases::{Named, OPEN_MAX, is_begun};
 use super::locks::Locks;
@@ -119,8 +119,8 @@ impl RocksDbBackend {
         let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
         let folder = settings.dir.join(name);
         make_folder(&folder)?;
-        let database = Database::open(settings.library, &folder, &text, table)?;
-        let database = Arc::new(database);
+        let opened = Database::open(settings.library, &folder, &text, table);
+        let database = Arc::new(opened.map_err(|error| of_open(error, &folder))?);
         Ok(Self {
             log: Log::keep(Arc::clone(&database), settings.durability)?,
             memtable: settings.memtables.list(&database),
@@ -155,6 +155,17 @@ impl RocksDbBackend {
             self.database.property_number(c"rocksdb.estimate-num-keys").unwrap_or(0)
         )
     }
+}
+
+/// RocksDB's words for a database that another process has open name a lock, and nothing to do.
+fn of_open(error: host::Error, folder: &Path) -> Error {
+    let words = error.to_string();
+    if !words.contains("While lock file") {
+        return error.into();
+    }
+    let folder = folder.display();
+    format!("{folder} is open already in another process; close it there, or name another --dir ({words})")
+        .into()
 }
 
 /// Makes a folder that only its owner enters, with those above it, and has its name on the disk. One that is there

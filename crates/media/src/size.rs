@@ -47,7 +47,10 @@ impl FromStr for ByteSize {
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, scale) in [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
+        // 64 MB is 62500 KiB, too, which nobody writes.
+        const SHOWN: [(&str, u64); 5] =
+            [("GiB", 1 << 30), ("MiB", 1 << 20), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KiB", 1 << 10)];
+        for (name, scale) in SHOWN {
             if self.0 >= scale && self.0.is_multiple_of(scale) {
                 return write!(f, "{} {name}", self.0 / scale);
             }
@@ -77,6 +80,8 @@ mod tests {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
         assert_eq!(ByteSize(64 << 20).to_string(), "64 MiB");
-        assert_eq!(ByteSize(1_000_000).to_string(), "1000000 bytes");
+        assert_eq!(ByteSize(64_000_000).to_string(), "64 MB");
+        assert_eq!(ByteSize(100 << 10).to_string(), "100 KiB");
+        assert_eq!(ByteSize(1_000_001).to_string(), "1000001 bytes");
     }
 }

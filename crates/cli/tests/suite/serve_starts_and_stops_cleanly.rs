@@ -54,7 +54,7 @@ fn the_environment_sets_what_flags_do_not() {
     command.env("ZIPTIER_CODEC", "none").env("ZIPTIER_MEMORY", "1GB");
     let server = Server::start(command.args(["--codec", "token"]));
     assert!(
-        server.said.contains("codec token") && server.said.contains("1000000000 bytes"),
+        server.said.contains("codec token") && server.said.contains("with 1 GB of memory"),
         "{}",
         server.said
     );

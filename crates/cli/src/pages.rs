@@ -21,7 +21,9 @@ pub(crate) fn pages(mut command: clap::Command, arguments: &Arguments) -> ExitCo
         .and_then(|()| clap_mangen::generate_to(command.clone(), folder))
         .and_then(|()| {
             [Shell::Bash, Shell::Fish, Shell::Zsh].into_iter().try_for_each(|shell| {
-                clap_complete::generate_to(shell, &mut command, "ziptier", folder).map(|_| ())
+                let path = clap_complete::generate_to(shell, &mut command, "ziptier", folder)?;
+                let text = fs::read_to_string(&path)?;
+                fs::write(&path, without_hidden(&text, &command))
             })
         });
     match written {
@@ -32,4 +34,32 @@ pub(crate) fn pages(mut command: clap::Command, arguments: &Arguments) -> ExitCo
             ExitCode::FAILURE
         }
     }
+}
+
+/// Takes hidden commands and options out of completions. clap_complete offers them all.
+fn without_hidden(text: &str, command: &clap::Command) -> String {
+    let commands: Vec<&str> = command
+        .get_subcommands()
+        .filter(|command| command.is_hide_set())
+        .map(|command| command.get_name())
+        .collect();
+    let options: Vec<&str> = command
+        .get_subcommands()
+        .flat_map(|command| command.get_arguments())
+        .filter(|option| option.is_hide_set())
+        .filter_map(|option| option.get_long())
+        .collect();
+    // fish and zsh have a line for each. bash has lists of words, of which fish repeats those of commands.
+    let is_of = |line: &&str| {
+        commands
+            .iter()
+            .any(|name| line.contains(&format!("-a \"{name}\"")) || line.starts_with(&format!("'{name}:")))
+            || options.iter().any(|name| {
+                line.contains(&format!(" -l {name} ")) || line.starts_with(&format!("'--{name}=["))
+            })
+    };
+    let mut words: Vec<String> = commands.iter().map(|name| format!(" {name} ")).collect();
+    words.extend(options.iter().map(|name| format!(" --{name} ")));
+    let shown = |line: &str| words.iter().fold(line.to_owned(), |line, word| line.replace(word, " ")) + "\n";
+    text.lines().filter(|line| !is_of(line)).map(shown).collect()
 }

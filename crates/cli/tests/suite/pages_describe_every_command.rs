@@ -35,6 +35,16 @@ fn each_command_has_a_page_and_is_completed() {
     }
     assert!(read("ziptier-serve.1").contains("requirepass"));
     assert!(!folder.path().join("ziptier-bench-run.1").exists());
+    for (shell, hidden) in [
+        ("ziptier.bash", [" bench-run ", " --maxmemory "]),
+        ("ziptier.fish", ["\"bench-run\"", " -l maxmemory "]),
+        ("_ziptier", ["'bench-run:", "'--maxmemory="]),
+    ] {
+        let offered = hidden.into_iter().find(|word| read(shell).contains(word));
+        assert_eq!(offered, None, "{shell}");
+    }
+    let is_whole = Command::new("bash").arg("-n").arg(folder.path().join("ziptier.bash")).status().unwrap();
+    assert!(is_whole.success());
 }
 
 #[test]

@@ -173,7 +173,10 @@ fn run(arguments: Arguments, allocated_bytes: Option<fn() -> u64>) -> Result<(),
     let threads = config.threads;
     let options = arguments.store_options()?;
     let plan = match arguments.backend.rocksdb(&options)? {
-        None => Plan::Store(Box::new(options)),
+        None => {
+            check_huffman(&options)?;
+            Plan::Store(Box::new(options))
+        }
         Some(options) => Plan::RocksDb(options),
     };
     config.expected_store = plan.expected();
@@ -456,6 +459,19 @@ fn packer(store: &Store) -> String {
         (Some(engine), Some(worker)) if engine != worker => format!(" ({engine}, {worker})"),
         _ => String::new(),
     }
+}
+
+/// Refuses Huffman codes for a codec that has none, which would ignore them.
+fn check_huffman(options: &Options) -> Result<(), Error> {
+    let (codec, huffman) = (options.codec, options.block.huffman);
+    if codec == CodecChoice::Deflate || huffman == Huffman::Dynamic {
+        return Ok(());
+    }
+    let words = format!(
+        "--huffman {huffman} is for deflate blocks, and codec {codec} has none; say --codec deflate, or leave \
+         --huffman out"
+    );
+    Err(words.into())
 }
 
 fn yes_or_no(text: &str) -> Result<bool, String> {

@@ -96,6 +96,7 @@ fn what_prevents_a_start_is_said_in_one_sentence() {
         (&["--bind", "192.0.2.1", "--protected-mode", "no"], "could not listen on 192.0.2.1:0"),
         (&["--memory", "1KiB"], "too small"),
         (&["--threads", "0"], "ask for at least 1"),
+        (&["--huffman", "canned"], "--huffman canned is for deflate blocks, and codec auto has none"),
     ] {
         let said = refused(serve().args(args));
         assert!(said.starts_with("ziptier serve: ") && said.contains(words), "{args:?}: {said}");

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use ziptier::{Damage, DurableOptions};
+use ziptier::{CheckReport, Damage, DurableOptions};
 
 use crate::output;
 
@@ -76,7 +76,15 @@ const FILES_TOLD: usize = 5;
 
 /// Verifies a folder. The first damages have a line each; the others are counted.
 pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
-    let report = match ziptier::check(&arguments.segments.options(&arguments.dir)) {
+    let mut shown = Instant::now();
+    let checked = ziptier::check_with(&arguments.segments.options(&arguments.dir), |report| {
+        if shown.elapsed() >= SHOWN_EVERY {
+            shown = Instant::now();
+            output::show_progress(&format!("checking: {}", so_far(report)));
+        }
+    });
+    output::show_progress("");
+    let report = match checked {
         Ok(report) => report,
         Err(error) => return failed("check", &error),
     };
@@ -98,6 +106,12 @@ pub(crate) fn check(arguments: &CheckArguments) -> ExitCode {
         output::count(report.damages.len() as u64, "damage", "damages"),
     ));
     if report.damages.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The findings so far, on a line that a usual terminal does not break.
+fn so_far(report: &CheckReport) -> String {
+    let bodies = output::count(report.bodies, "body", "bodies");
+    format!("{}, {} of the log, {bodies}", records(report.records), report.log_records)
 }
 
 fn records(number: u64) -> String {

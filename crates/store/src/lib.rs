@@ -28,7 +28,7 @@
 //! | [`Error`], [`ErrorKind`], [`LogError`], [`SegmentError`] | refusals and failures, by groups |
 //! | [`MemoryUse`], [`Stats`], [`FarStatus`], [`SsdStatus`], [`DurableStats`], [`CheckpointStats`] | figures |
 //! | [`Recovery`], [`Recovered`], [`TornTail`] | progress and findings of a start |
-//! | [`check()`], [`dump()`], [`restore()`] | a folder without its store: verify, back up, bring back |
+//! | [`check()`], [`check_with()`], [`dump()`], [`restore()`] | a folder without its store: verify, back up, bring back |
 //! | [`Huffman`], [`Path`], [`DeviceSource`] | codes and devices of DEFLATE |
 //! | [`OldValue`], [`Need`], [`Transferred`] | calls for servers, and the outcome of a rename |
 //!
@@ -134,7 +134,7 @@ pub use clock::Clock;
 pub use cold::{SsdOptions, SsdStatus};
 #[doc(hidden)]
 pub use durable::DiskHandle;
-pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, dump, restore};
+pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, check_with, dump, restore};
 pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 #[cfg(fuzzing)]
 #[doc(hidden)]

@@ -25,6 +25,9 @@ use crate::leaf::Leaf;
 use crate::options::{CodecChoice, Options};
 use crate::packing::settled;
 
+/// Records of the log between two calls for progress.
+const RECORDS_EACH: u64 = 1024;
+
 /// Something that is not what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -70,6 +73,17 @@ pub struct CheckReport {
 /// The folder is in use, is not a store's, has a file that is none of a store, or cannot be read. Damage is no error:
 /// it is in the report.
 pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
+    check_with(options, |_| {})
+}
+
+/// As [`check`], and tells the findings so far behind each leaf, each body, and some records of the log.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(
+    options: &DurableOptions,
+    mut progress: impl FnMut(&CheckReport),
+) -> Result<CheckReport, Error> {
     let (disk, dir) = (options.disk(), &options.dir);
     let load = || Manifest::load(&*disk, dir).map_or_else(|error| Some(Err(error)), |found| found.map(Ok));
     let no_store = || no_store(&*disk, dir);
@@ -79,7 +93,7 @@ pub fn check(options: &DurableOptions) -> Result<CheckReport, Error> {
     let _lock = disk.lock_dir(dir)?;
     // A store that was open until now may have made another checkpoint.
     let loaded = load().ok_or_else(no_store)?;
-    let mut check = Check { disk, dir, report: CheckReport::default() };
+    let mut check = Check { disk, dir, report: CheckReport::default(), progress: &mut progress };
     let manifest = match loaded {
         Ok(manifest) => {
             manifest.damage().into_iter().try_for_each(|damage| check.note(damage.clone()))?;
@@ -103,6 +117,7 @@ struct Check<'a> {
     disk: Arc<dyn Disk>,
     dir: &'a Path,
     report: CheckReport,
+    progress: &'a mut dyn FnMut(&CheckReport),
 }
 
 impl Check<'_> {
@@ -155,6 +170,9 @@ impl Check<'_> {
             match operations {
                 Ok(_) => self.report.log_records += u64::from(record.lsn >= start_lsn),
                 Err(reason) => self.note(Error::LogRecord { lsn: record.lsn, reason })?,
+            }
+            if record.lsn.is_multiple_of(RECORDS_EACH) {
+                (self.progress)(&self.report);
             }
         }
         for Skipped { path, offset, reason, .. } in replay.skipped() {
@@ -248,6 +266,7 @@ impl Check<'_> {
                     Err(error) => self.note(error)?,
                 }
             }
+            (self.progress)(&self.report);
         }
         Ok(())
     }
@@ -256,6 +275,7 @@ impl Check<'_> {
         let mut blocks = segments.blocks(number)?;
         while blocks.next_block()?.is_some() {
             self.report.bodies += 1;
+            (self.progress)(&self.report);
         }
         Ok(())
     }

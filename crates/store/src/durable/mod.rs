@@ -34,7 +34,7 @@ mod restore;
 mod segments_dir;
 mod stream;
 
-pub use check::{CheckReport, Damage, check};
+pub use check::{CheckReport, Damage, check, check_with};
 pub use checkpoint::CheckpointStats;
 pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};

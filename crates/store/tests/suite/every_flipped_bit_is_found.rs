@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ziptier::{CodecChoice, DiskHandle, Error, Options, SsdOptions, Store, check};
+use ziptier::{CodecChoice, DiskHandle, Error, Options, SsdOptions, Store, check, check_with};
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use crate::durable::{Contents, DIR, contents, from_environment, options, value};
@@ -187,6 +187,18 @@ fn a_damaged_manifest_loses_nothing() {
     }
     let refused = Store::open(options_of(&disk, CodecChoice::None)).unwrap_err().to_string();
     assert!(refused.contains("restore a dump") && !refused.contains("--salvage"), "{refused}");
+}
+
+#[test]
+fn a_check_tells_how_far_it_has_come() {
+    let disk = RecordingDisk::new();
+    let store = Store::open(options_of(&disk, CodecChoice::None)).unwrap();
+    fill(&store, 2000, false);
+    store.close().unwrap();
+    let durable = options_of(&disk, CodecChoice::None).durable.unwrap();
+    let mut told = Vec::new();
+    let report = check_with(&durable, |report| told.push(report.leaves)).unwrap();
+    assert!(told.is_sorted() && told.last() == Some(&report.leaves), "{told:?}: {report:?}");
 }
 
 /// Everything but the values that a salvage has lost, which say so.

@@ -14,7 +14,7 @@ use crate::output;
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Print JSON instead of a screen
-    #[arg(long)]
+    #[arg(long, conflicts_with = "record")]
     json: bool,
     /// Root of a recorded tree (with folders sys, dev, proc, usr, etc) to look at instead of this machine. In such a
     /// tree, device nodes count as permitted if others may read and write them

@@ -202,6 +202,9 @@ fn records(root: &Path) {
     assert_eq!(again.status.code(), Some(1));
     let said = String::from_utf8(again.stderr).unwrap();
     assert!(said.contains("cannot record in") && said.contains("name a folder to be made"), "{said}");
+    let both = doctor(root, &["--json", "--record", folder.path().join("other").to_str().unwrap()]);
+    assert_eq!(both.status.code(), Some(2));
+    assert!(!folder.path().join("other").exists());
 }
 
 #[test]

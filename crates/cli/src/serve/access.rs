@@ -18,7 +18,6 @@ pub(crate) struct AccessArguments {
         env = "ZIPTIER_REQUIREPASS",
         hide_env_values = true,
         value_name = "PASSWORD",
-        conflicts_with = "requirepass_file",
         help_heading = "Clients"
     )]
     requirepass: Option<Secret>,
@@ -82,7 +81,12 @@ impl AccessArguments {
 
     /// An empty `--requirepass` means none, as in Redis. An empty file is a mistake.
     fn password(&self) -> Result<Option<Password>, String> {
+        let given = self.requirepass.as_ref().filter(|Secret(text)| !text.is_empty());
         if let Some(path) = &self.requirepass_file {
+            if given.is_some() {
+                let words = "--requirepass-file cannot be used with --requirepass or ZIPTIER_REQUIREPASS; leave one out";
+                return Err(words.to_owned());
+            }
             let shown = path.display();
             let bytes = fs::read(path)
                 .map_err(|error| format!("could not read the password from {shown}: {error}"))?;
@@ -90,11 +94,7 @@ impl AccessArguments {
             let password = Password::new(line.strip_suffix(b"\r").unwrap_or(line));
             return password.map(Some).map_err(|error| format!("could not use {shown}: {error}"));
         }
-        match &self.requirepass {
-            Some(Secret(text)) if !text.is_empty() => Password::new(text.as_bytes())
-                .map(Some)
-                .map_err(|error| format!("could not use --requirepass: {error}")),
-            _ => Ok(None),
-        }
+        let password = given.map(|Secret(text)| Password::new(text.as_bytes())).transpose();
+        password.map_err(|error| format!("could not use --requirepass: {error}"))
     }
 }

@@ -26,7 +26,10 @@ const OF_PROGRAMS: [Metric<Snapshot>; 7] = [
     ("ratio_far_to_dram", "Wanted bytes in far memory for each byte in DRAM.", "gauge", |seen| {
         seen.ratio.map_or(f64::NAN, |ratio| f64::from(ratio.far) / f64::from(ratio.dram))
     }),
-    ("threshold_bytes", "Larger sizes lie in far memory.", "gauge", |seen| seen.threshold_bytes as f64),
+    ("threshold_bytes", "Larger sizes lie in far memory.", "gauge", |seen| match seen.threshold_bytes {
+        u64::MAX => f64::INFINITY,
+        bytes => bytes as f64,
+    }),
     ("far_fraction_at_threshold", "Part of the threshold's size class that is far.", "gauge", |seen| {
         seen.dither
     }),

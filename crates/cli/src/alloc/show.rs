@@ -183,7 +183,7 @@ pub(super) fn json(program: &Program) -> Value {
         "policy": seen.policy.map(Policy::name),
         "ratio": seen.ratio.map(|ratio| json!({ "dram": ratio.dram, "far": ratio.far })),
         "far_to_dram": seen.far_to_dram(),
-        "threshold_bytes": seen.threshold_bytes,
+        "threshold_bytes": (seen.threshold_bytes != u64::MAX).then_some(seen.threshold_bytes),
         "far_fraction_at_threshold": seen.dither,
         "far_memory": {
             "is_simulated": seen.far_kind == FarKind::Simulated,

@@ -230,6 +230,10 @@ fn no_threshold_is_told_as_none() {
     let Some(redis) = Redis::start(&["ratio=1:0"]) else { return };
     let screen = said(&["stat", &redis.pid()]);
     assert!(screen.lines().any(|line| line == "threshold   none"), "{screen}");
+    assert!(json(&redis.pid())["threshold_bytes"].is_null());
+    let metrics = said(&["stat", &redis.pid(), "--prometheus"]);
+    let has_none = |line: &str| line.starts_with("ziptier_alloc_threshold_bytes{") && line.ends_with(" +Inf");
+    assert!(metrics.lines().any(has_none), "{metrics}");
     let mut watch = ziptier();
     watch.args(["alloc", "stat", &redis.pid(), "--watch", "0.02"]).stdout(Stdio::piped());
     let mut watch = watch.spawn().unwrap();

@@ -101,6 +101,8 @@ pub fn check_with(
         }
         Err(error) => {
             check.note(error)?;
+            let of_copy = Manifest::damage_of_copy(&*check.disk, dir);
+            of_copy.into_iter().try_for_each(|damage| check.note(damage))?;
             None
         }
     };

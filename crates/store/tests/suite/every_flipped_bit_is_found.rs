@@ -180,11 +180,13 @@ fn a_damaged_manifest_loses_nothing() {
         assert_eq!(check(&durable).unwrap().damages, []);
     }
     // A salvage needs one of the two, too.
-    for name in ["MANIFEST", "MANIFEST.copy"] {
-        let path = Path::new(DIR).join(name);
-        let whole = disk.contents(&path).unwrap();
-        disk.put(&path, [&whole[..100], &[!whole[100]], &whole[101..]].concat());
+    let both = ["MANIFEST", "MANIFEST.copy"].map(|name| Path::new(DIR).join(name));
+    for path in &both {
+        let whole = disk.contents(path).unwrap();
+        disk.put(path, [&whole[..100], &[!whole[100]], &whole[101..]].concat());
     }
+    let damages = check(&options_of(&disk, CodecChoice::None).durable.unwrap()).unwrap().damages;
+    assert!(both.iter().all(|path| damages.iter().any(|damage| damage.path == *path)), "{damages:?}");
     let refused = Store::open(options_of(&disk, CodecChoice::None)).unwrap_err().to_string();
     assert!(refused.contains("restore a dump") && !refused.contains("--salvage"), "{refused}");
 }

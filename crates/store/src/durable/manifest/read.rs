@@ -79,6 +79,11 @@ impl Manifest {
         Ok(Some(manifest))
     }
 
+    /// The fault of the second file, for a folder in which neither is whole.
+    pub(crate) fn damage_of_copy(disk: &dyn Disk, dir: &Path) -> Option<Error> {
+        Self::read(disk, dir.join(COPY_NAME)).err()
+    }
+
     /// The fault of the other of its two files.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.other.as_ref()?.damage.as_ref()

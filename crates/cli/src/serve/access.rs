@@ -84,7 +84,8 @@ impl AccessArguments {
         let given = self.requirepass.as_ref().filter(|Secret(text)| !text.is_empty());
         if let Some(path) = &self.requirepass_file {
             if given.is_some() {
-                let words = "--requirepass-file cannot be used with --requirepass or its variable; leave one out";
+                let words =
+                    "--requirepass-file cannot be used with --requirepass or its variable; leave one out";
                 return Err(words.to_owned());
             }
             let shown = path.display();

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ziptier_eval::{Error, report};
+use ziptier_findings::shell_word;
 
 use crate::output;
 
@@ -37,8 +38,9 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 
 /// Writes a page, and says where it lies.
 pub(crate) fn write(inputs: &[PathBuf], out: &Path) -> Result<String, Error> {
-    let words: Vec<String> = inputs.iter().map(|input| input.display().to_string()).collect();
-    let command = format!("ziptier report {} --out {}", words.join(" "), out.display());
+    let word = |path: &Path| shell_word(&path.to_string_lossy());
+    let words: Vec<String> = inputs.iter().map(|input| word(input)).collect();
+    let command = format!("ziptier report {} --out {}", words.join(" "), word(out));
     let written = report::report(inputs, out, &command)?;
     Ok(written.map(|path| format!("written to {}\n", path.display())).concat())
 }

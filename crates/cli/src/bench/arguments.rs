@@ -8,6 +8,7 @@ use ziptier_eval::{
     ContextCache, Distribution, Error, Format, Huffman, KeyShape, Pace, Path as CodecPath, Plan, Settings,
     TargetOptions, TraceSpec, TrainOn, ValueBytes, ValueOrder, Workload,
 };
+use ziptier_findings::shell_word;
 
 use super::Foreign;
 
@@ -389,9 +390,9 @@ impl Arguments {
             let expected = "it is for traces; name one by --trace, or leave it out".into();
             return Err(Error::Invalid { what, given: "no --trace".into(), expected });
         }
-        // Runs get their options as JSON, and the manifest has the whole command.
+        // Runs get their options as JSON, and the manifest has the whole command, as a shell takes it.
         let words = std::env::args_os().map(|word| {
-            word.into_string().map_err(|word| Error::Invalid {
+            word.into_string().map(|word| shell_word(&word)).map_err(|word| Error::Invalid {
                 what: "argument",
                 given: word.to_string_lossy().into_owned(),
                 expected: "give text in UTF-8".into(),

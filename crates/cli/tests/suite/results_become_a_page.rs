@@ -31,6 +31,20 @@ fn a_benchmark_becomes_a_page_with_its_data_beside_it() {
     assert!(page.contains("Throughput and size"));
 }
 
+/// The words of the commands were joined by spaces, so that a shell cut them at other places.
+#[test]
+fn commands_of_a_page_can_be_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let small = "bench --target btreemap --workload read_only --keys 1000 --operations 1000 --warmup 0 --out";
+    printed(folder.path(), &small.split(' ').chain(["my results"]).collect::<Vec<_>>());
+    printed(folder.path(), &["report", "my results", "--out", "page.html"]);
+    let data = fs::read_to_string(folder.path().join("page.json")).unwrap();
+    let data: serde_json::Value = serde_json::from_str(&data).unwrap();
+    assert_eq!(data["command"], "ziptier report 'my results' --out page.html");
+    let measured = data["sections"][0]["commands"][0].as_str().unwrap();
+    assert!(measured.ends_with("--warmup 0 --out 'my results'"), "{measured}");
+}
+
 /// The files of the only benchmark whose results lie in `results`, as far as it is.
 fn files_of(results: &Path) -> Vec<String> {
     let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap());

@@ -41,7 +41,7 @@ public final class Statistics {
         return engine;
     }
 
-    /** The path: {@code cpu}, {@code software}, {@code hardware}, or {@code modelled}. */
+    /** Who does the work: {@code cpu}, {@code software}, {@code hardware}, or {@code modelled}. */
     public String worker() {
         return worker;
     }

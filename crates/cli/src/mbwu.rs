@@ -120,7 +120,7 @@ fn measure(
     let (program, launcher) = (program::program(), bench::launcher(foreign)?);
     let spec = |options: &[String]| bench::one_run(options, foreign);
     let means = Means { spec: &spec, launcher: &launcher, program: &program };
-    let tell = |measured: Measured| output::print(&format!("{measured}\n"));
+    let tell = |measured: Measured| output::print(&measured.to_text());
     // A folder that is missing is told before hours of work.
     evaluation.check(unit, platforms)?;
     if unit {

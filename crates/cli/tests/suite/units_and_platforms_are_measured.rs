@@ -395,7 +395,7 @@ fn each_round_purges_and_preconditions_the_medium_before_its_load() {
         assert!(!lines[..number].iter().any(|(_, other)| other == fresh), "a folder was not fresh: {said}");
         assert!(!Path::new(fresh).exists(), "{fresh} is left over");
     }
-    assert!(told.contains("Medium: purged by `sh -c test -d"), "{told}");
+    assert!(told.replace('\n', " ").contains("Medium: purged by `sh -c test -d"), "{told}");
 }
 
 #[test]
@@ -507,5 +507,7 @@ fn readings_of_a_meter_must_cover_what_was_measured() {
     assert!(told.contains("large"), "{told}");
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("Power: 42.5 W, measured by power.csv."), "{told}");
+    let words = told.replace('\n', " ");
+    assert!(words.contains("Power: 42.5 W, measured by power.csv."), "{told}");
+    assert!(told.lines().all(|line| line.len() <= 80), "a terminal shows each line unbroken: {told}");
 }

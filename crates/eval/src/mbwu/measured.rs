@@ -8,7 +8,7 @@ use crate::mbwu::limit::Shares;
 use crate::mbwu::origin::Origin;
 use crate::mbwu::power::Power;
 use crate::mbwu::rounds::{Round, threads_of};
-use crate::results::table::grouped;
+use crate::results::table::{grouped, wrapped};
 use crate::statistics::Mean;
 
 /// All that was measured of the unit or of a platform.
@@ -55,6 +55,11 @@ impl Measured {
     /// The origin of its rounds.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.rounds.first().map(|round| round.origin.clone())
+    }
+
+    /// Everything in sentences, as lines that fit a terminal.
+    pub fn to_text(&self) -> String {
+        wrapped(&self.to_string())
     }
 
     /// What limits it, and of the unit whether that makes it one: a sentence.

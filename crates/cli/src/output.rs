@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 
-use ziptier_eval::Error;
+use ziptier_eval::{Error, in_place};
 
 /// Prints `text` as it is. A reader that closes the pipe early, as `head` does, is no failure. Any other failure ends
 /// the command.
@@ -51,7 +51,7 @@ pub(crate) fn show_progress(line: &str) {
     let mut terminal = std::io::stderr();
     if terminal.is_terminal() {
         // Progress that cannot be shown is no reason to stop.
-        let _ = write!(terminal, "\r\x1b[K{line}").and_then(|()| terminal.flush());
+        let _ = write!(terminal, "{}", in_place(line)).and_then(|()| terminal.flush());
     }
 }
 

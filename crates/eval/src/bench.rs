@@ -205,6 +205,8 @@ impl ProgressLine {
 
     pub(crate) fn next(&mut self, what: &str) {
         self.run += 1;
+        // Rounds may follow until they are steady.
+        self.runs = self.runs.max(self.run);
         self.done_seconds = self.start.elapsed().as_secs_f64();
         self.what = what.into();
         self.phase("starting");
@@ -226,9 +228,15 @@ impl ProgressLine {
     fn draw(&self, text: &str) {
         if self.shown {
             // Progress that cannot be shown is no reason to stop.
-            let _ = write!(std::io::stderr(), "\r\x1b[K{text}").and_then(|()| std::io::stderr().flush());
+            let _ = write!(std::io::stderr(), "{}", in_place(text)).and_then(|()| std::io::stderr().flush());
         }
     }
+}
+
+/// The text for a terminal, in place of the line before. The terminal cuts the text at its edge: a text on two lines
+/// would leave the first one behind.
+pub fn in_place(text: &str) -> String {
+    format!("\r\x1b[K\x1b[?7l{text}\x1b[?7h")
 }
 
 /// The remaining seconds, when `done` of `runs` runs took `done_seconds` and the next has taken `current_seconds` so
@@ -285,6 +293,15 @@ mod tests {
         assert_eq!(seconds_left(1, 10, 20.0, 0.0, 60.0), 180.0);
         assert_eq!(seconds_left(9, 10, 90.0, 4.0, 60.0), 6.0);
         assert_eq!(seconds_left(9, 10, 90.0, 400.0, 60.0), 0.0);
+    }
+
+    #[test]
+    fn a_line_of_progress_stays_one_line_and_counts_rounds_that_were_not_planned() {
+        assert_eq!(in_place("x"), "\r\x1b[K\x1b[?7lx\x1b[?7h");
+        let mut line = ProgressLine::new(1, 1.0);
+        line.next("first");
+        line.next("second");
+        assert_eq!((line.run, line.runs), (2, 2));
     }
 
     #[test]

@@ -66,7 +66,7 @@ mod workload;
 pub use bench::confine::{Confinement, DiskLimits, Folders};
 pub use bench::plan::Plan;
 pub use bench::process::{Launcher, interrupt, or_interrupted, serve_child};
-pub use bench::{Configuration, Outcome, Unavailable, bench};
+pub use bench::{Configuration, Outcome, Unavailable, bench, in_place};
 pub use data::corpus::Corpus;
 pub use data::generator::Generator;
 pub use data::keys::{KEY_BYTES, KEY_BYTES_MAX, KeyRoom, KeyShape, Keys};

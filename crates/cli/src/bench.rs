@@ -57,6 +57,7 @@ pub(crate) struct Foreign {
 const DEFAULT_TARGETS: [&str; 3] = ["store", "btreemap", "null"];
 /// The bypass suite needs more leaves, so that the hot ones among them are few; RocksDB's, files of some size.
 const DEFAULT_KEYS_SUITES: u64 = 200_000;
+const DEFAULT_INTERVAL_OPERATIONS: u64 = 5_000;
 
 /// Runs the command.
 pub(crate) fn bench(arguments: Arguments) -> ExitCode {
@@ -99,7 +100,7 @@ fn run(arguments: &Arguments) -> Result<u8, Error> {
                 workloads: asked.workloads,
                 ..plan
             },
-            interval_operations: arguments.interval_operations,
+            interval_operations: arguments.interval_operations.unwrap_or(DEFAULT_INTERVAL_OPERATIONS),
         }),
     }
 }

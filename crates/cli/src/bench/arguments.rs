@@ -211,9 +211,9 @@ pub(crate) struct Arguments {
     /// uniform; suite bypass: hot:1:95; workloads of YCSB: their own]
     #[arg(long, value_name = "NAME", help_heading = DATA)]
     pub(super) distribution: Option<Distribution>,
-    /// Reads in an interval of suite bypass; each interval has one median
-    #[arg(long, default_value_t = 5_000, value_name = "N", help_heading = RUNS)]
-    pub(super) interval_operations: u64,
+    /// Reads in an interval of suite bypass; each interval has one median [default: 5000]
+    #[arg(long, value_name = "N", help_heading = RUNS)]
+    pub(super) interval_operations: Option<u64>,
     /// Threads that operate on each store [default: 1; suite codecs: 4,8,16,32; suite rocksdb: one per processor, at
     /// most 10; suite cassandra: 32, each with --multi-get requests in flight]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
@@ -382,14 +382,26 @@ impl Arguments {
         self.rate.or(until_p99).or(self.saturate.map(Pace::Saturated))
     }
 
-    /// The requested plan. An empty list was left open.
-    pub(super) fn plan(&self) -> Result<Plan, Error> {
+    /// Checks that options which need another one have it.
+    fn check_companions(&self) -> Result<(), Error> {
         // clap requires no option that conflicts with a given one, as --trace does with --workload.
         let of_traces = self.speed.map(|_| "--speed").or(self.fill.then_some("--fill"));
         if let Some(what) = of_traces.filter(|_| self.trace.is_empty()) {
             let expected = "it is for traces; name one by --trace, or leave it out".into();
             return Err(Error::Invalid { what, given: "no --trace".into(), expected });
         }
+        if let Some(reads) = self.interval_operations
+            && !matches!(self.suite, Some(Suite::Bypass))
+        {
+            let expected = "it is for suite bypass; name that by --suite, or leave it out".into();
+            return Err(Error::Invalid { what: "--interval-operations", given: reads.to_string(), expected });
+        }
+        Ok(())
+    }
+
+    /// The requested plan. An empty list was left open.
+    pub(super) fn plan(&self) -> Result<Plan, Error> {
+        self.check_companions()?;
         // Runs get their options as JSON, and the manifest has the whole command, as a shell takes it.
         let words = std::env::args_os().map(|word| {
             word.into_string().map(|word| shell_word(&word)).map_err(|word| Error::Invalid {

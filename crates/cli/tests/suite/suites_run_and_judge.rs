@@ -195,6 +195,8 @@ fn what_a_suite_or_target_does_not_take_ends_with_2_and_one_sentence() {
         (&["--target", "store", "--landing-watermark-pct", "0"], "give 1 to 100 per cent"),
         (&["--target", "store", "--background-codec", "snappy"], "known: auto"),
         (&["--target", "btreemap", "--level", "3"], "no target of this benchmark compresses"),
+        (&["--target", "btreemap,null", "--codec", "lz4"], "bad option `--codec lz4`: no target of this"),
+        (&["--target", "store", "--interval-operations", "9"], "it is for suite bypass"),
         (&["--suite", "bypass", "--threads", "2"], "has one thread"),
         (&["--suite", "bypass", "--workload", "write_only"], "reads and nothing else"),
         (&["--suite", "bypass", "--multi-get", "16"], "one by one"),

@@ -189,11 +189,13 @@ pub(crate) fn facts_of(machine: &Json) -> Vec<(String, String)> {
         Json::Null => None,
         Json::String(text) if text.is_empty() || text == "unknown" => None,
         Json::String(text) => Some(text.clone()),
+        Json::Array(all) if all.is_empty() => Some("none".into()),
         Json::Object(fields) => {
             let field = |(name, value): (&String, &Json)| {
                 format!("{name}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
             };
-            Some(fields.iter().map(field).collect::<Vec<_>>().join(", "))
+            let known = fields.iter().filter(|(_, value)| !value.is_null());
+            Some(known.map(field).collect::<Vec<_>>().join(", "))
         }
         other => Some(other.to_string()),
     };

@@ -505,6 +505,8 @@ fn readings_of_a_meter_must_cover_what_was_measured() {
     fs::write(place.join("power.csv"), readings).unwrap();
     let told = printed_words(&["compare", "--format", "tsv"], place);
     assert!(told.contains("large"), "{told}");
+    let told = printed_words(&["compare"], place);
+    assert!(told.contains("small is not measured yet; `ziptier mbwu measure"), "{told}");
     let output = ziptier().args(["mbwu", "measure"]).arg(place).arg("large").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     let words = told.replace('\n', " ");

@@ -22,6 +22,9 @@ pub struct Comparison {
     /// The folder of the evaluation; empty for numbers of a file.
     #[serde(skip)]
     pub folder: PathBuf,
+    /// The files of platforms in that folder that are not measured yet, without their endings.
+    #[serde(skip)]
+    pub unmeasured: Vec<String>,
 }
 
 /// What one unit is.
@@ -202,6 +205,15 @@ impl Comparison {
         self.platforms.iter().position(|platform| platform.stage == *stage).unwrap_or(place)
     }
 
+    /// What is left to measure, a sentence for each platform.
+    pub fn not_measured(&self) -> Vec<String> {
+        let folder = self.folder.display();
+        let sentence = |file: &String| {
+            format!("{file} is not measured yet; `ziptier mbwu measure {folder} {file}` measures it.")
+        };
+        self.unmeasured.iter().map(sentence).collect()
+    }
+
     /// The part of a resource for each unit that a platform saves beside the first of its stage.
     pub fn saving(&self, place: usize, resource: Resource) -> Option<f64> {
         let [own, base] =
@@ -242,6 +254,16 @@ mod tests {
         assert!((0.04..0.07).contains(&sure), "{sure}");
         let sure = deviation(&effects_on_saving(&table, 5, Resource::Price)).unwrap().reach_95();
         assert!((0.005..0.02).contains(&sure), "{sure}");
+    }
+
+    /// After an interruption a table and a page passed over it in silence.
+    #[test]
+    fn a_platform_that_is_not_measured_yet_is_named() {
+        let (mut comparison, table) = Comparison::parse(EXAMPLE).unwrap();
+        (comparison.folder, comparison.unmeasured) = ("work".into(), vec!["board".into()]);
+        let text = render(&[(comparison, table)], Format::Table);
+        let last = "\nboard is not measured yet; `ziptier mbwu measure work board` measures it.\n";
+        assert!(text.ends_with(last), "{text}");
     }
 
     const SMALL: &str = r#"

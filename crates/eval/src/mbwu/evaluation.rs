@@ -401,14 +401,16 @@ impl Evaluation {
         };
         let mut unit =
             self.read_subject(&self.unit())?.ok_or_else(|| missing("its unit is not constructed yet"))?;
-        let (mut platforms, mut origins) = (Vec::new(), Vec::new());
+        let (mut platforms, mut origins, mut unmeasured) = (Vec::new(), Vec::new(), Vec::new());
         for (file, sheet, own) in &self.sheets.platforms {
-            if let Some(measured) = self.read_subject(&self.platform(file)?)? {
-                platforms.push(Value::Table(platform_table(own, &measured)));
-                origins.push(measured.origin());
-                let is_twin = sheet.work == self.sheets.unit.work && measured.unsteady.is_none();
-                unit.unsteady = unit.unsteady.take().or_else(|| apart(&unit, &measured).filter(|_| is_twin));
-            }
+            let Some(measured) = self.read_subject(&self.platform(file)?)? else {
+                unmeasured.push(file.clone());
+                continue;
+            };
+            platforms.push(Value::Table(platform_table(own, &measured)));
+            origins.push(measured.origin());
+            let is_twin = sheet.work == self.sheets.unit.work && measured.unsteady.is_none();
+            unit.unsteady = unit.unsteady.take().or_else(|| apart(&unit, &measured).filter(|_| is_twin));
         }
         if platforms.is_empty() {
             return Err(missing("no platform is measured yet"));
@@ -432,7 +434,7 @@ impl Evaluation {
         let mut comparison: Comparison =
             table.clone().try_into().map_err(|error: toml::de::Error| told(error.to_string()))?;
         comparison.check().map_err(told)?;
-        comparison.folder = self.folder.clone();
+        (comparison.folder, comparison.unmeasured) = (self.folder.clone(), unmeasured);
         comparison.unit.measured = unit.origin();
         for (platform, origin) in comparison.platforms.iter_mut().zip(origins) {
             platform.measured = origin;

@@ -238,7 +238,13 @@ fn text(comparison: &Comparison, table: &toml::Table) -> String {
         ]);
     }
     text += &aligned(&lines, 2);
-    if first { text } else { text + &verdicts() }
+    if !first {
+        text += &verdicts();
+    }
+    for sentence in comparison.not_measured() {
+        text += &format!("\n{}", wrapped(&sentence));
+    }
+    text
 }
 
 /// What each platform saves beside the first of its stage, a sentence for each resource; or why there is no verdict.

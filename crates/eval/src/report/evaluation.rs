@@ -140,6 +140,7 @@ fn compare(section: &mut Section, comparison: &Comparison, table: &toml::Table, 
     ));
     section.about.extend(unit.measured.as_ref().and_then(Origin::preparation_in_words));
     section.verdicts = verdicts(comparison, table);
+    section.unknown.extend(comparison.not_measured());
     let price = format!("{}/MBWU", unit.currency);
     let shown: [(Option<Resource>, &str, &str, &str); 4] = [
         (None, "Units", "MBWU", "How many units of work each platform does."),

@@ -256,7 +256,10 @@ fn over_time(all: &[Runs<'_>], (title, unit, told): Meter) -> Option<Figure> {
     let (x, y) = (Axis::linear("seconds of the timed window"), Axis::linear(unit));
     let figure = Figure::new(title, Shape::Lines, x, y, points);
     let is_known = figure.points.iter().any(|point| point.y.is_some());
-    is_known.then(|| figure.described("The last round, of the whole machine, other programs included."))
+    is_known.then(|| match title {
+        THROUGHPUT => figure.described("The last round, of the work alone."),
+        _ => figure.described("The last round, of the whole machine, other programs included."),
+    })
 }
 
 /// What is not known of runs: meters that the machine lacks, and the like, each with the name of the runs.

@@ -444,3 +444,24 @@ fn a_newer_benchmark_that_was_interrupted_is_told() {
     let page = told();
     assert!(page.contains("A newer benchmark has no results") && page.contains("20260102T000000Z"), "{page}");
 }
+
+#[test]
+fn a_fact_without_a_value_is_told_in_words() {
+    let machine = json!({ "corpus": { "bytes": null, "name": "json" }, "disks": [], "governor": "unknown" });
+    let facts = facts_of(&machine);
+    let told: Vec<_> = facts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(told, [("corpus", "name: json"), ("disks", "none"), ("governor", "missing")]);
+}
+
+/// Each of the last calls stood there three times.
+#[test]
+fn a_percentile_stands_once_and_throughput_is_the_works_own() {
+    let spec = spec("btreemap", 1);
+    let measured = measured(&spec);
+    let all = &measured.percentiles.read;
+    assert!(all.len() > 10 && all.windows(2).all(|pair| pair[0] != pair[1]), "{all:?}");
+    let runs = runs::Runs { name: "btreemap", spec: &spec, rounds: &[&measured] };
+    let meters = runs::meters(&[runs]);
+    assert_eq!(meters[0].title, "Throughput");
+    assert!(meters[0].description.ends_with("of the work alone."), "{}", meters[0].description);
+}

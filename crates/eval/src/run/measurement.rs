@@ -59,7 +59,10 @@ impl Percentiles {
                 share: at.quantile(),
                 us: at.value_iterated_to() as f64 / 1e3,
             };
-            histogram.iter_quantiles(TICKS).map(percentile).collect()
+            let mut all: Vec<Percentile> = histogram.iter_quantiles(TICKS).map(percentile).collect();
+            // Behind the last calls it steps on in place.
+            all.dedup();
+            all
         };
         Percentiles { read: all(read_ns), write: all(write_ns) }
     }
@@ -149,15 +152,18 @@ impl Replayed {
 
     /// What readers of the figures must know.
     pub(crate) fn notes(&self) -> Vec<String> {
-        let operations =
-            self.operations.iter().map(|(name, count)| format!("{} {name}", grouped(*count as f64, 0)));
+        let operations: Vec<String> = self
+            .operations
+            .iter()
+            .map(|(name, count)| format!("{} {name}", grouped(*count as f64, 0)))
+            .collect();
+        let window = if operations.is_empty() { "none of them".to_owned() } else { operations.join(", ") };
         let mut notes = vec![format!(
-            "{}: {} bytes, XXH3 {}; {} requests were read, and the window has {}",
+            "{}: {} bytes, XXH3 {}; {} requests were read, and the window has {window}",
             self.file,
             grouped(self.file_bytes as f64, 0),
             self.file_hash,
-            grouped(self.requests as f64, 0),
-            operations.collect::<Vec<_>>().join(", ")
+            grouped(self.requests as f64, 0)
         )];
         for (count, what) in [
             (self.lifetimes, "writes had a lifetime, which no target is told"),

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Command};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use ziptier::ByteSize;
 use ziptier_eval::{Error, KeyShape, ServerPlan, ServerProgram, ValueOrder};
 
 use crate::output;
@@ -20,7 +21,7 @@ pub(crate) struct Arguments {
     redis: PathBuf,
     /// Memory that ziptier may have, in bytes: 4GiB, 512MB, 1000000
     #[arg(long, default_value = "4GiB", value_name = "BYTES")]
-    memory: String,
+    memory: ByteSize,
     /// Number of keys that are loaded
     #[arg(long, default_value_t = 1_000_000, value_name = "N")]
     keys: u64,
@@ -83,7 +84,7 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         "--daemonize",
         "no",
     ]);
-    let ours = words(&["serve", "--port", "{port}", "--memory", &arguments.memory]);
+    let ours = words(&["serve", "--port", "{port}", "--memory", &arguments.memory.0.to_string()]);
     let server = |name: &str, program, arguments| ServerProgram { name: name.into(), program, arguments };
     let inherited = inherited(&ours);
     let plan = ServerPlan {
@@ -104,7 +105,19 @@ fn run(arguments: &Arguments) -> Result<String, Error> {
         out: arguments.out.clone(),
         inherited,
     };
-    ziptier_eval::server_suite(&plan, &stop, &output::show_progress).map(|outcome| outcome.to_text())
+    let done = ziptier_eval::server_suite(&plan, &stop, &output::show_progress);
+    // A signal is no fault of the server that it ended.
+    let done =
+        done.map_err(|error| if stop.load(Ordering::Relaxed) { interrupted(arguments) } else { error });
+    done.map(|outcome| outcome.to_text())
+}
+
+fn interrupted(arguments: &Arguments) -> Error {
+    let kept = match arguments.out {
+        Some(_) => "the file of --out has the rows of the phases before",
+        None => "without --out nothing is kept",
+    };
+    Error::Interrupted { kept }
 }
 
 /// Whether this process was started to ignore a signal, as `nohup` starts it.

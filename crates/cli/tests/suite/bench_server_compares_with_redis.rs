@@ -77,7 +77,9 @@ fn an_interrupted_run_keeps_the_rows_that_it_has() {
     ziptier_testing::until("two servers are loaded", || rows() > 2);
     assert!(Command::new("kill").args(["-TERM", &running.id().to_string()]).status().unwrap().success());
     let output = running.wait_with_output().unwrap();
-    assert!(!output.status.success() && output.stdout.is_empty(), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{said}");
+    assert_eq!(said, "error: interrupted; the file of --out has the rows of the phases before\n");
     assert!(rows() > 2);
 }
 
@@ -100,6 +102,15 @@ fn a_run_under_nohup_outlives_its_terminal() {
     ziptier_testing::until("it goes on", || rows() > before + 2);
     signal("-TERM");
     assert!(!running.wait_with_output().unwrap().status.success());
+}
+
+/// The server was started, and refused it.
+#[test]
+fn a_memory_that_is_no_size_is_refused_before_a_server_starts() {
+    let output = bench_server(&["--redis", "/no/such/server", "--memory", "5x"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("invalid value '5x' for '--memory <BYTES>'"), "{said}");
 }
 
 /// The environment of a shell that read the options of a service.

@@ -346,8 +346,9 @@ fn ask(
 
 const MEANINGS: &str = "\
 us: CPU time of the server's process per operation; after: the part of it that came after the last reply, until the \
-server was quiet. ratio: over the first server's of the same round, and from the least to the largest. RSS, used: \
-bytes of the process, and what INFO says, over those of keys and values.";
+server was quiet; the kernel counts it in steps of 10 ms. ratio: over the first server's of the same round, and from \
+the least to the largest; missing over 0. RSS, used: bytes of the process, and what INFO says, over those of keys and \
+values.";
 
 impl ServerOutcome {
     fn save(&self) -> Result<(), Error> {
@@ -392,15 +393,15 @@ impl ServerOutcome {
     /// A table for each setting: medians over the rounds, and how far apart the rounds' ratios are.
     pub fn to_text(&self) -> String {
         let plan = &self.plan;
-        let mut text = format!(
-            "{} keys of {KEY_BYTES} B, values from {}\n({}); {} connections, {} round{}\n",
+        let mut text = wrapped(&format!(
+            "{} keys of {KEY_BYTES} B, values from {} ({}); {} connections, {} round{}",
             grouped(plan.keys as f64, 0),
             plan.corpus,
             plan.value_order,
             plan.connections,
             plan.rounds,
             if plan.rounds == 1 { "" } else { "s, medians" }
-        );
+        ));
         for in_setting in self.rows.chunk_by(|one, other| one.setting == other.setting) {
             let Setting { value_bytes, shape } = in_setting[0].setting;
             let covers = in_setting[0].coverage;
@@ -438,8 +439,10 @@ impl ServerOutcome {
                     median(&mut all.collect::<Vec<_>>())
                         .map_or(String::new(), |figure| format!("{figure:.decimals$}"))
                 };
+                let ratio = |(round, row): (&usize, &&Measured)| Some(row.us() / first.get(round)?.us());
+                // A short phase may take no time that the kernel counts.
                 let mut ratios: Vec<f64> =
-                    own.iter().filter_map(|(round, row)| Some(row.us() / first.get(round)?.us())).collect();
+                    own.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()).collect();
                 let ratio = median(&mut ratios).filter(|_| number > 0);
                 let spread = |ratios: &[f64]| match ratios {
                     [least, .., most] if number > 0 => format!("{least:.2}-{most:.2}"),
@@ -523,6 +526,28 @@ mod tests {
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         let rows = outcome.to_tsv();
         assert_eq!((rows.lines().count(), rows.matches("\t72000000\tNA\t").count()), (7, 3), "{rows}");
+    }
+
+    #[test]
+    fn there_is_no_ratio_over_no_time() {
+        let row = |server, cpu_sec| Measured {
+            setting: Setting { value_bytes: 128, shape: KeyShape::Random },
+            phase: "GET, P 1".into(),
+            server,
+            round: 0,
+            operations: 100,
+            cpu_sec,
+            after_cpu_sec: 0.0,
+            wall_sec: 1.0,
+            quiet_sec: 3.0,
+            memory: ServerMemory { rss_bytes: 1, used_bytes: None },
+            raw_bytes: 144,
+            coverage: 1.0,
+        };
+        for other in [0.0, 0.01] {
+            let text = ServerOutcome { plan: plan(), rows: vec![row(0, 0.0), row(1, other)] }.to_text();
+            assert!(!text.contains("inf") && !text.contains("NaN"), "{text}");
+        }
     }
 
     #[test]

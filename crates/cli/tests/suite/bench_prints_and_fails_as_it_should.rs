@@ -340,6 +340,7 @@ fn several_rates_are_steps_of_one_row() {
     for rate in ["20,000", "40,000", "80,000"] {
         assert!(printed.contains(&format!("offered {rate} per s")), "{printed}");
     }
+    assert!(printed.lines().all(|line| line.len() <= 80), "{printed}");
     assert_eq!(rows(&arguments)[0]["offered_qps"], "80000");
 }
 

@@ -56,10 +56,15 @@ pub(super) fn footer(plan: &Plan, outcome: &Outcome) -> String {
 /// The words of the targets that a user named by an address: what they are, and how they were reached.
 fn descriptions(outcome: &Outcome) -> String {
     let mut text = String::new();
-    for configuration in outcome.configurations.iter().filter(|one| one.spec.target.contains(':')) {
+    let all = &outcome.configurations;
+    let has_several = all.windows(2).any(|pair| pair[0].spec.threads != pair[1].spec.threads);
+    for configuration in all.iter().filter(|one| one.spec.target.contains(':')) {
         let last = configuration.rounds.last().and_then(|round| round.descriptions.last());
         let (name, workload) = (configuration.spec.name(), &configuration.spec.workload.name);
-        text += &last.map_or_else(String::new, |words| wrapped(&format!("{name}, {workload}: {words}")));
+        let threads =
+            if has_several { format!(", {}", configuration.spec.threads_in_words()) } else { String::new() };
+        let told = |words: &String| wrapped(&format!("{name}, {workload}{threads}: {words}"));
+        text += &last.map_or_else(String::new, told);
     }
     text
 }
@@ -139,15 +144,14 @@ pub(crate) fn steps(outcome: &Outcome) -> String {
     let Some(first) = outcome.configurations.iter().find(has_steps) else { return String::new() };
     let limit_us = first.spec.pace.limit_us();
     let until = limit_us.map_or(String::new(), |us| format!(" until the 99th percentile passed {us} us"));
-    let mut text = format!("\noffered rates{until} (open loop, latency from arrival):\n");
-    for configuration in &outcome.configurations {
+    let heading = format!("offered rates{until} (open loop, latency from arrival):");
+    let mut text = format!("\n{}", wrapped(&heading));
+    for configuration in outcome.configurations.iter().filter(has_steps) {
         let spec = &configuration.spec;
+        text += &wrapped(&format!("{}, {}, {}:", spec.name(), spec.workload.name, spec.threads_in_words()));
         for step in configuration.rounds.iter().flat_map(|round| &round.steps) {
             text += &format!(
-                "  {} {} {} thread(s): offered {} per s, done {}, p99 {} us{}\n",
-                spec.name(),
-                spec.workload.name,
-                spec.threads,
+                "  offered {} per s, done {}, p99 {} us{}\n",
                 grouped(step.offered_per_sec, 0),
                 grouped(step.done_per_sec, 0),
                 grouped(step.p99_us, 1),

@@ -130,8 +130,12 @@ fn estimated(table: &Table, estimate: &Estimate) -> String {
         ]
     });
     let titles = ["compressor", "chunks", "then", "then/now", "compress/MB", "read/MB"];
+    let has_tokens = estimate.formats.iter().any(|format| format.name.ends_with("token"));
+    let no_tokens =
+        if has_tokens { "" } else { "no tokens: the rows are too few, or have too little in common\n" };
     format!(
-        "{} now, in {}; rows of {} before compression\n{}from a sample of {}; CPU time for each MB of rows\n",
+        "{} now, in {}; rows of {} before compression\n{}tried on {} of rows; CPU time for each MB of them\n\
+         {no_tokens}",
         mib(estimate.bytes),
         output::count(table.ss_tables().len() as u64, "SSTable", "SSTables"),
         mib(table.raw_bytes()),

@@ -56,6 +56,11 @@ fn files_to_begin_with_are_read_and_never_overwritten() {
     replace(&place.join("board.toml"), "price = 171", "price = 170");
     assert!(refused(&mbwu(&["init"], &place)).contains("it is there already; give a new folder"));
     assert!(fs::read_to_string(place.join("board.toml")).unwrap().contains("price = 170"));
+    let told = refused(&mbwu(&["run"], folder.path()));
+    assert!(
+        told.contains("there is no unit.toml in it; give a folder that `ziptier mbwu init` made"),
+        "{told}"
+    );
     // They are read: what is missing is a measurement, not a field.
     let told = refused(&mbwu(&["compare"], &place));
     assert!(told.contains("its unit is not constructed yet") && told.contains("ziptier mbwu run"), "{told}");

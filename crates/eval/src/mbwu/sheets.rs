@@ -343,6 +343,10 @@ impl Sheets {
         let paths = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
         let mut paths = paths.map_err(failed)?;
         paths.sort();
+        if !paths.iter().any(|path| path.ends_with(UNIT)) {
+            let expected = "there is no unit.toml in it; give a folder that `ziptier mbwu init` made";
+            return Err(Error::invalid("folder of an evaluation", folder.display().to_string(), expected));
+        }
         let (unit, _) = UnitSheet::read(&folder.join(UNIT))?;
         let mut platforms: Vec<(String, PlatformSheet, Table)> = Vec::new();
         for path in paths {

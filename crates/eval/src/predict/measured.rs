@@ -153,6 +153,12 @@ fn tables(path: &Path) -> Result<Vec<PathBuf>, Error> {
 fn add(series: &mut Vec<Series>, text: &str, cores: Option<usize>) -> Result<(), String> {
     let mut lines = text.lines().enumerate();
     let columns: Vec<&str> = lines.next().map(|(_, line)| line.split('\t').collect()).unwrap_or_default();
+    // The table of a benchmark that was interrupted in its first run is empty.
+    if !columns.is_empty() && !columns.contains(&"qps") {
+        return Err(
+            "line 1: it has no column qps; give a folder or a table that ziptier bench --out wrote".into()
+        );
+    }
     for (number, line) in lines {
         let (there, needed) = (line.split('\t').count(), columns.len());
         if there != needed {
@@ -407,5 +413,7 @@ pub(super) mod tests {
         let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
         let told = add(&mut Vec::new(), &cut, None).unwrap_err();
         assert_eq!(told, "line 2: it has 4 of 18 columns, so that the file is damaged");
+        let told = add(&mut Vec::new(), "# Prices of servers\n[work]\n", None).unwrap_err();
+        assert!(told.starts_with("line 1: it has no column qps; give a folder"), "{told}");
     }
 }

@@ -34,6 +34,7 @@ use crate::error::Error;
 use crate::report::figure::Figure;
 use crate::results::folder::{KEPT, MANIFEST};
 use crate::results::table::tsv;
+use crate::suites::bypass_rounds::BYPASS_SUMMARY;
 
 /// What one input says.
 #[derive(Debug, Default, Serialize)]
@@ -117,13 +118,17 @@ fn section(input: &Path) -> Result<Section, Error> {
         .map_err(|source| Error::Io { action: "read", path: input.to_owned(), source })?;
     folders.sort();
     let has = |folder: &&PathBuf, file: &str| folder.join(file).is_file();
-    let unended =
-        folders.iter().rev().take_while(|folder| !has(folder, KEPT)).find(|folder| has(folder, MANIFEST));
+    let is_unended = |folder: &&PathBuf| has(folder, MANIFEST) && !has(folder, BYPASS_SUMMARY);
+    let unended = folders.iter().rev().take_while(|folder| !has(folder, KEPT)).find(is_unended);
     let ended: Vec<&PathBuf> = folders.iter().filter(|folder| has(folder, KEPT)).collect();
     let Some(newest) = ended.last() else {
-        let found = match input.join("summary.tsv").is_file() {
-            true => format!("the folder is of an older ziptier, without {KEPT}"),
-            false => format!("the folder has neither unit.toml nor {KEPT}"),
+        let mut all = std::iter::once(input).chain(folders.iter().map(PathBuf::as_path));
+        let found = if all.any(|folder| folder.join(BYPASS_SUMMARY).is_file()) {
+            "the folder is of suite bypass, which has a plot of its own, bypass.svg".to_owned()
+        } else if input.join("summary.tsv").is_file() {
+            format!("the folder is of an older ziptier, without {KEPT}")
+        } else {
+            format!("the folder has neither unit.toml nor {KEPT}")
         };
         return Err(no_results(input, &found));
     };

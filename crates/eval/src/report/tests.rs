@@ -423,6 +423,10 @@ fn an_input_without_results_is_refused_in_one_sentence() {
     assert!(told(&file, &out).contains("file.toml"));
     fs::write(folder.path().join("summary.tsv"), "").unwrap();
     assert!(told(folder.path(), &out).contains("of an older ziptier"));
+    let bypass = folder.path().join("20250101T000000Z");
+    fs::create_dir(&bypass).unwrap();
+    fs::write(bypass.join(BYPASS_SUMMARY), "").unwrap();
+    assert!(told(folder.path(), &out).contains("of suite bypass, which has a plot of its own"));
     let damaged = folder.path().join("20260101T000000Z");
     benchmark(&damaged, &ALL[..1]);
     assert!(told(folder.path(), &folder.path().join("page")).contains("ends with .html"));
@@ -441,6 +445,9 @@ fn a_newer_benchmark_that_was_interrupted_is_told() {
     assert!(!told().contains("has no results"));
     fs::create_dir(at("20260102T000000Z")).unwrap();
     fs::write(at("20260102T000000Z").join(MANIFEST), "{}").unwrap();
+    fs::write(at("20260102T000000Z").join(BYPASS_SUMMARY), "").unwrap();
+    assert!(!told().contains("has no results"), "its results are no section of a page");
+    fs::remove_file(at("20260102T000000Z").join(BYPASS_SUMMARY)).unwrap();
     let page = told();
     assert!(page.contains("A newer benchmark has no results") && page.contains("20260102T000000Z"), "{page}");
 }

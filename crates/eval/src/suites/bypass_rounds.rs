@@ -18,6 +18,9 @@ use crate::target::registry::Registry;
 use crate::workload::Workload;
 use crate::workload::pace::Pace;
 
+/// The file of the summary, which no other suite writes.
+pub(crate) const BYPASS_SUMMARY: &str = "bypass-summary.tsv";
+
 /// The user's request for the bypass suite.
 #[derive(Debug, Clone)]
 pub struct BypassPlan {
@@ -140,7 +143,7 @@ pub fn bypass_suite(
     if let Some(folder) = &folder
         && !outcome.runs.is_empty()
     {
-        folder.write("bypass-summary.tsv", &tsv(outcome.rows()))?;
+        folder.write(BYPASS_SUMMARY, &tsv(outcome.rows()))?;
         #[cfg(feature = "plots")]
         folder.write("bypass.svg", &plot(&outcome.runs))?;
     }

@@ -260,7 +260,8 @@ mod tests {
     #[test]
     fn a_platform_that_is_not_measured_yet_is_named() {
         let (mut comparison, table) = Comparison::parse(EXAMPLE).unwrap();
-        (comparison.folder, comparison.unmeasured) = ("work".into(), vec!["board".into()]);
+        comparison.folder = "work".into();
+        comparison.unmeasured = vec!["board".into()];
         let text = render(&[(comparison, table)], Format::Table);
         let last = "\nboard is not measured yet; `ziptier mbwu measure work board` measures it.\n";
         assert!(text.ends_with(last), "{text}");

@@ -27,9 +27,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
-    if !arguments.root.is_dir() {
+    if let Some(fault) = fault_of(&arguments.root) {
         let root = arguments.root.display();
-        output::say(&format!("error: {root} is no folder; give the root of a recorded tree\n"));
+        output::say(&format!("error: {root} {fault}; give the root of a recorded tree\n"));
         return ExitCode::from(2);
     }
     if let Some(target) = &arguments.record {
@@ -39,6 +39,18 @@ pub(crate) fn doctor(arguments: &Arguments) -> ExitCode {
     let text = if arguments.json { format!("{:#}\n", report.to_json()) } else { report.to_screen() };
     output::print(&text);
     ExitCode::SUCCESS
+}
+
+/// Why a folder is no tree of a machine. Of any other folder the screen would say that the machine has no device.
+fn fault_of(root: &Path) -> Option<&'static str> {
+    let has = |name: &str| root.join(name).is_dir();
+    if !root.is_dir() {
+        Some("is no folder")
+    } else if root != Path::new("/") && !has("proc") && !has("sys") {
+        Some("has neither proc nor sys")
+    } else {
+        None
+    }
 }
 
 fn record(root: &Path, target: &Path) -> ExitCode {

@@ -248,6 +248,11 @@ fn this_machine_can_be_looked_at_and_a_wrong_root_is_told() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(said, "error: /nowhere is no folder; give the root of a recorded tree\n");
+    let other = tempfile::tempdir().unwrap();
+    let output = doctor(other.path(), &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+    assert!(said.ends_with(" has neither proc nor sys; give the root of a recorded tree\n"), "{said}");
 }
 
 #[test]

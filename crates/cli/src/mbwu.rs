@@ -121,8 +121,9 @@ fn measure(
     let spec = |options: &[String]| bench::one_run(options, foreign);
     let means = Means { spec: &spec, launcher: &launcher, program: &program };
     let tell = |measured: Measured| output::print(&measured.to_text());
-    // A folder that is missing is told before hours of work.
+    // A folder that is missing is told before hours of work, and so is a wrong option.
     evaluation.check(unit, platforms)?;
+    evaluation.check_options(unit, platforms, &means)?;
     if unit {
         tell(evaluation.construct(&means)?);
     }

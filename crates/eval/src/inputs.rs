@@ -37,7 +37,11 @@ pub trait Inputs: DeserializeOwned {
         let told = |error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start);
             let line = text[..start.min(text.len())].matches('\n').count() + 1;
-            format!("line {line}: {}", error.message().lines().collect::<Vec<_>>().join(" "))
+            let sentence = error.message().lines().collect::<Vec<_>>().join(" ");
+            format!(
+                "line {line}: {}",
+                TYPES.iter().fold(sentence, |told, (name, words)| told.replace(name, words))
+            )
         };
         let inputs: Self = toml::from_str(text).map_err(told)?;
         let table = text.parse::<Table>().map_err(told)?;
@@ -45,6 +49,13 @@ pub trait Inputs: DeserializeOwned {
         Ok((inputs, table))
     }
 }
+
+/// Types as the reader of files names them, and the words for them.
+const TYPES: [(&str, &str); 3] = [
+    ("expected f64", "expected a number"),
+    ("expected usize", "expected a whole number"),
+    ("expected u64", "expected a whole number"),
+];
 
 /// Checks that a number lies within bounds. The error is a sentence.
 pub(crate) fn within(what: &str, number: Number, least: f64, most: f64) -> Result<(), String> {

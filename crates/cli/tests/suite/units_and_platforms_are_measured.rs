@@ -122,6 +122,19 @@ fn a_run_keeps_each_round_and_goes_on() {
     assert!(told.contains("small/round-1.json") && told.contains("it is damaged"), "{told}");
 }
 
+/// The unit was measured first, for an hour.
+#[test]
+fn options_of_the_last_platform_are_checked_before_the_unit_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path();
+    evaluation(place);
+    replace(&place.join("small.toml"), "cpus = [0]", "cpus = [4096]");
+    assert!(refused(&mbwu(&["run"], place)).contains("bad work.cpus `4096`: this machine has"));
+    replace(&place.join("small.toml"), "cpus = [4096]", "bench = '--target nothing'");
+    assert!(refused(&mbwu(&["run"], place)).contains("unknown target `nothing`"));
+    assert!(!place.join("results").exists());
+}
+
 #[test]
 fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,6 +153,8 @@ fn a_mistake_in_a_file_is_one_sentence_with_its_place() {
         ),
         ("unit.toml", "base = \"large\"", "base = \"huge\"", "base is huge, and there is no huge.toml"),
         ("unit.toml", "rounds = 2", "rounds = 3", "rounds is 3, more than rounds_max, 2"),
+        ("unit.toml", "rounds = 2", "rounds = 'two'", "string \"two\", expected a whole number"),
+        ("unit.toml", "seconds = 1", "seconds = '1m'", "string \"1m\", expected a number"),
         ("unit.toml", "--keys 500", "--kees 500", "unexpected argument '--kees' found"),
         ("unit.toml", "--mix read=90,write=10 ", "", "they describe several runs"),
         ("unit.toml", "--target btreemap\"", "--target tape\"", "unknown target `tape`"),

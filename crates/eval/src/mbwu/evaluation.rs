@@ -105,6 +105,16 @@ impl Evaluation {
         })
     }
 
+    /// Checks the options and processors of all that is to be measured, before the first of it is.
+    ///
+    /// # Errors
+    /// Options describe no run, or several; or this machine lacks a processor.
+    pub fn check_options(&self, unit: bool, platforms: &[&str], means: &Means<'_>) -> Result<(), Error> {
+        let unit = unit.then(|| Ok(self.unit()));
+        let platforms = platforms.iter().map(|name| self.platform(name));
+        unit.into_iter().chain(platforms).try_for_each(|subject| self.asked(&subject?, means).map(drop))
+    }
+
     /// Constructs the unit, or goes on with it.
     ///
     /// # Errors

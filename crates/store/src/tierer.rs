@@ -483,7 +483,8 @@ mod tests {
             fields: Fields::default(),
             payload: &[0xff; 9],
         };
-        let (body, coding) = (Builder::default().build(&[entry]), Some(Coding::Tokens(Arc::new(tokens))));
+        let (body, coding) =
+            (Builder::default().build(&[entry], None), Some(Coding::Tokens(Arc::new(tokens))));
         let damaged = LeafState { open: None, sealed: None, body, coding, ..before.clone() };
         assert!(leaf.publish(before, damaged, &guard));
         (0..12).for_each(|read| leaf.clock.touch(read % 4));

@@ -2,7 +2,8 @@
 
 use ziptier_codec::token::Dictionary;
 
-use super::{Blocks, Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
+use super::packed::Section;
+use super::{Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::large::LargeHandle;
 use crate::record::{Fields, Kind, Tag, write_varint};
 
@@ -208,37 +209,23 @@ fn varint_bytes(value: usize) -> usize {
 
 impl Builder {
     /// The bytes of the body that [`Builder::build`] would write.
-    pub(crate) fn size(entries: &[Entry<'_>]) -> usize {
-        Shape::of(entries).bytes
+    pub(crate) fn size(entries: &[Entry<'_>], section: Option<Section<'_>>) -> usize {
+        Shape::of(entries).bytes + section.map_or(0, |section| section.bytes())
     }
 
-    /// Writes a body of `entries`, which are in key order without duplicates.
-    pub(crate) fn build(&mut self, entries: &[Entry<'_>]) -> Body {
-        if entries.is_empty() { Body::empty() } else { self.build_anew(entries) }
+    /// Writes a body of `entries`, which are in key order without duplicates. The `section` has their values if these
+    /// are packed in blocks.
+    pub(crate) fn build(&mut self, entries: &[Entry<'_>], section: Option<Section<'_>>) -> Body {
+        if entries.is_empty() { Body::empty() } else { self.build_anew(entries, section) }
     }
 
     /// As [`Builder::build`], also if there are no entries.
-    pub(super) fn build_anew(&mut self, entries: &[Entry<'_>]) -> Body {
-        self.write(entries, false);
-        Body(BodyBytes::from(self.bytes.as_slice()))
-    }
-
-    /// The bytes of the body that [`Builder::build_packed`] would write.
-    pub(crate) fn size_packed(entries: &[Entry<'_>], blocks: &Blocks, from: usize, to: usize) -> usize {
-        Shape::of(entries).bytes + blocks.section_bytes(from, to)
-    }
-
-    /// Writes a body of `entries` whose values are in the blocks from `from` to `to`.
-    pub(crate) fn build_packed(
-        &mut self,
-        entries: &[Entry<'_>],
-        blocks: &Blocks,
-        from: usize,
-        to: usize,
-    ) -> Body {
-        debug_assert_eq!((from..to).map(|index| blocks.count(index)).sum::<usize>(), entries.len());
-        self.write(entries, true);
-        blocks.write(from, to, &mut self.bytes);
+    pub(super) fn build_anew(&mut self, entries: &[Entry<'_>], section: Option<Section<'_>>) -> Body {
+        debug_assert!(section.is_none_or(|section| section.records() == entries.len()));
+        self.write(entries, section.is_some());
+        if let Some(section) = section {
+            section.write(&mut self.bytes);
+        }
         Body(BodyBytes::from(self.bytes.as_slice()))
     }
 

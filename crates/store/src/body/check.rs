@@ -227,7 +227,7 @@ mod tests {
                 payload,
             })
             .collect();
-        Builder::default().build(&entries)
+        Builder::default().build(&entries, None)
     }
 
     fn bodies() -> Vec<Body> {

@@ -30,7 +30,7 @@ use std::sync::{Arc, LazyLock};
 pub(crate) use build::{Builder, Entry, EntryKey};
 use bytes::BodyBytes;
 pub(crate) use check::Referents;
-pub(crate) use packed::{BLOCKS_MAX, Block, Blocks};
+pub(crate) use packed::{BLOCKS_MAX, Block, Blocks, Section};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
@@ -109,7 +109,7 @@ pub(crate) struct BodyRecord<'a> {
 impl Body {
     /// The body without records, shared by all leaves that have none.
     pub(crate) fn empty() -> Self {
-        static EMPTY: LazyLock<Body> = LazyLock::new(|| Builder::default().build_anew(&[]));
+        static EMPTY: LazyLock<Body> = LazyLock::new(|| Builder::default().build_anew(&[], None));
         EMPTY.clone()
     }
 
@@ -469,7 +469,7 @@ mod tests {
         let expiry = |index: usize| (expiring && index.is_multiple_of(3)).then_some(index as u64 + 5);
         let entries: Vec<_> =
             keys.iter().enumerate().map(|(index, key)| entry(key, &payload, expiry(index))).collect();
-        let body = Builder::default().build(&entries);
+        let body = Builder::default().build(&entries, None);
         assert_eq!(body.len(), keys.len());
         assert_eq!(body.earliest_expiry_ms(), expiring.then_some(5).filter(|_| !keys.is_empty()));
         for (index, key) in keys.iter().enumerate() {

@@ -128,26 +128,56 @@ impl Blocks {
         usize::from(self.counts[index])
     }
 
-    /// Bytes of the blocks from `from` to `to` in a body.
-    pub(super) fn section_bytes(&self, from: usize, to: usize) -> usize {
-        1 + 3 * (to - from) + self.end(to) - self.end(from)
+    /// The blocks from `from` to `to`.
+    pub(crate) fn section(&self, from: usize, to: usize) -> Section<'_> {
+        Section { blocks: self, from, to }
     }
 
-    /// Appends the blocks from `from` to `to`.
-    pub(super) fn write(&self, from: usize, to: usize, out: &mut Vec<u8>) {
-        out.push(u8::try_from(to - from).expect("a body is cut before it has 256 blocks"));
-        out.extend_from_slice(&self.counts[from..to]);
-        let base = self.end(from);
-        for index in from..to {
-            let end = u16::try_from(self.end(index + 1) - base).expect("a packed body is below 64 KiB");
-            out.extend_from_slice(&end.to_le_bytes());
-        }
-        out.extend_from_slice(&self.frames[base..self.end(to)]);
+    /// All blocks.
+    pub(crate) fn all(&self) -> Section<'_> {
+        self.section(0, self.len())
     }
 
     /// The end of the frames of the first `index` blocks.
     fn end(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |last| self.ends[last] as usize)
+    }
+}
+
+/// Consecutive blocks that stand in one body.
+#[derive(Clone, Copy)]
+pub(crate) struct Section<'b> {
+    blocks: &'b Blocks,
+    from: usize,
+    to: usize,
+}
+
+impl Section<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Records of all its blocks.
+    pub(super) fn records(&self) -> usize {
+        (self.from..self.to).map(|index| self.blocks.count(index)).sum()
+    }
+
+    /// Its bytes in a body.
+    pub(super) fn bytes(&self) -> usize {
+        1 + 3 * self.len() + self.blocks.end(self.to) - self.blocks.end(self.from)
+    }
+
+    /// Appends it to a body.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        let Self { blocks, from, to } = *self;
+        out.push(u8::try_from(to - from).expect("a body is cut before it has 256 blocks"));
+        out.extend_from_slice(&blocks.counts[from..to]);
+        let base = blocks.end(from);
+        for index in from..to {
+            let end = u16::try_from(blocks.end(index + 1) - base).expect("a packed body is below 64 KiB");
+            out.extend_from_slice(&end.to_le_bytes());
+        }
+        out.extend_from_slice(&blocks.frames[base..blocks.end(to)]);
     }
 }
 
@@ -281,8 +311,8 @@ mod tests {
             }
             blocks.push(values.len());
         }
-        let size = Builder::size_packed(&entries, &blocks, 0, blocks.len());
-        let body = Builder::default().build_packed(&entries, &blocks, 0, blocks.len());
+        let size = Builder::size(&entries, Some(blocks.all()));
+        let body = Builder::default().build(&entries, Some(blocks.all()));
         assert_eq!(body.0.len(), size);
         body
     }

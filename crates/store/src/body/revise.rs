@@ -1,8 +1,8 @@
 //! A body with a few records replaced, added or removed: the rest is copied in runs, without looking at records.
 
+use super::packed::Section;
 use super::{
-    BLOCKS_MAX, Blocks, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG,
-    WIDE,
+    BLOCKS_MAX, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG, WIDE,
 };
 
 /// One change to a body.
@@ -17,32 +17,32 @@ pub(crate) struct Edit<'a> {
 }
 
 impl Body {
-    /// This body with `edits`, which are in key order, and with `blocks` in place of its own. `None` if it then needs
-    /// another layout or is beyond `limits`.
+    /// This body with `edits`, which are in key order, and with the blocks of `section` in place of its own. `None` if
+    /// it then needs another layout or is beyond `limits`.
     pub(crate) fn revised(
         &self,
         edits: &[Edit<'_>],
-        blocks: Option<&Blocks>,
+        section: Option<Section<'_>>,
         limits: BodyLimits,
         out: &mut Vec<u8>,
     ) -> Option<Self> {
-        debug_assert_eq!(blocks.is_some(), self.is_packed());
+        debug_assert_eq!(section.is_some(), self.is_packed());
         if !self.keeps_layout(edits) {
             return None;
         }
         let came = edits.iter().filter(|edit| edit.entry.is_some()).count();
         let count = self.len() + came - edits.iter().filter(|edit| edit.replaces).count();
-        let too_many = blocks.is_some_and(|blocks| blocks.len() > BLOCKS_MAX);
+        let too_many = section.is_some_and(|section| section.len() > BLOCKS_MAX);
         if count == 0 || count > limits.records_max || too_many {
             return None;
         }
         self.write_revised(edits, count, out);
-        let section_bytes = blocks.map_or(0, |blocks| blocks.section_bytes(0, blocks.len()));
+        let section_bytes = section.map_or(0, |section| section.bytes());
         if out.len() + section_bytes > limits.bytes_max.min(usize::from(u16::MAX)) {
             return None;
         }
-        if let Some(blocks) = blocks {
-            blocks.write(0, blocks.len(), out);
+        if let Some(section) = section {
+            section.write(out);
         }
         Some(Self(BodyBytes::from(out.as_slice())))
     }
@@ -182,7 +182,7 @@ mod tests {
                 .collect();
             let built = |records: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>| {
                 let entries: Vec<_> = records.iter().map(|(key, payload)| entry(key, payload)).collect();
-                Builder::default().build(&entries)
+                Builder::default().build(&entries, None)
             };
             let body = built(&old);
             let mut new = old.clone();

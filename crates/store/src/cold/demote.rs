@@ -315,7 +315,7 @@ impl Core {
             let coding = state.coding.clone();
             return Division { lower, coding, upper: Body::empty(), pieces: Pieces::default() };
         }
-        let upper = Builder::default().build(&large);
+        let upper = Builder::default().build(&large, None);
         let (above, above_bytes) = settled(&image_state(&upper, None));
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));

@@ -135,7 +135,7 @@ impl Core {
         let cut = closed.body.seek_from(0, &low).0;
         let half = |parts: &[Part], logical_bytes, from, to| {
             let entries: Vec<_> = (from..to).map(|index| closed.body.entry(index)).collect();
-            let body = Builder::default().build(&entries);
+            let body = Builder::default().build(&entries, None);
             let coding = closed.coding.clone().filter(|_| !body.is_empty());
             let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
             LeafState { below: Some(below), coding, ..image_state(&body, None) }
@@ -178,7 +178,7 @@ fn joined(left: &Body, right: &Body) -> Body {
         _ => {
             let entries_of = |body| (0..Body::len(body)).map(move |index| body.entry(index));
             let entries: Vec<_> = entries_of(left).chain(entries_of(right)).collect();
-            Builder::default().build(&entries)
+            Builder::default().build(&entries, None)
         }
     }
 }

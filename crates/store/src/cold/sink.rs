@@ -197,7 +197,7 @@ impl Core {
             Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
         });
         let entries: Vec<_> = sunk.staying.iter().map(|index| state.body.entry(*index)).collect();
-        let upper = Builder::default().build(&entries);
+        let upper = Builder::default().build(&entries, None);
         let (before, before_bytes) = upper_records(state);
         let coding = state.coding.clone().filter(|_| !upper.is_empty());
         let staying = LeafState { coding, ..image_state(&upper, None) };

@@ -263,7 +263,7 @@ pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
         let payload = value.clone().map_or(entry.payload, |value| &raw[value]);
         BodyEntry { kind: *kind, payload, ..entry }
     });
-    Builder::default().build(&entries.collect::<Vec<_>>())
+    Builder::default().build(&entries.collect::<Vec<_>>(), None)
 }
 
 /// The same without large values of these numbers; those of records are lost, and say so.
@@ -272,12 +272,9 @@ fn without_values(body: &Body, lost: &BTreeMap<usize, Error>) -> Body {
     for entry in entries.iter_mut().filter(|entry| is_lost(entry.kind, entry.payload, lost)) {
         (entry.kind, entry.payload) = (Kind::Lost, &[]);
     }
-    if !body.is_packed() {
-        return Builder::default().build(&entries);
-    }
     let mut blocks = Blocks::default();
     (0..body.blocks()).for_each(|index| blocks.copy(body.block(index)));
-    Builder::default().build_packed(&entries, &blocks, 0, blocks.len())
+    Builder::default().build(&entries, body.is_packed().then(|| blocks.all()))
 }
 
 fn is_lost(kind: Kind, payload: &[u8], lost: &BTreeMap<usize, Error>) -> bool {

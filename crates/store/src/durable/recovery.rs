@@ -513,7 +513,7 @@ mod tests {
             fields: Fields::default(),
             payload: &[],
         };
-        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        let state = LeafState::new(Builder::default().build(&[entry], None), None, RightSibling::none());
         assert!(leaf.publish(before, state, &guard));
     }
 

@@ -28,7 +28,7 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
             fields: Fields::default(),
             payload: &[0xff; 9],
         };
-        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        let state = LeafState::new(Builder::default().build(&[entry], None), None, RightSibling::none());
         assert!(leaf.publish(before, LeafState { coding: Some(older), ..state }, &guard));
     }
     let mut sweep = Sweep::default();

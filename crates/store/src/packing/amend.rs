@@ -4,7 +4,7 @@ use ziptier_codec::token::Dictionary;
 
 use super::revise_blocks::revise_blocks;
 use super::{Goal, Pieces, Scratch, has_dictionary, tokens};
-use crate::body::{Body, Edit};
+use crate::body::{Blocks, Body, Edit};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
@@ -49,7 +49,7 @@ impl Core {
             }
             None => None,
         };
-        let amended = state.body.revised(&edits, blocks, self.limits, &mut builder.bytes)?;
+        let amended = state.body.revised(&edits, blocks.map(Blocks::all), self.limits, &mut builder.bytes)?;
         pieces.released.extend(newest.shadowed.iter().map(|reference| array(reference)));
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry, EntryKey};
+use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry, EntryKey, Section};
 
 /// Entries in key order on their way into bodies.
 #[derive(Clone, Copy)]
@@ -73,19 +73,15 @@ impl Uncut<'_> {
 
     /// The bytes of a body with this part.
     pub(super) fn size(&self, part: &Part) -> usize {
-        let entries = &self.entries[part.records.clone()];
-        match self.blocks {
-            None => Builder::size(entries),
-            Some(blocks) => Builder::size_packed(entries, blocks, part.units.start, part.units.end),
-        }
+        Builder::size(&self.entries[part.records.clone()], self.section(part))
     }
 
     fn build(&self, part: &Part, builder: &mut Builder) -> Body {
-        let entries = &self.entries[part.records.clone()];
-        match self.blocks.filter(|_| !entries.is_empty()) {
-            None => builder.build(entries),
-            Some(blocks) => builder.build_packed(entries, blocks, part.units.start, part.units.end),
-        }
+        builder.build(&self.entries[part.records.clone()], self.section(part))
+    }
+
+    fn section(&self, part: &Part) -> Option<Section<'_>> {
+        self.blocks.map(|blocks| blocks.section(part.units.start, part.units.end))
     }
 
     fn fits_one_body(&self, part: &Part) -> bool {
@@ -132,8 +128,8 @@ mod tests {
             let limits = BodyLimits { bytes_full, bytes_max: 1 << 16, records_full: 100, records_max: 100 };
             Uncut { entries: &entries, blocks: None, limits }.fitting(0, 0).records.end
         };
-        assert!(Builder::size(&entries[..most(2048)]) <= 2048);
-        assert!(Builder::size(&entries[..=most(2048)]) > 2048);
+        assert!(Builder::size(&entries[..most(2048)], None) <= 2048);
+        assert!(Builder::size(&entries[..=most(2048)], None) > 2048);
         assert_eq!(most(10), 1);
     }
 }

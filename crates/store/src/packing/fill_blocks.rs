@@ -49,7 +49,7 @@ pub(super) fn fill_first_body(
         filled.copy_blocks(blocks, 0, to);
         pack_evenly(&values[..taken], packer, filled, contents, pieces);
         finish_blocks(packer, filled, pieces, &mut || ());
-        let bytes = Builder::size_packed(&entries[..count + taken], filled, 0, filled.len());
+        let bytes = Builder::size(&entries[..count + taken], Some(filled.all()));
         if bytes <= limits.bytes_full {
             break;
         }

@@ -72,7 +72,7 @@ impl Core {
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
         }
-        let body = scratch.builder.build(&entries);
+        let body = scratch.builder.build(&entries, None);
         pieces.coding = coding.filter(|_| !body.is_empty());
         pieces.bodies = vec![(Vec::new(), body)];
         pieces
@@ -302,7 +302,7 @@ mod tests {
         let fingerprint = fingerprint(key_hash(key));
         let entry =
             Entry { key: EntryKey::whole(key), fingerprint, kind, fields: Fields::default(), payload };
-        let state = LeafState::new(Builder::default().build(&[entry]), None, RightSibling::none());
+        let state = LeafState::new(Builder::default().build(&[entry], None), None, RightSibling::none());
         LeafState { coding, ..state }
     }
 

@@ -1,9 +1,10 @@
 //! Merging landings over a body: the records that a leaf holds, in key order, the newest record of each key.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 
 use crate::batch::Commits;
-use crate::body::{Body, Entry, EntryKey, fingerprint};
+use crate::body::{Body, Edit, Entry, EntryKey, fingerprint};
 use crate::evict::Weighed;
 use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
@@ -30,6 +31,12 @@ impl<'a> Pending<'a> {
         Self { key, fingerprint, kind, fields, value: &[], mark }
     }
 
+    /// An entry that a merge took from a landing.
+    pub(crate) fn of(entry: &Entry<'a>) -> Self {
+        let Entry { key, fingerprint, kind, fields, payload } = *entry;
+        Self { key: key.tail, fingerprint, kind, fields, value: payload, mark: Mark::default() }
+    }
+
     /// The record on its way into a body.
     pub(crate) fn entry(&self) -> Entry<'a> {
         Entry {
@@ -48,11 +55,6 @@ impl<'a> Pending<'a> {
             Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.value) }),
             _ => Payload::Raw(self.value),
         }
-    }
-
-    /// The same with another expiry.
-    pub(crate) fn with_expiry(self, expires_at_ms: Option<u64>) -> Self {
-        Self { fields: Fields { expires_at_ms, ..self.fields }, ..self }
     }
 }
 
@@ -79,11 +81,6 @@ impl Newest<'_> {
     pub(crate) fn expires(&self, body: &Body, now_ms: u64) -> bool {
         body.earliest_expiry_ms().is_some_and(|at| at <= now_ms)
             || self.pending.iter().any(|record| record.fields.has_expired(now_ms))
-    }
-
-    /// The mark of the body's record at `place`.
-    pub(crate) fn mark(&self, place: usize) -> Mark {
-        self.marks.get(place).copied().unwrap_or_default()
     }
 }
 
@@ -138,80 +135,151 @@ pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &
     Newest { pending, shadowed, ..Newest::default() }
 }
 
-/// Where the record of a merged leaf comes from.
-#[derive(Clone, Copy)]
-pub(crate) enum Source {
-    /// The body has the record at this place. A landing may have changed its expiry.
-    Body(usize),
-    /// A landing has the record, which has this mark for eviction.
-    Landing(Mark),
-}
-
-/// What a merge makes of one key: the record that the key has from now on, and what goes for it.
+/// The records that a leaf has once its landings are merged over its body: the changes to the body.
+///
+/// A leaf on SSD keeps a tombstone of each record that ends, because the record that it shadowed lies below.
 pub(crate) struct Merged<'a> {
-    /// The record; a tombstone if the key was deleted or has expired.
-    pub(crate) entry: Entry<'a>,
-    pub(crate) source: Source,
-    /// The place of the body's record that goes, because it is replaced, deleted or expired.
-    pub(crate) replaced: Option<usize>,
-    /// The reference of a large value in a landing whose record has expired.
-    pub(crate) released: Option<&'a [u8]>,
+    /// The leaf as it is.
+    pub(crate) state: &'a LeafState,
+    /// The changes, in key order.
+    pub(crate) edits: Vec<Edit<'a>>,
+    /// References to large values in landings that no reader of the merged leaf can reach.
+    shadowed: Vec<&'a [u8]>,
+    /// The marks of all records for eviction, if the records were weighed.
+    pub(crate) marks: Vec<Mark>,
+    /// Tombstones among the edits that are eviction's.
+    pub(crate) evicted: u64,
 }
 
 impl<'a> Merged<'a> {
-    /// The record of `body` at `place` stays, unless it has expired.
-    fn kept(body: &'a Body, place: usize, expiry: Option<&Pending<'_>>, now_ms: u64) -> Self {
-        let mut entry = body.entry(place);
-        if let Some(touch) = expiry.filter(|_| entry.kind != Kind::Tombstone) {
-            entry.fields.expires_at_ms = touch.fields.expires_at_ms;
-        }
-        let expires = entry.fields.has_expired(now_ms);
-        Self {
-            entry: if expires { entry.tombstone() } else { entry },
-            source: Source::Body(place),
-            replaced: expires.then_some(place),
-            released: None,
-        }
+    /// Records from now on, with tombstones.
+    pub(crate) fn len(&self) -> usize {
+        let came = self.edits.iter().filter(|edit| edit.entry.is_some()).count();
+        self.state.body.len() + came - self.edits.iter().filter(|edit| edit.replaces).count()
     }
 
-    /// A record of a landing comes, unless it has expired.
-    fn fresh(pending: &Pending<'a>, replaced: Option<usize>, now_ms: u64) -> Self {
-        let entry = pending.entry();
-        let expires = entry.fields.has_expired(now_ms);
-        let ends = expires || entry.kind == Kind::Tombstone;
-        Self {
-            entry: if ends { entry.tombstone() } else { entry },
-            source: Source::Landing(pending.mark),
-            replaced,
-            released: (expires && entry.kind == Kind::Large).then_some(entry.payload),
-        }
+    /// The records from now on, in key order, each with its place in the body if its value lies there.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (Entry<'a>, Option<usize>)> {
+        let body = &self.state.body;
+        let stay = |places: Range<usize>| places.map(|place| (body.entry(place), Some(place)));
+        let mut from = 0;
+        let rest = self.edits.last().map_or(0, Edit::end)..body.len();
+        let changed = self.edits.iter().flat_map(move |edit| {
+            let before = std::mem::replace(&mut from, edit.end())..edit.place;
+            stay(before).chain(edit.entry.map(|entry| match entry.kind {
+                Kind::Touch => (touched(body, edit.place, &entry), Some(edit.place)),
+                _ => (entry, None),
+            }))
+        });
+        changed.chain(stay(rest))
     }
 
-    /// Whether the key has a record.
-    pub(crate) fn exists(&self) -> bool {
-        self.entry.kind != Kind::Tombstone
+    /// The records that come from landings.
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = &Entry<'a>> {
+        let entries = self.edits.iter().filter_map(|edit| edit.entry.as_ref());
+        entries.filter(|entry| !matches!(entry.kind, Kind::Tombstone | Kind::Touch))
+    }
+
+    /// The records of the body that go, because they are replaced, deleted or expired, and their places.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = (usize, Entry<'a>)> {
+        let edits = self.edits.iter().filter(|edit| edit.replaces && !edit.touches());
+        let records = edits.map(|edit| (edit.place, self.state.body.entry(edit.place)));
+        records.filter(|(_, entry)| entry.kind != Kind::Tombstone)
+    }
+
+    /// References to large values that no reader of the merged leaf can reach.
+    pub(crate) fn released(&self) -> impl Iterator<Item = &'a [u8]> {
+        let gone = self.gone().filter(|(_, entry)| entry.kind == Kind::Large);
+        self.shadowed.iter().copied().chain(gone.map(|(_, entry)| entry.payload))
     }
 }
 
-/// Walks `body` and `pending` together in key order. A change of the expiry of a record that is not there is skipped.
-pub(crate) fn merge<'a>(
-    body: &'a Body,
-    pending: &'a [Pending<'a>],
-    now_ms: u64,
-    mut visit: impl FnMut(Merged<'a>),
-) {
-    let mut at = 0;
-    for newest in pending {
-        let (place, is_there) = body.seek_from(at, newest.key);
-        (at..place).for_each(|place| visit(Merged::kept(body, place, None, now_ms)));
-        at = place + usize::from(is_there);
-        match (newest.kind, is_there) {
-            (Kind::Touch, true) => visit(Merged::kept(body, place, Some(newest), now_ms)),
-            (Kind::Touch, false) => {}
-            _ => visit(Merged::fresh(newest, is_there.then_some(place), now_ms)),
+/// The record of `body` at `place` with the expiry of `touch`.
+fn touched<'a>(body: &'a Body, place: usize, touch: &Entry<'_>) -> Entry<'a> {
+    let mut entry = body.entry(place);
+    entry.fields.expires_at_ms = touch.fields.expires_at_ms;
+    entry
+}
+
+/// Merges all landings of a leaf over its body, without the records that expire by `now_ms`.
+pub(crate) fn merge_all<'a>(state: &'a LeafState, commits: &Commits, now_ms: u64) -> Merged<'a> {
+    merge(state, Newest { expired_by_ms: now_ms, ..newest(state.landings(), commits) })
+}
+
+/// Merges what landings of a leaf say over its body. A change of the expiry of a record that is not there is skipped.
+pub(crate) fn merge<'a>(state: &'a LeafState, newest: Newest<'a>) -> Merged<'a> {
+    let body = &state.body;
+    let mut merged = Merged {
+        state,
+        edits: Vec::with_capacity(newest.pending.len()),
+        shadowed: Vec::new(),
+        marks: Vec::new(),
+        evicted: newest.evicted,
+    };
+    let mut from = 0;
+    for record in &newest.pending {
+        // Most writes replace: the fingerprints find that record without a search through the body.
+        let (place, is_there) = match body.find_by(record.fingerprint, record.key) {
+            Some(place) => (place, true),
+            None => body.seek_from(from, record.key),
+        };
+        merged.keep(from..place, &newest);
+        from = place + usize::from(is_there);
+        merged.write(record, place, is_there, &newest);
+    }
+    merged.keep(from..body.len(), &newest);
+    merged.shadowed.extend(newest.shadowed);
+    merged
+}
+
+impl<'a> Merged<'a> {
+    /// The records of the body at `places` stay, unless they have expired.
+    fn keep(&mut self, places: Range<usize>, newest: &Newest<'_>) {
+        let body = &self.state.body;
+        if body.earliest_expiry_ms().is_none_or(|at| at > newest.expired_by_ms) {
+            return self.marks.extend_from_slice(newest.marks.get(places).unwrap_or_default());
+        }
+        for place in places {
+            let entry = body.entry(place);
+            if entry.fields.has_expired(newest.expired_by_ms) {
+                self.end(place, true, entry);
+            } else {
+                self.marks.extend(newest.marks.get(place));
+            }
         }
     }
-    (at..body.len()).for_each(|place| visit(Merged::kept(body, place, None, now_ms)));
+
+    /// A landing writes `record` in front of the body's record at `place`, or over that one if it `replaces` it.
+    fn write(&mut self, record: &Pending<'a>, place: usize, replaces: bool, newest: &Newest<'_>) {
+        let entry = record.entry();
+        let expires = entry.fields.has_expired(newest.expired_by_ms);
+        match record.kind {
+            Kind::Touch if !replaces => {}
+            Kind::Touch if self.state.body.record(place).tag.kind() == Kind::Tombstone => {}
+            Kind::Touch if expires => self.end(place, true, entry),
+            Kind::Touch => {
+                self.edits.push(Edit { place, replaces, entry: Some(entry) });
+                self.marks.extend(newest.marks.get(place));
+            }
+            Kind::Tombstone => self.end(place, replaces, entry),
+            _ if expires => {
+                self.shadowed.extend((record.kind == Kind::Large).then_some(record.value));
+                self.end(place, replaces, entry);
+            }
+            _ => {
+                self.edits.push(Edit { place, replaces, entry: Some(entry) });
+                self.marks.extend(newest.is_weighed.then_some(record.mark));
+            }
+        }
+    }
+
+    /// The key of `entry` has no record from now on.
+    fn end(&mut self, place: usize, replaces: bool, entry: Entry<'a>) {
+        let entry = self.state.below.is_some().then(|| entry.tombstone());
+        if replaces || entry.is_some() {
+            self.edits.push(Edit { place, replaces, entry });
+        }
+    }
 }
 
 /// Order of a two-part key against a whole one.
@@ -235,4 +303,94 @@ pub(crate) fn large_references(state: &LeafState) -> Vec<[u8; REFERENCE_BYTES]> 
         })
     });
     body.chain(landings).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::body::Builder;
+    use crate::leaf::RightSibling;
+    use crate::record::key_hash;
+
+    const NOW_MS: u64 = 10;
+
+    /// What a model knows of a key: the kind, the expiry and the payload.
+    type Known = (Kind, Option<u64>, [u8; REFERENCE_BYTES]);
+
+    /// Records of some of twenty keys; their payloads begin with `origin`.
+    fn known(random: &mut fastrand::Rng, kinds: &[Kind], origin: u8) -> BTreeMap<[u8; 2], Known> {
+        let count = random.usize(..20);
+        let mut record = || {
+            let key = [b'k', random.u8(..20)];
+            let kind = kinds[random.usize(..kinds.len())];
+            let expires_at_ms = [None, Some(NOW_MS), Some(NOW_MS + 1)][random.usize(..3)];
+            (
+                key,
+                (kind, expires_at_ms.filter(|_| kind != Kind::Tombstone), [origin, key[1], 0, 0, 0, 0, 0, 0]),
+            )
+        };
+        (0..count).map(|_| record()).collect()
+    }
+
+    fn pending<'a>(key: &'a [u8; 2], (kind, expires_at_ms, payload): &'a Known) -> Pending<'a> {
+        let value = if matches!(kind, Kind::Raw | Kind::Large) { payload.as_slice() } else { &[] };
+        let fields = Fields { expires_at_ms: *expires_at_ms, ..Fields::default() };
+        let fingerprint = fingerprint(key_hash(key));
+        Pending { key, fingerprint, kind: *kind, fields, value, ..Pending::tombstone(key, fingerprint) }
+    }
+
+    /// What the key has after a merge, and which of the two records goes for it.
+    fn merged(below: Option<&Known>, above: Option<&Known>) -> (Option<Known>, [Option<Known>; 2]) {
+        let lives = |known: &Known| known.1.is_none_or(|at| at > NOW_MS);
+        match (below.copied(), above.copied()) {
+            (None, None | Some((Kind::Touch, ..))) => (None, [None; 2]),
+            (Some(below), None) if lives(&below) => (Some(below), [None; 2]),
+            (Some((kind, _, payload)), Some(touch @ (Kind::Touch, at, _))) if lives(&touch) => {
+                (Some((kind, at, payload)), [None; 2])
+            }
+            (below, Some(above @ (Kind::Raw | Kind::Large, ..))) if lives(&above) => {
+                (Some(above), [below, None])
+            }
+            (below, above) => (None, [below, above]),
+        }
+    }
+
+    #[test]
+    fn a_merge_tells_what_every_key_has_and_what_goes_for_it() {
+        let mut random = fastrand::Rng::with_seed(11);
+        let kinds = [Kind::Raw, Kind::Large, Kind::Tombstone, Kind::Touch];
+        for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
+            let (below, above) = (known(&mut random, &kinds[..2], b'b'), known(&mut random, &kinds, b'a'));
+            let entries: Vec<_> = below.iter().map(|(key, known)| pending(key, known).entry()).collect();
+            let body = Builder::default().build(&entries, None);
+            let state = LeafState::new(body, None, RightSibling::none());
+            let pending = above.iter().map(|(key, known)| pending(key, known)).collect();
+            let found = merge(&state, Newest { pending, expired_by_ms: NOW_MS, ..Newest::default() });
+
+            let keys = (0..20).map(|n| [b'k', n]);
+            let all = keys.map(|key| (key, merged(below.get(&key), above.get(&key))));
+            let (mut has, mut released, mut gone) = (Vec::new(), Vec::new(), 0);
+            for (key, (record, [replaced, ended])) in all {
+                has.extend(record.map(|record| (key.to_vec(), record)));
+                gone += usize::from(replaced.is_some());
+                let larges = [replaced, ended].into_iter().flatten().filter(|known| known.0 == Kind::Large);
+                released.extend(larges.map(|(.., payload)| payload));
+            }
+            let told = found.records().map(|(entry, place)| {
+                assert_eq!(place.is_some(), entry.payload[0] == b'b');
+                let payload = array(entry.payload);
+                (entry.key.to_vec(), (entry.kind, entry.fields.expires_at_ms, payload))
+            });
+            assert_eq!(told.collect::<Vec<_>>(), has);
+            assert_eq!((found.len(), found.gone().count()), (has.len(), gone));
+            let fresh = has.iter().filter(|(_, (.., payload))| payload[0] == b'a').count();
+            assert_eq!(found.fresh().count(), fresh);
+            let mut told: Vec<[u8; REFERENCE_BYTES]> = found.released().map(array).collect();
+            told.sort_unstable();
+            released.sort_unstable();
+            assert_eq!(told, released);
+        }
+    }
 }

@@ -20,7 +20,7 @@ use crate::cold::{ColdPart, known};
 use crate::core::{Copied, Core, copy_found};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
-use crate::merge::{Source, compare, merge, newest};
+use crate::merge::{compare, merge_all};
 use crate::open_value::OpenValue;
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
@@ -250,23 +250,10 @@ impl Core {
                 }
                 return Some(None);
             }
-            let newest = newest(state.landings(), &self.commits);
-            let now = self.clock.now_ms();
-            let mut keys = 0u64;
-            merge(&state.body, &newest.pending, now, |merged| keys += u64::from(merged.exists()));
-            if keys > 0 {
-                let mut left = random() % keys;
-                let mut chosen = None;
-                merge(&state.body, &newest.pending, now, |merged| {
-                    if !merged.exists() {
-                        return;
-                    }
-                    if left == 0 && chosen.is_none() {
-                        chosen = Some(merged.entry.key.to_vec());
-                    }
-                    left = left.saturating_sub(1);
-                });
-                return Some(chosen);
+            let merged = merge_all(state, &self.commits, self.clock.now_ms());
+            if merged.len() > 0 {
+                let chosen = random() % merged.len() as u64;
+                return Some(merged.records().nth(chosen as usize).map(|(entry, _)| entry.key.to_vec()));
             }
             // Neighbours that hold nothing are joined when they are quiet, so this walk is seldom long.
             if wrapped && high.is_none() {
@@ -328,10 +315,7 @@ impl Core {
                     Err(_) => continue,
                 }
             } else if state.is_unsettled() {
-                let newest = newest(state.landings(), &self.commits);
-                merge(&state.body, &newest.pending, self.clock.now_ms(), |merged| {
-                    count += u64::from(merged.exists());
-                });
+                count += merge_all(state, &self.commits, self.clock.now_ms()).len() as u64;
             } else {
                 count += state.body.len() as u64;
             }
@@ -468,22 +452,20 @@ impl Core {
         with_values: bool,
         _guard: &Guard,
     ) -> Vec<Copy> {
-        let newest = newest(state.landings(), &self.commits);
         let mut copies = Vec::new();
         let ahead = if with_values { read_ahead(state, from, to) } else { ReadAhead::default() };
         let mut unpacked = Unpacked::with(ahead);
-        merge(&state.body, &newest.pending, self.expiry_now_ms(), |merged| {
-            let entry = &merged.entry;
-            if !merged.exists() || !within(entry.key, from, to) {
+        merge_all(state, &self.commits, self.expiry_now_ms()).records().for_each(|(entry, place)| {
+            if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
                 return;
             }
-            let payload = match merged.source {
-                Source::Body(place) => state.body.found(place, state.coding.as_ref()).payload,
-                _ if entry.kind == Kind::Large => {
+            let payload = match place {
+                Some(place) => state.body.found(place, state.coding.as_ref()).payload,
+                None if entry.kind == Kind::Large => {
                     // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
                     Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
                 }
-                _ => Payload::Raw(entry.payload),
+                None => Payload::Raw(entry.payload),
             };
             let Fields { expires_at_ms, flags, .. } = entry.fields;
             let found = Found { payload, expires_at_ms, flags };

@@ -4,6 +4,7 @@ use super::packed::Section;
 use super::{
     BLOCKS_MAX, Body, BodyBytes, BodyLimits, CODED, EVEN, Entry, HEADER_BYTES, SAME_SUFFIX, SAME_TAG, WIDE,
 };
+use crate::record::Kind;
 
 /// One change to a body.
 #[derive(Clone, Copy)]
@@ -12,8 +13,20 @@ pub(crate) struct Edit<'a> {
     pub(crate) place: usize,
     /// Whether the record at `place` goes away.
     pub(crate) replaces: bool,
-    /// The entry in its place, if any.
+    /// The entry in its place, if any. One of [`Kind::Touch`] changes only the expiry of the record.
     pub(crate) entry: Option<Entry<'a>>,
+}
+
+impl Edit<'_> {
+    /// The first record of the body behind it.
+    pub(crate) fn end(&self) -> usize {
+        self.place + usize::from(self.replaces)
+    }
+
+    /// Whether it changes only the expiry of the record at `place`.
+    pub(crate) fn touches(&self) -> bool {
+        self.entry.is_some_and(|entry| entry.kind == Kind::Touch)
+    }
 }
 
 impl Body {
@@ -76,7 +89,7 @@ impl Body {
         for edit in edits {
             out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + edit.place]);
             out.extend(edit.entry.map(|entry| entry.fingerprint));
-            from = edit.place + usize::from(edit.replaces);
+            from = edit.end();
         }
         out.extend_from_slice(&self.0[HEADER_BYTES + from..HEADER_BYTES + self.len()]);
         let mut slot = out.len();
@@ -87,7 +100,7 @@ impl Body {
         let mut from = 0;
         for edit in edits {
             self.copy_run(from, edit.place, &mut slot, out);
-            from = edit.place + usize::from(edit.replaces);
+            from = edit.end();
             if let Some(entry) = &edit.entry {
                 if !is_even {
                     put_u16(out.len(), &mut slot, out);
@@ -153,7 +166,7 @@ fn put_u16(number: usize, slot: &mut usize, out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::body::{Builder, EntryKey, Referents, fingerprint};
-    use crate::record::{Fields, Kind, key_hash};
+    use crate::record::{Fields, key_hash};
 
     fn entry<'a>(key: &'a [u8], payload: &'a [u8]) -> Entry<'a> {
         Entry {

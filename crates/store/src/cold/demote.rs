@@ -28,7 +28,7 @@ use crate::durable::Plain;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::merge::{Newest, Pending};
+use crate::merge::{Newest, Pending, merge};
 use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::Kind;
@@ -321,7 +321,7 @@ impl Core {
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces =
-            Self::with_scratch(|scratch| self.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()));
+            Self::with_scratch(|scratch| self.plan(&[merge(state, newest)], Goal::Keep, scratch, &mut || ()));
         let mut lower = pieces.bodies;
         lower[0].0 = low;
         let coding = pieces.coding;

@@ -13,9 +13,9 @@ use super::sink::{Upper, upper_records};
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::{Newest, Pending, newest};
+use crate::merge::{Merged, Newest, Pending, merge, merge_all};
 use crate::packing::{Goal, settled};
-use crate::record::{Kind, array};
+use crate::record::array;
 
 impl Core {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
@@ -72,16 +72,17 @@ impl Core {
         upper: &Upper,
         guard: &Guard,
     ) {
-        let landed = newest(closed.landings(), &self.commits);
-        let Newest { pending, shadowed, .. } = over_upper(landed, upper);
+        // A record that has expired may have others below.
+        let merged = merge_all(closed, &self.commits, 0);
+        let pending = above_images(&merged, upper);
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
             let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
-            (state, newest)
+            merge(state, newest)
         });
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
-        pieces.released.extend(shadowed.iter().map(|reference| array(reference)));
+        pieces.released.extend(merged.released().map(array));
         let (records, bytes) = upper_records(closed);
         pieces.records -= records;
         // The figures of the list are exact only in the sum over all lists.
@@ -94,31 +95,13 @@ impl Core {
     }
 }
 
-/// The records of landings over those of an overlay.
-fn over_upper<'a>(landed: Newest<'a>, upper: &'a Upper) -> Newest<'a> {
-    let mut merged = Newest { shadowed: landed.shadowed, ..Newest::default() };
-    let mut at = 0;
-    for mut record in landed.pending {
-        while at < upper.len() && upper.key(at) < record.key {
-            merged.pending.push(upper.pending(at));
-            at += 1;
-        }
-        if at < upper.len() && upper.key(at) == record.key {
-            let under = upper.pending(at);
-            at += 1;
-            match (record.kind, under.kind) {
-                (Kind::Touch, Kind::Tombstone) => record = under,
-                (Kind::Touch, _) => {
-                    record = under.with_expiry(record.fields.expires_at_ms);
-                }
-                (_, Kind::Large) => merged.shadowed.push(under.value),
-                _ => {}
-            }
-        }
-        merged.pending.push(record);
-    }
-    merged.pending.extend((at..upper.len()).map(|index| upper.pending(index)));
-    merged
+/// The records of an overlay merged with its landings, as landings above the images would have them.
+fn above_images<'a>(merged: &Merged<'a>, upper: &'a Upper) -> Vec<Pending<'a>> {
+    let records = merged.records().map(|(entry, place)| match place {
+        Some(place) => Pending { fields: entry.fields, ..upper.pending(place) },
+        None => Pending::of(&entry),
+    });
+    records.collect()
 }
 
 /// Which records lie above which image.

@@ -16,7 +16,7 @@ use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
-use crate::merge::{Newest, Pending};
+use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Pieces, settled};
 use crate::record::{Fields, Found, Kind, Payload};
 
@@ -172,7 +172,8 @@ impl Core {
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
         newest.expired_by_ms = self.drops_expired_by_ms(&newest, &image.body);
-        let pieces = Self::with_scratch(|scratch| self.plan(&[(&state, newest)], goal, scratch, &mut || ()));
+        let pieces =
+            Self::with_scratch(|scratch| self.plan(&[merge(&state, newest)], goal, scratch, &mut || ()));
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
             sunk.written.add(low, body, pieces.coding.as_ref())?;

@@ -13,7 +13,7 @@ use super::Below;
 use crate::core::Core;
 use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::newest;
+use crate::merge::{merge, newest};
 use crate::packing::Scratch;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
@@ -75,7 +75,7 @@ impl Core {
             return false;
         }
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut pieces = self.plan_upper(&[(state, newest)], scratch);
+        let mut pieces = self.plan_upper(merge(state, newest), scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
         if has_grown(leaf.state(guard)) {

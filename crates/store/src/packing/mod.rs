@@ -14,9 +14,10 @@
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
 //! | `goal` | the form that a pack gives a body |
 //! | `coded` | values on their way to tokens, and from one kind of token numbers to the other |
-//! | `gather` | the records of leaves, merged with their landings and counted |
+//! | `gather` | the merged records of several leaves |
 //! | `plan` | the general case: gather, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
+//! | `open_blocks` | which of these blocks are unpacked, and where their values lie |
 //! | `cut` | cutting records into bodies |
 //! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
@@ -27,6 +28,7 @@ mod cut;
 mod fill_blocks;
 mod gather;
 mod goal;
+mod open_blocks;
 mod plan;
 mod plan_blocks;
 mod restructure;
@@ -38,18 +40,19 @@ use crossbeam_epoch::Guard;
 use ziptier_codec::token::{Dictionary, Encoder};
 
 use self::coded::{CodedValues, Values};
-use self::gather::Gathered;
+use self::gather::{Gathered, Spans};
 pub(crate) use self::goal::Goal;
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
-use crate::body::{Blocks, Body, Builder, Entry};
+use crate::body::{Blocks, Body, Builder};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::evict::Weighed;
 use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::allocated_bytes;
-use crate::merge::{Newest, newest};
+use crate::merge::{Merged, Newest, merge, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload, array};
@@ -180,25 +183,22 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Counts a record of a landing that comes, unless it is a tombstone.
-    fn count_added(&mut self, entry: &Entry<'_>) {
-        if entry.kind != Kind::Tombstone {
+    /// Counts the records that come and go by a merge, and releases the large values that go. Of records that go, those
+    /// with a packed value have that among the decoded `values` of their leaf.
+    fn count(&mut self, merged: &Merged<'_>, values: &Spans) {
+        let tokens = tokens(merged.state);
+        for entry in merged.fresh() {
             self.records += 1;
             self.logical_bytes += entry.logical_bytes(None) as i64;
         }
-    }
-
-    /// Counts a record of a body that goes, unless it is a tombstone, and releases its large value. `tokens` is the
-    /// dictionary of the body. A value in a block has `packed_bytes`, others 0.
-    fn count_removed(&mut self, entry: &Entry<'_>, tokens: Option<&Dictionary>, packed_bytes: usize) {
-        if entry.kind == Kind::Tombstone {
-            return;
+        for (place, entry) in merged.gone() {
+            let span = values.get(place).copied().flatten().filter(|_| entry.kind == Kind::Packed);
+            let packed_bytes = span.map_or(0, |(start, end)| end - start);
+            self.records -= 1;
+            self.logical_bytes -= entry.logical_bytes(tokens) as i64 + packed_bytes as i64;
         }
-        self.records -= 1;
-        self.logical_bytes -= (entry.logical_bytes(tokens) + packed_bytes as u64) as i64;
-        if entry.kind == Kind::Large {
-            self.released.push(array(entry.payload));
-        }
+        self.released.extend(merged.released().map(array));
+        self.evicted += merged.evicted;
     }
 
     /// The marks of one of the bodies, whose first record is `first` of all.
@@ -287,29 +287,29 @@ impl Core {
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let mut evicted_keys = Vec::new();
         self.weigh(leaf, state, &mut newest, &mut evicted_keys, growth == Growth::Accepted, guard);
+        let weighed = std::mem::take(&mut newest.weighed);
+        let leaves = [merge(state, newest)];
         if goal.keeps_form()
-            && let Some(amended) = self.amend(state, &newest, goal, scratch, meanwhile)
+            && let Some(amended) = self.amend(&leaves[0], goal, scratch, meanwhile)
         {
-            return self.publish_packed(leaf, (state, &newest), amended, growth, guard);
+            return self.publish_packed(leaf, (state, &weighed), amended, growth, guard);
         }
-        let leaves = [(state, newest)];
         let gathered = Gathered::of(&leaves);
         if !self.fits_one_body(&gathered, goal) {
             return self.split(leaf, goal, growth, guard, scratch);
         }
         let pieces = self.plan_gathered(gathered, goal, scratch, meanwhile);
         match pieces.bodies.len() {
-            1 => self.publish_packed(leaf, (state, &leaves[0].1), pieces, growth, guard),
+            1 => self.publish_packed(leaf, (state, &weighed), pieces, growth, guard),
             _ => self.split(leaf, goal, growth, guard, scratch),
         }
     }
 
-    /// Publishes the result of packing the sealed landing of `leaf`, which says `newest`; `false` if the pack is given
-    /// up.
+    /// Publishes the result of packing the sealed landing of `leaf`; `false` if the pack is given up.
     fn publish_packed(
         &self,
         leaf: &Leaf,
-        (planned, newest): (&LeafState, &Newest<'_>),
+        (planned, weighed): (&LeafState, &Weighed),
         mut pieces: Pieces,
         growth: Growth,
         guard: &Guard,
@@ -319,7 +319,7 @@ impl Core {
         if growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
             return false;
         }
-        self.note_weighed(&newest.weighed);
+        self.note_weighed(weighed);
         self.publish_one(leaf, planned, pieces, guard);
         true
     }

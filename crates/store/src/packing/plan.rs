@@ -1,4 +1,4 @@
-//! Planning a pack: merging, coding and cutting records, of one leaf or of two neighbours.
+//! Planning a pack: coding and cutting merged records, of one leaf or of two neighbours.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
+use crate::merge::Merged;
 use crate::record::{Kind, Payload, array};
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
@@ -22,7 +23,7 @@ impl Core {
     /// Whether merged records of one leaf stay within one body, counting updates once. Sizes are taken before coding,
     /// so a leaf close to the limit may be closed for nothing.
     pub(super) fn fits_one_body(&self, gathered: &Gathered<'_>, goal: Goal) -> bool {
-        let state = gathered.leaves[0].0;
+        let state = gathered.leaves[0].state;
         let is_packed = state.body.is_packed();
         // Of a packed body, all that is there now.
         let mut bytes = match (is_packed, goal) {
@@ -46,7 +47,7 @@ impl Core {
         gathered.entries.len() <= self.limits.records_max && bytes <= self.limits.bytes_max
     }
 
-    /// Merges and codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a
+    /// Codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a
     /// device packs their blocks.
     pub(crate) fn plan(
         &self,
@@ -58,15 +59,15 @@ impl Core {
         self.plan_gathered(Gathered::of(leaves), goal, scratch, meanwhile)
     }
 
-    /// Merges the landing of one cold leaf with its overlay, which stays one body, and codes the new values.
-    pub(crate) fn plan_upper(&self, leaves: Leaves<'_>, scratch: &mut Scratch) -> Pieces {
+    /// Codes the new records of one cold leaf and builds its overlay, which stays one body.
+    pub(crate) fn plan_upper(&self, merged: Merged<'_>, scratch: &mut Scratch) -> Pieces {
         let current = || self.dictionaries.current().filter(|current| current.tokens().is_some());
-        let coding = leaves[0].0.coding.clone().or_else(current);
-        let mut gathered = Gathered::of(leaves);
+        let coding = merged.state.coding.clone().or_else(current);
+        let leaves = [merged];
         // An overlay keeps its coding, so nothing is decoded.
         let decoded = [Spans::new()];
-        gathered.count_replaced(&decoded);
-        let Gathered { mut entries, origins, mut pieces, .. } = gathered;
+        let mut pieces = counted(&leaves, &decoded);
+        let Gathered { mut entries, origins, .. } = Gathered::of(&leaves);
         if let Some(Coding::Tokens(dictionary)) = &coding {
             let uncoded = take_decoded(&mut entries, &origins, &decoded, &[]);
             let Scratch { encoder, coded, .. } = scratch;
@@ -81,7 +82,7 @@ impl Core {
     /// As [`Core::plan`], of records that are merged already.
     pub(super) fn plan_gathered(
         &self,
-        mut gathered: Gathered<'_>,
+        gathered: Gathered<'_>,
         goal: Goal,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
@@ -94,14 +95,14 @@ impl Core {
         else {
             self.stats.damaged.raise();
             // A landing may take the place of the damaged value.
-            let keeps_damage = gathered.replaced.is_empty();
+            let keeps_damage = gathered.leaves.iter().all(|merged| merged.gone().next().is_none());
             let kept = self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
             return Pieces { keeps_damage, ..kept };
         };
-        gathered.count_replaced(&decoded);
+        let mut pieces = counted(gathered.leaves, &decoded);
         let fill = gathered.fills();
         let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
-        let stays = stays.map(|((state, _), _)| *state);
+        let stays = stays.map(|(merged, _)| merged.state);
         let plain: usize = stays.clone().map(|state| usize::from(state.plain)).sum();
         // All records are loose to a dictionary that got codes.
         let loose_of = |state: &LeafState| match generation(state) == target.as_ref().map(Coding::generation)
@@ -110,7 +111,7 @@ impl Core {
             false => state.body.len(),
         };
         let loose: usize = stays.map(loose_of).sum();
-        let Gathered { mut entries, origins, mut pieces, .. } = gathered;
+        let Gathered { mut entries, origins, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
         let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
@@ -136,8 +137,8 @@ impl Core {
 
     /// The coding that a plan gives the bodies, and whether they are kept raw for heat.
     fn target(&self, leaves: Leaves<'_>, goal: Goal) -> (Option<Coding>, bool) {
-        let first = leaves[0].0;
-        let same_dictionary = leaves.iter().all(|(state, _)| generation(state) == generation(first));
+        let first = leaves[0].state;
+        let same_dictionary = leaves.iter().all(|merged| generation(merged.state) == generation(first));
         let heated = goal == Goal::Heat || (goal.keeps_form() && first.heated);
         let target = match &first.coding {
             _ if heated => None,
@@ -183,6 +184,16 @@ impl Core {
     }
 }
 
+/// The changes of a merge of leaves, some of whose values were decoded.
+pub(super) fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
+    let mut pieces = Pieces::default();
+    leaves.iter().zip(decoded).for_each(|(merged, values)| pieces.count(merged, values));
+    if leaves.iter().all(|merged| merged.marks.len() == merged.len()) {
+        pieces.marks.extend(leaves.iter().flat_map(|merged| &merged.marks));
+    }
+    pieces
+}
+
 /// Whether the values of a leaf are as the target codes them.
 fn is_coded_as(state: &LeafState, target: Option<&Coding>) -> bool {
     match (&state.coding, target) {
@@ -218,7 +229,7 @@ fn decode_all(
     };
     leaves
         .iter()
-        .map(|(state, _)| if changes(state) { decode_leaf(state) } else { Some(Spans::new()) })
+        .map(|merged| if changes(merged.state) { decode_leaf(merged.state) } else { Some(Spans::new()) })
         .collect()
 }
 
@@ -294,7 +305,7 @@ mod tests {
     use super::*;
     use crate::body::{Body, Builder, EntryKey, fingerprint};
     use crate::leaf::RightSibling;
-    use crate::merge::Newest;
+    use crate::merge::{Newest, merge};
     use crate::options::{CodecChoice, Options};
     use crate::record::{Fields, key_hash};
 
@@ -319,7 +330,7 @@ mod tests {
             let left =
                 LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
-            let leaves = [(&left, Newest::default()), (&right, Newest::default())];
+            let leaves = [&left, &right].map(|state| merge(state, Newest::default()));
             let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
             let found = |key: &[u8]| {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);

@@ -1,4 +1,4 @@
-//! Planning a pack of leaves whose values are packed in blocks: merging, packing and cutting between blocks.
+//! Planning a pack of leaves whose values are packed in blocks: packing merged records, and cutting between blocks.
 //!
 //! A block all of whose records stay, with none between them, is copied as it lies, if its generation stays, too. Only
 //! the others are unpacked.
@@ -8,13 +8,16 @@ use std::sync::Arc;
 use super::cut::Uncut;
 use super::fill_blocks::fill_first_body;
 use super::gather::{Gathered, Leaves, Origin, Spans};
+use super::open_blocks::{changes, open_blocks};
+use super::plan::counted;
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
-use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort, ReadAhead, spans};
+use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
 use crate::body::{Block, Blocks, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::LeafState;
+use crate::merge::Merged;
 use crate::record::Kind;
 
 /// The blocks of leaves that are planned together, some of them unpacked.
@@ -28,7 +31,7 @@ struct OldBlocks<'a> {
 impl<'a> OldBlocks<'a> {
     /// The block of a record, if it is copied as it lies.
     fn copied(&self, origin: &Origin) -> Option<Block<'a>> {
-        let body = &self.leaves[origin.leaf].0.body;
+        let body = &self.leaves[origin.leaf].state.body;
         let block = body.block_of(origin.place.filter(|_| body.is_packed())?);
         (!self.opened[origin.leaf][block]).then(|| body.block(block))
     }
@@ -43,26 +46,31 @@ impl Core {
     /// As [`Core::plan_gathered`], for bodies whose values are packed with `coding`.
     pub(super) fn plan_packed(
         &self,
-        mut gathered: Gathered<'_>,
+        gathered: Gathered<'_>,
         coding: &Arc<BlockCoding>,
         goal: Goal,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
         let leaves = gathered.leaves;
-        let opened = opened(&gathered, coding, goal);
+        let opened = opened(leaves, coding, goal);
         let packer = scratch.packer(goal, coding);
         let Scratch { builder, packed: packed_scratch, .. } = scratch;
         let PackedScratch { blocks, raw, contents, spans, .. } = packed_scratch;
         raw.clear();
-        let mut unpack = |((state, _), opened): (&(&LeafState, _), &Vec<bool>)| {
-            self.open_blocks(state, opened, raw, spans, &mut gathered.pieces)
+        let (mut unpacked, mut damaged) = (0, 0);
+        let unpack = |(merged, is_opened): (&Merged<'_>, &Vec<bool>)| {
+            let opened = open_blocks(merged.state, is_opened, raw, spans);
+            (unpacked, damaged) = (unpacked + opened.unpacked, damaged + opened.damaged);
+            opened.values
         };
-        let values: Vec<Spans> = leaves.iter().zip(&opened).map(&mut unpack).collect();
-        gathered.count_replaced(&values);
+        let values: Vec<Spans> = leaves.iter().zip(&opened).map(unpack).collect();
+        self.stats.damaged.add(damaged);
+        let mut pieces = counted(leaves, &values);
+        pieces.blocks_unpacked = unpacked;
         let old = OldBlocks { leaves, opened, values };
         let (fill, loose) = (gathered.fills(), gathered.loose());
-        let Gathered { mut entries, origins, mut pieces, .. } = gathered;
+        let Gathered { mut entries, origins, .. } = gathered;
         let target = Coding::Blocks(coding.clone());
         let references = self.recode_larges(&entries, &origins, |_| true, Some(&target), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
@@ -86,7 +94,7 @@ impl Core {
         }
         pack_run(&mut run, packer, blocks, contents, &mut pieces);
         finish_blocks(packer, blocks, &mut pieces, meanwhile);
-        let quiet = leaves.iter().all(|(state, _)| !state.is_unsettled());
+        let quiet = leaves.iter().all(|merged| !merged.state.is_unsettled());
         if leaves.len() > 1 && quiet {
             let packer = Packer { coding, effort: Effort::Dense };
             fill_first_body(&entries, packer, self.limits, &mut pieces, packed_scratch);
@@ -96,70 +104,20 @@ impl Core {
         pieces.coding = Some(target);
         pieces
     }
-
-    /// Unpacks the `opened` blocks of a leaf: where the values lie in `raw`.
-    fn open_blocks(
-        &self,
-        state: &LeafState,
-        opened: &[bool],
-        raw: &mut Vec<u8>,
-        found: &mut Vec<(usize, usize)>,
-        pieces: &mut Pieces,
-    ) -> Spans {
-        let body = &state.body;
-        let mut values = Spans::new();
-        let Some(coding) = state.coding.as_ref().and_then(Coding::blocks) else { return values };
-        let frames = (0..body.blocks()).filter(|index| opened[*index]).map(|index| body.block(index).frame);
-        let ahead = ReadAhead::of(coding, frames);
-        for (block, opened) in (0..body.blocks()).map(|index| body.block(index)).zip(opened) {
-            if !opened || block.frame.is_empty() {
-                values.extend(std::iter::repeat_n(opened.then_some((0, 0)), block.count));
-                continue;
-            }
-            pieces.blocks_unpacked += 1;
-            let base = raw.len();
-            found.clear();
-            let unpacked = ahead.append(coding, block.frame, raw).is_ok();
-            if unpacked && spans(&raw[base..], block.count, base, found) {
-                values.extend(found.iter().copied().map(Some));
-            } else {
-                self.stats.damaged.raise();
-                values.extend(std::iter::repeat_n(None, block.count));
-            }
-        }
-        values
-    }
 }
 
-/// By leaf and block: whether the block is unpacked. All are if the coding changes, otherwise small ones, those whose
-/// records change, and one beside each record that comes.
-fn opened(gathered: &Gathered<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
-    let leaves = gathered.leaves.iter().map(|(state, _)| {
-        let stays = goal.keeps_form() && is_coded_with(state, coding);
-        let is_small =
-            |block: usize| state.body.block(block).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
-        (0..state.body.blocks()).map(|block| !stays || is_small(block)).collect()
-    });
-    let mut opened: Vec<Vec<bool>> = leaves.collect();
-    let mut open = |leaf: usize, place: usize| {
-        let body = &gathered.leaves[leaf].0.body;
-        if body.is_packed() {
-            opened[leaf][body.block_of(place)] = true;
-        }
+/// By leaf and block: whether the block is unpacked. All are if the coding changes, otherwise small ones and those whose
+/// records change.
+fn opened(leaves: Leaves<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
+    let of_leaf = |merged: &Merged<'_>| {
+        let body = &merged.state.body;
+        let stays = goal.keeps_form() && is_coded_with(merged.state, coding);
+        let is_small = |block: usize| body.block(block).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
+        let mut is_opened: Vec<_> = (0..body.blocks()).map(|block| !stays || is_small(block)).collect();
+        changes(body, &merged.edits).iter().for_each(|(block, _)| is_opened[*block] = true);
+        is_opened
     };
-    gathered.replaced.iter().for_each(|(leaf, place)| open(*leaf, *place));
-    for own in gathered.origins.chunk_by(|a, b| a.leaf == b.leaf) {
-        // A record joins the block of the one before it, or behind it if it is the first.
-        let mut neighbour = own.iter().find_map(|origin| origin.place);
-        for origin in own {
-            match (origin.place, neighbour) {
-                (Some(place), _) => neighbour = Some(place),
-                (None, Some(place)) => open(origin.leaf, place),
-                (None, None) => {}
-            }
-        }
-    }
-    opened
+    leaves.iter().map(of_leaf).collect()
 }
 
 fn is_coded_with(state: &LeafState, coding: &Arc<BlockCoding>) -> bool {

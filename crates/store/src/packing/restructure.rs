@@ -11,7 +11,7 @@ use crate::cold::all_settled;
 use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::merge::{large_references, newest};
+use crate::merge::{large_references, merge, newest};
 
 /// Which leaves a pack may cut or join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +116,9 @@ impl Core {
             let mut newest = newest(state.landings(), &self.commits);
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
             self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
-            (*state, newest)
+            (std::mem::take(&mut newest.weighed), merge(state, newest))
         });
-        let leaves: Vec<_> = weighed.collect();
+        let (weighed, leaves): (Vec<_>, Vec<_>) = weighed.collect();
         let mut pieces = self.plan(&leaves, goal, scratch, &mut || ());
         let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
@@ -135,7 +135,7 @@ impl Core {
         if !has_room {
             return None;
         }
-        leaves.iter().for_each(|(_, newest)| self.note_weighed(&newest.weighed));
+        weighed.iter().for_each(|weighed| self.note_weighed(weighed));
         Some(pieces)
     }
 

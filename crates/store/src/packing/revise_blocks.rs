@@ -1,28 +1,39 @@
 //! A packed body with a few records replaced, added or removed: blocks with changes are packed anew, all others are
 //! copied as they lie.
 
-use std::ops::Range;
-
+use super::open_blocks::{changes, open_blocks};
 use super::{PackedScratch, Packer, Pieces, emptied};
-use crate::blocks::{BLOCK_RECORDS_MAX, Effort, ReadAhead, lay_out, spans};
-use crate::body::{Blocks, Body, Edit};
+use crate::blocks::{BLOCK_RECORDS_MAX, Effort, lay_out};
+use crate::body::{Block, Blocks, Edit};
+use crate::merge::Merged;
 use crate::record::Kind;
 
-/// The blocks of `body` with `edits`, whose values are raw and go into blocks here; `None` when that needs a plan.
+/// The blocks of a leaf with `edits`, the changes of `merged`, whose values are raw and go into blocks here. `None` when
+/// that needs a plan.
 pub(super) fn revise_blocks<'s>(
-    body: &Body,
+    merged: &Merged<'_>,
     packer: Packer<'_>,
     edits: &mut [Edit<'_>],
     pieces: &mut Pieces,
     scratch: &'s mut PackedScratch,
     meanwhile: &mut dyn FnMut(),
 ) -> Option<&'s Blocks> {
+    let body = &merged.state.body;
     if !body.is_packed() {
         return None;
     }
+    let PackedScratch { blocks, raw, contents, spans, fresh: kept_fresh, values: kept_values, .. } = scratch;
+    let changes = changes(body, edits);
+    let mut is_opened = vec![false; body.blocks()];
+    changes.iter().for_each(|(index, _)| is_opened[*index] = true);
+    raw.clear();
+    let opened = open_blocks(merged.state, &is_opened, raw, spans);
+    if opened.damaged > 0 {
+        return None;
+    }
+    pieces.blocks_unpacked = opened.unpacked;
+    pieces.count(merged, &opened.values);
     // The edits' values, empty where there is none to be packed.
-    let PackedScratch { blocks, raw, contents, spans: old, fresh: kept_fresh, values: kept_values, .. } =
-        scratch;
     let mut fresh = emptied(std::mem::take(kept_fresh));
     fresh.extend(edits.iter_mut().map(|edit| match &mut edit.entry {
         Some(entry) if entry.kind == Kind::Raw => {
@@ -32,26 +43,15 @@ pub(super) fn revise_blocks<'s>(
         _ => &[],
     }));
     blocks.clear();
-    let changes = changes(body, edits);
-    let ahead = ReadAhead::of(packer.coding, changes.iter().map(|(index, _)| body.block(*index).frame));
     // The first block since the last one with changes.
     let mut unchanged = 0;
     for (index, own) in changes {
-        let block = body.block(index);
         blocks.copy_run(body, unchanged, index);
         unchanged = index + 1;
-        raw.clear();
-        old.clear();
-        pieces.blocks_unpacked += 1;
-        if block.frame.is_empty() {
-            old.resize(block.count, (0, 0));
-        } else if ahead.append(packer.coding, block.frame, raw).is_err() || !spans(raw, block.count, 0, old) {
-            return None;
-        }
+        let Block { first, count, .. } = body.block(index);
+        let old = opened.values[first..first + count].iter().flatten().map(|(start, end)| &raw[*start..*end]);
         let mut values = emptied(std::mem::take(kept_values));
-        let old = old.iter().map(|(start, end)| &raw[*start..*end]);
-        let gone_bytes = revise_values(block.first, old, &edits[own.clone()], &fresh[own], &mut values);
-        pieces.logical_bytes -= gone_bytes as i64;
+        revise_values(first, old, &edits[own.clone()], &fresh[own], &mut values);
         pieces.loose += packer.loose(values.len());
         pack_evenly(&values, packer, blocks, contents, pieces);
         *kept_values = emptied(values);
@@ -62,47 +62,25 @@ pub(super) fn revise_blocks<'s>(
     Some(blocks)
 }
 
-/// Appends the values of a block after `edits`, which bring the `fresh` ones. Returns the bytes of those that go. The
-/// `old` ones are the block's, whose first record is `first`.
+/// Appends the values of a block after `edits`, which bring the `fresh` ones. The `old` ones are the block's, whose
+/// first record is `first`.
 fn revise_values<'v>(
     first: usize,
     mut old: impl Iterator<Item = &'v [u8]>,
     edits: &[Edit<'_>],
     fresh: &[&'v [u8]],
     values: &mut Vec<&'v [u8]>,
-) -> usize {
-    let mut gone_bytes = 0;
+) {
     let mut from = first;
     for (edit, value) in edits.iter().zip(fresh) {
         values.extend(old.by_ref().take(edit.place - from));
         if edit.replaces {
-            gone_bytes += old.next().map_or(0, <[u8]>::len);
+            old.next();
         }
         values.extend(edit.entry.map(|_| value));
-        from = edit.place + usize::from(edit.replaces);
+        from = edit.end();
     }
     values.extend(old);
-    gone_bytes
-}
-
-/// The blocks with changes, and which of the edits are theirs.
-fn changes(body: &Body, edits: &[Edit<'_>]) -> Vec<(usize, Range<usize>)> {
-    let mut changes = Vec::with_capacity(edits.len());
-    let mut next = 0;
-    let mut end = 0;
-    for index in 0..body.blocks() {
-        end += body.block(index).count;
-        let before = next;
-        // A record that is inserted between two blocks goes to the first of them.
-        let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
-        while next < edits.len() && belongs(&edits[next]) {
-            next += 1;
-        }
-        if before < next {
-            changes.push((index, before..next));
-        }
-    }
-    changes
 }
 
 /// Packs `values` as one block, or as equal ones if they are too many: a block may grow by half before it is split.

@@ -59,11 +59,10 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         let mut keys = Vec::new();
         core.weigh(leaf, state, &mut newest, &mut keys, true, &guard);
         core.evicts.store(begins, Ordering::Release);
+        let merged = merge(state, newest);
         let pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
-            true => core.plan(&[(state, newest)], Goal::Keep, scratch, &mut || ()),
-            false => {
-                core.amend(state, &newest, Goal::Keep, scratch, &mut || ()).expect("it is a common pack")
-            }
+            true => core.plan(&[merged], Goal::Keep, scratch, &mut || ()),
+            false => core.amend(&merged, Goal::Keep, scratch, &mut || ()).expect("it is a common pack"),
         });
         core.publish_one(leaf, state, pieces, &guard);
         let records = leaf.state(&guard).body.len();

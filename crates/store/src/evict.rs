@@ -16,7 +16,7 @@
 //!    what a queue holds.
 //! 2. Leaves wait by the oldest epoch of their records. A thread that needs room visits the leaf whose records came
 //!    first.
-//! 3. Records go when their leaf is packed anew, merged with tombstones that nobody else sees.
+//! 3. Records go when their leaf is packed anew: each pack asks which of its records stay (`s3fifo`).
 //! 4. Above [`FULL_PCT`] of the limit, records leave at the end of probation, in any pack of a writer. Writers that
 //!    pack visit leaves. Above [`GOAL_PCT`] such a visit takes records of the main queue, too.
 //! 5. At the limit a writer visits leaves until its record has room. Above the limit the background visits leaves.
@@ -26,16 +26,13 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
 
-use crate::body::fingerprint;
 use crate::core::Core;
 use crate::ghosts::Ghosts;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::{Mark, STAMPS};
-use crate::merge::{Newest, Pending};
 use crate::packing::Goal;
-use crate::record::{Kind, Payload, key_hash};
+use crate::record::Payload;
 use crate::sync::Mutex;
-pub(crate) use weighed::Weighed;
 
 /// Per cent of the limit above which probation ends.
 const FULL_PCT: u64 = 95;
@@ -172,85 +169,6 @@ enum Relief {
 }
 
 impl Core {
-    /// Gives marks to the records of a leaf that is packed, and adds tombstones for records that go; `keys` takes their
-    /// keys. With `may_end` probation may end: in a pack of a writer or of eviction, not in one that no thread waits
-    /// for. The caller calls [`Core::note_weighed`] if the pack comes about.
-    pub(crate) fn weigh<'a>(
-        &self,
-        leaf: &Leaf,
-        state: &'a LeafState,
-        newest: &mut Newest<'a>,
-        keys: &'a mut Vec<u8>,
-        may_end: bool,
-        guard: &Guard,
-    ) {
-        let Some(eviction) = self.evicting() else { return };
-        newest.is_weighed = true;
-        let (probation, main) = (eviction.probation.now(), eviction.main.now());
-        let body = &state.body;
-        let mut marks: Vec<Mark> =
-            leaf.marks.all(guard).iter().map(|mark| Mark(mark.load(Relaxed))).collect();
-        marks.resize(body.len(), Mark::new(false, probation));
-
-        let ghosts = eviction.ghosts.lock();
-        let mut written = vec![false; body.len()];
-        let mut weighed = Weighed::default();
-        for record in &mut newest.pending {
-            if let Some(place) = body.find_by(record.fingerprint, record.key) {
-                written[place] = true;
-                let mark = marks[place];
-                marks[place] = if mark.was_going() { Mark::new(true, main) } else { mark.read() };
-                record.mark = marks[place];
-            } else if !matches!(record.kind, Kind::Touch | Kind::Tombstone) {
-                let hash = key_hash(record.key);
-                if ghosts.has(hash) {
-                    record.mark = Mark::new(true, main);
-                    weighed.returned.push(hash);
-                } else {
-                    record.mark = Mark::new(false, probation);
-                    weighed.came_bytes += record.entry().logical_bytes(None);
-                }
-            }
-        }
-        drop(ghosts);
-
-        // Expired records go first: this pack drops them.
-        let expires = body.earliest_expiry_ms().is_some_and(|at| at <= newest.expired_by_ms);
-        let ends = may_end && eviction.full.load(Relaxed) && !expires;
-        let mut going = Vec::new();
-        for place in (0..body.len()).filter(|place| !written[*place]) {
-            let mark = marks[place];
-            let ended = ends && !mark.is_main() && mark.age(probation) >= EPOCHS;
-            if mark.is_going() || (ended && !mark.was_going() && mark.reads() == 0) {
-                going.push(place);
-            } else if mark.was_going() || ended {
-                marks[place] = Mark::new(true, main);
-                weighed.spared += 1;
-            }
-        }
-        for place in &going {
-            let start = keys.len();
-            keys.extend_from_slice(body.prefix());
-            keys.extend_from_slice(body.record(*place).suffix);
-            if !marks[*place].is_main() {
-                weighed.gone.push(key_hash(&keys[start..]));
-            }
-        }
-
-        let mut rest = keys.as_slice();
-        for place in &going {
-            let (key, behind) = rest.split_at(body.prefix().len() + body.record(*place).suffix.len());
-            rest = behind;
-            newest.pending.push(Pending::tombstone(key, fingerprint(key_hash(key))));
-        }
-        if !going.is_empty() {
-            newest.pending.sort_unstable_by(|a, b| a.key.cmp(b.key));
-        }
-        newest.marks = marks;
-        newest.evicted = going.len() as u64;
-        newest.weighed = weighed;
-    }
-
     fn came_to_main(&self, eviction: &Eviction, records: u64) {
         if records > 0 {
             let main_records = self.gauges.records.get() * (100 - PROBATION_PCT) / 100;
@@ -590,7 +508,7 @@ fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
 /// No stamp: the leaf does not wait.
 pub(crate) const NOWHERE: u8 = u8::MAX;
 
+mod s3fifo;
 mod switch;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests;
-mod weighed;

@@ -50,11 +50,6 @@ impl Ghosts {
         Some((self.words.get_mut(index)?, fingerprint(hash)))
     }
 
-    /// Whether the key with this hash is remembered.
-    pub(crate) fn has(&self, hash: u64) -> bool {
-        self.words.get(self.index(hash)).is_some_and(|word| shift_of(*word, fingerprint(hash)).is_some())
-    }
-
     /// Remembers the key with this hash.
     pub(crate) fn put(&mut self, hash: u64) {
         if let Some((word, fingerprint)) = self.place(hash) {
@@ -93,7 +88,7 @@ mod tests {
     fn the_newest_keys_are_remembered_and_forgotten_once_taken() {
         let gauges = Gauges::new(None);
         let mut ghosts = Ghosts::default();
-        assert!(!ghosts.take(7) && !ghosts.has(7));
+        assert!(!ghosts.take(7));
         ghosts.put(7);
         let records = 100_000;
         ghosts.resize(records, &gauges);

@@ -70,6 +70,7 @@
 //! | `cold` | leaves whose records lie on SSD |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
+//! | `retention` | which records a pack keeps: a question to `evict` |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
@@ -118,6 +119,7 @@ mod races;
 mod range;
 mod reclaim;
 mod record;
+mod retention;
 #[cfg(all(test, shuttle))]
 mod schedules;
 mod spread;

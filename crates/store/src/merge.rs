@@ -5,12 +5,11 @@ use std::ops::Range;
 
 use crate::batch::Commits;
 use crate::body::{Body, Edit, Entry, EntryKey, fingerprint};
-use crate::evict::Weighed;
 use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
 use crate::leaf::LeafState;
-use crate::marks::Mark;
 use crate::record::{Fields, Kind, Payload, array};
+use crate::retention::Retention;
 
 /// The newest that the landings say of a key.
 #[derive(Clone, Copy)]
@@ -20,21 +19,18 @@ pub(crate) struct Pending<'a> {
     pub(crate) kind: Kind,
     pub(crate) fields: Fields,
     pub(crate) value: &'a [u8],
-    /// The mark of the record for eviction.
-    pub(crate) mark: Mark,
 }
 
 impl<'a> Pending<'a> {
     /// A record that says that the key does not exist.
     pub(crate) fn tombstone(key: &'a [u8], fingerprint: u8) -> Self {
-        let (kind, fields, mark) = (Kind::Tombstone, Fields::default(), Mark::default());
-        Self { key, fingerprint, kind, fields, value: &[], mark }
+        Self { key, fingerprint, kind: Kind::Tombstone, fields: Fields::default(), value: &[] }
     }
 
     /// An entry that a merge took from a landing.
     pub(crate) fn of(entry: &Entry<'a>) -> Self {
         let Entry { key, fingerprint, kind, fields, payload } = *entry;
-        Self { key: key.tail, fingerprint, kind, fields, value: payload, mark: Mark::default() }
+        Self { key: key.tail, fingerprint, kind, fields, value: payload }
     }
 
     /// The record on its way into a body.
@@ -64,14 +60,6 @@ pub(crate) struct Newest<'a> {
     pub(crate) pending: Vec<Pending<'a>>,
     /// References of records that no reader of the merged leaf can reach.
     pub(crate) shadowed: Vec<&'a [u8]>,
-    /// Whether records have marks: eviction was on when the pack began, and it may begin or end meanwhile.
-    pub(crate) is_weighed: bool,
-    /// The marks of the body's records for eviction.
-    pub(crate) marks: Vec<Mark>,
-    /// Tombstones among them that are eviction's.
-    pub(crate) evicted: u64,
-    /// The changes of eviction's memory that come with the marks.
-    pub(crate) weighed: Weighed,
     /// A pack drops records that expire by this time.
     pub(crate) expired_by_ms: u64,
 }
@@ -109,7 +97,6 @@ pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &
                     kind: record.tag.kind(),
                     fields: Fields { batch: None, ..record.fields },
                     value: record.value,
-                    mark: Mark::default(),
                 });
             }
         }
@@ -145,10 +132,8 @@ pub(crate) struct Merged<'a> {
     pub(crate) edits: Vec<Edit<'a>>,
     /// References to large values in landings that no reader of the merged leaf can reach.
     shadowed: Vec<&'a [u8]>,
-    /// The marks of all records for eviction, if the records were weighed.
-    pub(crate) marks: Vec<Mark>,
-    /// Tombstones among the edits that are eviction's.
-    pub(crate) evicted: u64,
+    /// Records of the body that a retention drops.
+    pub(crate) dropped: u64,
 }
 
 impl<'a> Merged<'a> {
@@ -203,81 +188,89 @@ fn touched<'a>(body: &'a Body, place: usize, touch: &Entry<'_>) -> Entry<'a> {
 
 /// Merges all landings of a leaf over its body, without the records that expire by `now_ms`.
 pub(crate) fn merge_all<'a>(state: &'a LeafState, commits: &Commits, now_ms: u64) -> Merged<'a> {
-    merge(state, Newest { expired_by_ms: now_ms, ..newest(state.landings(), commits) })
+    merge(state, Newest { expired_by_ms: now_ms, ..newest(state.landings(), commits) }, None)
 }
 
-/// Merges what landings of a leaf say over its body. A change of the expiry of a record that is not there is skipped.
-pub(crate) fn merge<'a>(state: &'a LeafState, newest: Newest<'a>) -> Merged<'a> {
+/// Merges what landings of a leaf say over its body, without the records that `retention` drops. A change of the expiry
+/// of a record that is not there is skipped.
+pub(crate) fn merge<'a>(
+    state: &'a LeafState,
+    newest: Newest<'a>,
+    retention: Option<&mut dyn Retention>,
+) -> Merged<'a> {
     let body = &state.body;
-    let mut merged = Merged {
-        state,
-        edits: Vec::with_capacity(newest.pending.len()),
-        shadowed: Vec::new(),
-        marks: Vec::new(),
-        evicted: newest.evicted,
-    };
+    let Newest { pending, shadowed, expired_by_ms } = newest;
+    let merged = Merged { state, edits: Vec::with_capacity(pending.len()), shadowed, dropped: 0 };
+    let expires = body.earliest_expiry_ms().is_some_and(|at| at <= expired_by_ms);
+    let mut merging = Merging { merged, expired_by_ms, expires, retention };
     let mut from = 0;
-    for record in &newest.pending {
+    for record in &pending {
         // Most writes replace: the fingerprints find that record without a search through the body.
         let (place, is_there) = match body.find_by(record.fingerprint, record.key) {
             Some(place) => (place, true),
             None => body.seek_from(from, record.key),
         };
-        merged.keep(from..place, &newest);
+        merging.keep(from..place);
         from = place + usize::from(is_there);
-        merged.write(record, place, is_there, &newest);
+        merging.write(record, place, is_there);
     }
-    merged.keep(from..body.len(), &newest);
-    merged.shadowed.extend(newest.shadowed);
-    merged
+    merging.keep(from..body.len());
+    merging.merged
 }
 
-impl<'a> Merged<'a> {
-    /// The records of the body at `places` stay, unless they have expired.
-    fn keep(&mut self, places: Range<usize>, newest: &Newest<'_>) {
-        let body = &self.state.body;
-        if body.earliest_expiry_ms().is_none_or(|at| at > newest.expired_by_ms) {
-            return self.marks.extend_from_slice(newest.marks.get(places).unwrap_or_default());
+/// A merge under way.
+struct Merging<'a, 'r> {
+    merged: Merged<'a>,
+    expired_by_ms: u64,
+    /// Whether a record of the body has expired.
+    expires: bool,
+    retention: Option<&'r mut dyn Retention>,
+}
+
+impl<'a> Merging<'a, '_> {
+    /// The records of the body at `places` stay, unless they have expired or the retention drops them.
+    fn keep(&mut self, places: Range<usize>) {
+        if !self.expires && self.retention.is_none() {
+            return;
         }
+        let body = &self.merged.state.body;
         for place in places {
-            let entry = body.entry(place);
-            if entry.fields.has_expired(newest.expired_by_ms) {
-                self.end(place, true, entry);
-            } else {
-                self.marks.extend(newest.marks.get(place));
+            if self.expires && body.record(place).fields.has_expired(self.expired_by_ms) {
+                self.end(place, true, body.entry(place));
+            } else if let Some(retention) = &mut self.retention
+                && !retention.keeps(body, place)
+            {
+                self.merged.dropped += 1;
+                self.end(place, true, body.entry(place));
             }
         }
     }
 
     /// A landing writes `record` in front of the body's record at `place`, or over that one if it `replaces` it.
-    fn write(&mut self, record: &Pending<'a>, place: usize, replaces: bool, newest: &Newest<'_>) {
+    fn write(&mut self, record: &Pending<'a>, place: usize, replaces: bool) {
         let entry = record.entry();
-        let expires = entry.fields.has_expired(newest.expired_by_ms);
-        match record.kind {
-            Kind::Touch if !replaces => {}
-            Kind::Touch if self.state.body.record(place).tag.kind() == Kind::Tombstone => {}
-            Kind::Touch if expires => self.end(place, true, entry),
-            Kind::Touch => {
-                self.edits.push(Edit { place, replaces, entry: Some(entry) });
-                self.marks.extend(newest.marks.get(place));
-            }
-            Kind::Tombstone => self.end(place, replaces, entry),
-            _ if expires => {
-                self.shadowed.extend((record.kind == Kind::Large).then_some(record.value));
-                self.end(place, replaces, entry);
-            }
-            _ => {
-                self.edits.push(Edit { place, replaces, entry: Some(entry) });
-                self.marks.extend(newest.is_weighed.then_some(record.mark));
-            }
+        let expires = entry.fields.has_expired(self.expired_by_ms);
+        let is_there = || self.merged.state.body.record(place).tag.kind() != Kind::Tombstone;
+        if record.kind == Kind::Touch && !(replaces && is_there()) {
+            return;
         }
+        if expires && record.kind == Kind::Large {
+            self.merged.shadowed.push(record.value);
+        }
+        if expires || record.kind == Kind::Tombstone {
+            return self.end(place, replaces, entry);
+        }
+        if let Some(retention) = &mut self.retention {
+            retention.writes(record, replaces.then_some(place));
+        }
+        self.merged.edits.push(Edit { place, replaces, entry: Some(entry) });
     }
 
     /// The key of `entry` has no record from now on.
     fn end(&mut self, place: usize, replaces: bool, entry: Entry<'a>) {
-        let entry = self.state.below.is_some().then(|| entry.tombstone());
+        let entry = self.merged.state.below.is_some().then(|| entry.tombstone());
         if replaces || entry.is_some() {
-            self.edits.push(Edit { place, replaces, entry });
+            self.merged.edits.push(Edit { place, replaces, entry });
         }
     }
 }
@@ -309,9 +302,12 @@ pub(crate) fn large_references(state: &LeafState) -> Vec<[u8; REFERENCE_BYTES]> 
 mod tests {
     use std::collections::BTreeMap;
 
+    use crossbeam_epoch::Guard;
+
     use super::*;
     use crate::body::Builder;
-    use crate::leaf::RightSibling;
+    use crate::leaf::{Leaf, RightSibling};
+    use crate::marks::Mark;
     use crate::record::key_hash;
 
     const NOW_MS: u64 = 10;
@@ -337,16 +333,51 @@ mod tests {
     fn pending<'a>(key: &'a [u8; 2], (kind, expires_at_ms, payload): &'a Known) -> Pending<'a> {
         let value = if matches!(kind, Kind::Raw | Kind::Large) { payload.as_slice() } else { &[] };
         let fields = Fields { expires_at_ms: *expires_at_ms, ..Fields::default() };
-        let fingerprint = fingerprint(key_hash(key));
-        Pending { key, fingerprint, kind: *kind, fields, value, ..Pending::tombstone(key, fingerprint) }
+        Pending { key, fingerprint: fingerprint(key_hash(key)), kind: *kind, fields, value }
+    }
+
+    fn lives(known: &Known) -> bool {
+        known.1.is_none_or(|at| at > NOW_MS)
+    }
+
+    /// Drops every fifth key, and notes the keys that stay and come.
+    #[derive(Default)]
+    struct FifthsGo(Vec<Vec<u8>>);
+
+    impl Retention for FifthsGo {
+        fn begin(&mut self) {
+            self.0.clear();
+        }
+
+        fn begin_leaf(&mut self, _: &Leaf, _: &Body, _: u64, _: &Guard) {}
+
+        fn keeps(&mut self, body: &Body, place: usize) -> bool {
+            let entry = body.entry(place);
+            assert!(!entry.fields.has_expired(NOW_MS), "nobody decides on what has expired");
+            let key = entry.key.to_vec();
+            let stays = !key[1].is_multiple_of(5);
+            self.0.extend(stays.then_some(key));
+            stays
+        }
+
+        fn writes(&mut self, record: &Pending<'_>, _: Option<usize>) {
+            self.0.push(record.key.to_vec());
+        }
+
+        fn commit(&mut self) -> Vec<Mark> {
+            Vec::new()
+        }
     }
 
     /// What the key has after a merge, and which of the two records goes for it.
-    fn merged(below: Option<&Known>, above: Option<&Known>) -> (Option<Known>, [Option<Known>; 2]) {
-        let lives = |known: &Known| known.1.is_none_or(|at| at > NOW_MS);
+    fn merged(
+        below: Option<&Known>,
+        above: Option<&Known>,
+        is_dropped: bool,
+    ) -> (Option<Known>, [Option<Known>; 2]) {
         match (below.copied(), above.copied()) {
             (None, None | Some((Kind::Touch, ..))) => (None, [None; 2]),
-            (Some(below), None) if lives(&below) => (Some(below), [None; 2]),
+            (Some(below), None) if lives(&below) && !is_dropped => (Some(below), [None; 2]),
             (Some((kind, _, payload)), Some(touch @ (Kind::Touch, at, _))) if lives(&touch) => {
                 (Some((kind, at, payload)), [None; 2])
             }
@@ -361,18 +392,24 @@ mod tests {
     fn a_merge_tells_what_every_key_has_and_what_goes_for_it() {
         let mut random = fastrand::Rng::with_seed(11);
         let kinds = [Kind::Raw, Kind::Large, Kind::Tombstone, Kind::Touch];
-        for _ in 0..if cfg!(miri) { 20 } else { 5_000 } {
+        for round in 0..if cfg!(miri) { 20 } else { 5_000 } {
+            let mut retention = (round % 2 == 0).then(FifthsGo::default);
             let (below, above) = (known(&mut random, &kinds[..2], b'b'), known(&mut random, &kinds, b'a'));
             let entries: Vec<_> = below.iter().map(|(key, known)| pending(key, known).entry()).collect();
             let body = Builder::default().build(&entries, None);
             let state = LeafState::new(body, None, RightSibling::none());
             let pending = above.iter().map(|(key, known)| pending(key, known)).collect();
-            let found = merge(&state, Newest { pending, expired_by_ms: NOW_MS, ..Newest::default() });
+            let newest = Newest { pending, expired_by_ms: NOW_MS, ..Newest::default() };
+            let found =
+                merge(&state, newest, retention.as_mut().map(|retention| retention as &mut dyn Retention));
 
-            let keys = (0..20).map(|n| [b'k', n]);
-            let all = keys.map(|key| (key, merged(below.get(&key), above.get(&key))));
-            let (mut has, mut released, mut gone) = (Vec::new(), Vec::new(), 0);
-            for (key, (record, [replaced, ended])) in all {
+            let (mut has, mut released, mut gone, mut dropped) = (Vec::new(), Vec::new(), 0, 0);
+            for key in (0..20).map(|n| [b'k', n]) {
+                let (below, above) = (below.get(&key), above.get(&key));
+                // A change of the expiry is a write, too.
+                let is_dropped = retention.is_some() && key[1].is_multiple_of(5) && above.is_none();
+                dropped += u64::from(is_dropped && below.is_some_and(lives));
+                let (record, [replaced, ended]) = merged(below, above, is_dropped);
                 has.extend(record.map(|record| (key.to_vec(), record)));
                 gone += usize::from(replaced.is_some());
                 let larges = [replaced, ended].into_iter().flatten().filter(|known| known.0 == Kind::Large);
@@ -384,7 +421,13 @@ mod tests {
                 (entry.key.to_vec(), (entry.kind, entry.fields.expires_at_ms, payload))
             });
             assert_eq!(told.collect::<Vec<_>>(), has);
-            assert_eq!((found.len(), found.gone().count()), (has.len(), gone));
+            assert_eq!((found.len(), found.gone().count(), found.dropped), (has.len(), gone, dropped));
+            if let Some(FifthsGo(told)) = retention {
+                assert!(
+                    told.iter().eq(has.iter().map(|(key, _)| key)),
+                    "marks have the order of the records"
+                );
+            }
             let fresh = has.iter().filter(|(_, (.., payload))| payload[0] == b'a').count();
             assert_eq!(found.fresh().count(), fresh);
             let mut told: Vec<[u8; REFERENCE_BYTES]> = found.released().map(array).collect();

@@ -320,8 +320,9 @@ impl Core {
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
-        let pieces =
-            Self::with_scratch(|scratch| self.plan(&[merge(state, newest)], Goal::Keep, scratch, &mut || ()));
+        let pieces = Self::with_scratch(|scratch| {
+            self.plan(&[merge(state, newest, None)], Goal::Keep, scratch, &mut || ())
+        });
         let mut lower = pieces.bodies;
         lower[0].0 = low;
         let coding = pieces.coding;

@@ -78,7 +78,7 @@ impl Core {
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
             let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
-            merge(state, newest)
+            merge(state, newest, None)
         });
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));

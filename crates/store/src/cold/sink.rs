@@ -15,7 +15,6 @@ use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::core::{Copied, Core, copy_found};
 use crate::leaf::{Leaf, LeafState};
-use crate::marks::Mark;
 use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Pieces, settled};
 use crate::record::{Fields, Found, Kind, Payload};
@@ -65,14 +64,7 @@ impl Upper {
     /// Record `index` as a landing would have it.
     pub(super) fn pending(&self, index: usize) -> Pending<'_> {
         let (kind, fields, fingerprint) = self.kinds[index];
-        Pending {
-            key: &self.keys[index],
-            fingerprint,
-            kind,
-            fields,
-            value: &self.values[index],
-            mark: Mark::default(),
-        }
+        Pending { key: &self.keys[index], fingerprint, kind, fields, value: &self.values[index] }
     }
 
     /// A record as an image is merged with it. A large value stays above, so that nothing of it is wanted below.
@@ -172,8 +164,9 @@ impl Core {
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
         newest.expired_by_ms = self.drops_expired_by_ms(&newest, &image.body);
-        let pieces =
-            Self::with_scratch(|scratch| self.plan(&[merge(&state, newest)], goal, scratch, &mut || ()));
+        let pieces = Self::with_scratch(|scratch| {
+            self.plan(&[merge(&state, newest, None)], goal, scratch, &mut || ())
+        });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
             sunk.written.add(low, body, pieces.coding.as_ref())?;

@@ -75,7 +75,7 @@ impl Core {
             return false;
         }
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut pieces = self.plan_upper(merge(state, newest), scratch);
+        let mut pieces = self.plan_upper(merge(state, newest, None), scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
         if has_grown(leaf.state(guard)) {

@@ -15,7 +15,6 @@ use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
 use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
-use crate::marks::Mark;
 use crate::merge::{Newest, Pending};
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::packing::settled;
@@ -272,7 +271,7 @@ fn read_record<'a>(reader: &mut Reader<'a>, larges: usize) -> Option<Pending<'a>
         _ => true,
     };
     let fingerprint = crate::body::fingerprint(crate::record::key_hash(key));
-    is_sound.then_some(Pending { key, fingerprint, kind: tag.kind(), fields, value, mark: Mark::default() })
+    is_sound.then_some(Pending { key, fingerprint, kind: tag.kind(), fields, value })
 }
 
 /// Appends a place: segment, offset and bytes.

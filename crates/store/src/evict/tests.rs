@@ -1,7 +1,7 @@
 use super::*;
 use crate::batch::Batch;
 use crate::options::{CodecChoice, Options};
-use crate::record::PutMeta;
+use crate::record::{PutMeta, key_hash};
 
 /// Bytes of the bodies that the index leads to.
 fn reachable_bytes(core: &Core) -> u64 {
@@ -99,7 +99,7 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
     assert!(core.stats.evicted.get() > 0);
 }
 
-/// A batch that its leaf has no room for: the leaf is closed, and its records are weighed a second time.
+/// A batch that its leaf has no room for: the leaf is closed, and its records are merged a second time.
 #[test]
 fn a_key_that_comes_back_as_its_leaf_is_cut_goes_to_the_main_queue() {
     let core = core_of_one_leaf();
@@ -116,5 +116,5 @@ fn a_key_that_comes_back_as_its_leaf_is_cut_goes_to_the_main_queue() {
         Mark(leaf.marks.all(&guard)[place].load(Relaxed)).is_main()
     };
     assert!(is_main(100) && !is_main(101));
-    assert!(!core.eviction.ghosts.lock().has(returning), "it is taken for a ghost again");
+    assert!(!core.eviction.ghosts.lock().take(returning), "it is taken for a ghost again");
 }

@@ -27,7 +27,6 @@ impl Core {
             loose: usize::from(state.loose),
             plain: usize::from(state.plain),
             heated: state.heated,
-            marks: merged.marks.clone(),
             ..Pieces::default()
         };
         let blocks = state.coding.as_ref().and_then(Coding::blocks);

@@ -7,7 +7,7 @@
 //! 3. Otherwise the pack closes the leaf, takes the open landing in, and cuts the records into as many leaves as they
 //!    need. A join closes two neighbours and does the same.
 //! 4. The pack counts what it changed, releases large values that no record refers to any more, and gives new leaves
-//!    their marks of eviction.
+//!    the marks that the retention has for their records.
 //!
 //! | module | claim |
 //! |---|---|
@@ -46,7 +46,6 @@ use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder};
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::evict::Weighed;
 use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
@@ -56,6 +55,7 @@ use crate::merge::{Merged, Newest, merge, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload, array};
+use crate::retention::Retention;
 
 /// The scratch of a thread that packs.
 #[derive(Default)]
@@ -150,6 +150,45 @@ enum Growth {
     Limited,
 }
 
+/// The terms of a pack.
+struct Terms<'r> {
+    goal: Goal,
+    growth: Growth,
+    /// Decides which records stay; `None` if all do.
+    retention: Option<&'r mut dyn Retention>,
+}
+
+impl Terms<'_> {
+    /// A merge begins, the first one or a second one of a leaf that was closed.
+    fn begin(&mut self) {
+        if let Some(retention) = &mut self.retention {
+            retention.begin();
+        }
+    }
+
+    /// Merges what landings of `leaf` say over the body of `state`.
+    fn merge<'a>(
+        &mut self,
+        leaf: &Leaf,
+        state: &'a LeafState,
+        newest: Newest<'a>,
+        guard: &Guard,
+    ) -> Merged<'a> {
+        let mut retention = self.retention.as_mut().map(|retention| &mut **retention as &mut dyn Retention);
+        if let Some(retention) = &mut retention {
+            retention.begin_leaf(leaf, &state.body, newest.expired_by_ms, guard);
+        }
+        merge(state, newest, retention)
+    }
+
+    /// The pack with these `pieces` comes about.
+    fn commit(&mut self, pieces: &mut Pieces) {
+        if let Some(retention) = &mut self.retention {
+            pieces.marks = retention.commit();
+        }
+    }
+}
+
 /// Bodies that take the place of one or two leaves' contents, each with the lowest key it owns, and what that
 /// changes.
 #[derive(Default)]
@@ -176,10 +215,10 @@ pub(crate) struct Pieces {
     pub(crate) blocks_packed_fast: u64,
     pub(crate) blocks_packed_dense: u64,
     pub(crate) blocks_unpacked: u64,
-    /// Marks of all bodies' records; empty where eviction was off when the pack began.
+    /// Marks of all bodies' records; empty without a retention.
     pub(crate) marks: Vec<Mark>,
-    /// Records that eviction took out.
-    pub(crate) evicted: u64,
+    /// Records that a retention dropped.
+    pub(crate) dropped: u64,
 }
 
 impl Pieces {
@@ -198,7 +237,7 @@ impl Pieces {
             self.logical_bytes -= entry.logical_bytes(tokens) as i64 + packed_bytes as i64;
         }
         self.released.extend(merged.released().map(array));
-        self.evicted += merged.evicted;
+        self.dropped += merged.dropped;
     }
 
     /// The marks of one of the bodies, whose first record is `first` of all.
@@ -247,7 +286,8 @@ impl Core {
     /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. `false` if
     /// the leaf is on SSD, and its overlay has no room for the landing.
     pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) -> bool {
-        self.pack_with(leaf, goal, Growth::Accepted, guard, scratch, &mut || ())
+        let pack = |terms: &mut Terms<'_>| self.pack_with(leaf, terms, guard, scratch, &mut || ());
+        self.retaining(goal, Growth::Accepted, pack)
     }
 
     /// As [`Core::pack`], for work in the background. The packer drops the result if the memory limit has no room for
@@ -263,14 +303,21 @@ impl Core {
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> bool {
-        self.pack_with(leaf, goal, Growth::Limited, guard, scratch, meanwhile)
+        let pack = |terms: &mut Terms<'_>| self.pack_with(leaf, terms, guard, scratch, meanwhile);
+        self.retaining(goal, Growth::Limited, pack)
+    }
+
+    /// Does `work` with the retention that the store has now.
+    fn retaining(&self, goal: Goal, growth: Growth, work: impl FnOnce(&mut Terms<'_>) -> bool) -> bool {
+        let mut retention = self.retention(growth == Growth::Accepted);
+        let retention = retention.as_mut().map(|retention| retention as &mut dyn Retention);
+        work(&mut Terms { goal, growth, retention })
     }
 
     fn pack_with(
         &self,
         leaf: &Leaf,
-        goal: Goal,
-        growth: Growth,
+        terms: &mut Terms<'_>,
         guard: &Guard,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
@@ -285,23 +332,22 @@ impl Core {
         state.body.prefetch();
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut evicted_keys = Vec::new();
-        self.weigh(leaf, state, &mut newest, &mut evicted_keys, growth == Growth::Accepted, guard);
-        let weighed = std::mem::take(&mut newest.weighed);
-        let leaves = [merge(state, newest)];
+        let goal = terms.goal;
+        terms.begin();
+        let leaves = [terms.merge(leaf, state, newest, guard)];
         if goal.keeps_form()
             && let Some(amended) = self.amend(&leaves[0], goal, scratch, meanwhile)
         {
-            return self.publish_packed(leaf, (state, &weighed), amended, growth, guard);
+            return self.publish_packed(leaf, state, amended, terms, guard);
         }
         let gathered = Gathered::of(&leaves);
         if !self.fits_one_body(&gathered, goal) {
-            return self.split(leaf, goal, growth, guard, scratch);
+            return self.split(leaf, terms, guard, scratch);
         }
         let pieces = self.plan_gathered(gathered, goal, scratch, meanwhile);
         match pieces.bodies.len() {
-            1 => self.publish_packed(leaf, (state, &weighed), pieces, growth, guard),
-            _ => self.split(leaf, goal, growth, guard, scratch),
+            1 => self.publish_packed(leaf, state, pieces, terms, guard),
+            _ => self.split(leaf, terms, guard, scratch),
         }
     }
 
@@ -309,17 +355,17 @@ impl Core {
     fn publish_packed(
         &self,
         leaf: &Leaf,
-        (planned, weighed): (&LeafState, &Weighed),
+        planned: &LeafState,
         mut pieces: Pieces,
-        growth: Growth,
+        terms: &mut Terms<'_>,
         guard: &Guard,
     ) -> bool {
         self.keep_place(&[planned], &mut pieces);
         let landing_bytes = planned.sealed.as_ref().map_or(0, |landing| landing.held_bytes());
-        if growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
+        if terms.growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
             return false;
         }
-        self.note_weighed(weighed);
+        terms.commit(&mut pieces);
         self.publish_one(leaf, planned, pieces, guard);
         true
     }
@@ -372,8 +418,8 @@ impl Core {
                 plain: pieces.plain_of(&pieces.bodies[0].1),
                 heated: pieces.heated,
                 keeps_damage: pieces.keeps_damage,
-                // An image that still has evicted records is not current.
-                stored: current.stored.clone().filter(|_| pieces.evicted == 0),
+                // An image that still has dropped records is not current.
+                stored: current.stored.clone().filter(|_| pieces.dropped == 0),
                 ..current.clone()
             };
             if leaf.publish(current, new, guard) {
@@ -435,7 +481,7 @@ impl Core {
             let fresh = pieces.blocks_packed_dense == 0;
             self.dictionaries.note_coded(pieces.coded_raw_bytes, pieces.coded_bytes, fresh);
         }
-        self.stats.evicted.add(pieces.evicted);
+        self.stats.evicted.add(pieces.dropped);
         self.stats.relaxed_bytes.add(pieces.relaxed_bytes);
         self.stats.blocks_packed_fast.add(pieces.blocks_packed_fast);
         self.stats.blocks_packed_dense.add(pieces.blocks_packed_dense);

@@ -188,9 +188,6 @@ impl Core {
 pub(super) fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
     let mut pieces = Pieces::default();
     leaves.iter().zip(decoded).for_each(|(merged, values)| pieces.count(merged, values));
-    if leaves.iter().all(|merged| merged.marks.len() == merged.len()) {
-        pieces.marks.extend(leaves.iter().flat_map(|merged| &merged.marks));
-    }
     pieces
 }
 
@@ -330,7 +327,7 @@ mod tests {
             let left =
                 LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
-            let leaves = [&left, &right].map(|state| merge(state, Newest::default()));
+            let leaves = [&left, &right].map(|state| merge(state, Newest::default(), None));
             let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
             let found = |key: &[u8]| {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);

@@ -106,8 +106,8 @@ impl Core {
     }
 }
 
-/// By leaf and block: whether the block is unpacked. All are if the coding changes, otherwise small ones and those whose
-/// records change.
+/// By leaf and block: whether the block is unpacked. All are if the coding changes. Otherwise small blocks are, and those
+/// whose records change.
 fn opened(leaves: Leaves<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
     let of_leaf = |merged: &Merged<'_>| {
         let body = &merged.state.body;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::{Goal, Growth, Pieces, Scratch};
+use super::{Goal, Growth, Pieces, Scratch, Terms};
 use crate::Error;
 use crate::body::Body;
 use crate::cold::all_settled;
 use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::merge::{large_references, merge, newest};
+use crate::merge::{large_references, newest};
 
 /// Which leaves a pack may cut or join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,25 +28,26 @@ impl Core {
     /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free. The rest of the neighbour
     /// becomes a leaf of its own. `false` if nothing changed.
     pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
-        self.restructure(leaf, Span::QuietPair, Goal::Keep, Growth::Limited, guard, scratch)
+        let fill = |terms: &mut Terms<'_>| self.restructure(leaf, Span::QuietPair, terms, guard, scratch);
+        self.retaining(Goal::Keep, Growth::Limited, fill)
     }
 
     /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free. Both are small and may be
     /// written to all the time. `false` if nothing changed.
     pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
-        self.restructure(leaf, Span::Pair, Goal::Keep, Growth::Limited, guard, scratch)
+        let join = |terms: &mut Terms<'_>| self.restructure(leaf, Span::Pair, terms, guard, scratch);
+        self.retaining(Goal::Keep, Growth::Limited, join)
     }
 
     /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.
     pub(super) fn split(
         &self,
         leaf: &Leaf,
-        goal: Goal,
-        growth: Growth,
+        terms: &mut Terms<'_>,
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> bool {
-        self.restructure(leaf, Span::One, goal, growth, guard, scratch)
+        self.restructure(leaf, Span::One, terms, guard, scratch)
     }
 
     /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing
@@ -55,15 +56,14 @@ impl Core {
         &self,
         leaf: &Leaf,
         span: Span,
-        goal: Goal,
-        growth: Growth,
+        terms: &mut Terms<'_>,
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> bool {
         let Some(right) = self.free_right(leaf, span, guard) else { return false };
         let leaves = std::iter::once(leaf).chain(right.as_ref().map(|(right, _)| *right));
         let closed: Vec<_> = leaves.map(|leaf| (leaf, self.close(leaf, guard))).collect();
-        let Some(pieces) = self.plan_closed(&closed, span, goal, growth, guard, scratch) else {
+        let Some(pieces) = self.plan_closed(&closed, span, terms, guard, scratch) else {
             closed.iter().for_each(|(leaf, state)| self.reopen(leaf, state, guard));
             return false;
         };
@@ -102,8 +102,7 @@ impl Core {
         &self,
         closed: &[(&Leaf, &LeafState)],
         span: Span,
-        goal: Goal,
-        growth: Growth,
+        terms: &mut Terms<'_>,
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> Option<Pieces> {
@@ -111,15 +110,14 @@ impl Core {
             // A thread writes here after all, and only quiet leaves are worth filling.
             return None;
         }
-        let mut evicted_keys = [Vec::new(), Vec::new()];
-        let weighed = closed.iter().zip(&mut evicted_keys).map(|((leaf, state), keys)| {
+        terms.begin();
+        let merged = closed.iter().map(|(leaf, state)| {
             let mut newest = newest(state.landings(), &self.commits);
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
-            self.weigh(leaf, state, &mut newest, keys, growth == Growth::Accepted, guard);
-            (std::mem::take(&mut newest.weighed), merge(state, newest))
+            terms.merge(leaf, state, newest, guard)
         });
-        let (weighed, leaves): (Vec<_>, Vec<_>) = weighed.collect();
-        let mut pieces = self.plan(&leaves, goal, scratch, &mut || ());
+        let leaves: Vec<_> = merged.collect();
+        let mut pieces = self.plan(&leaves, terms.goal, scratch, &mut || ());
         let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
             && pieces.bodies.len() > 1
@@ -131,11 +129,11 @@ impl Core {
         }
         self.keep_place(&states, &mut pieces);
         let landing_bytes = states.iter().map(|state| state.landing_bytes()).sum();
-        let has_room = growth == Growth::Accepted || self.may_grow(&states, landing_bytes, &pieces);
+        let has_room = terms.growth == Growth::Accepted || self.may_grow(&states, landing_bytes, &pieces);
         if !has_room {
             return None;
         }
-        weighed.iter().for_each(|weighed| self.note_weighed(weighed));
+        terms.commit(&mut pieces);
         Some(pieces)
     }
 

@@ -8,8 +8,8 @@ use crate::body::{Block, Blocks, Edit};
 use crate::merge::Merged;
 use crate::record::Kind;
 
-/// The blocks of a leaf with `edits`, the changes of `merged`, whose values are raw and go into blocks here. `None` when
-/// that needs a plan.
+/// The blocks of a leaf with `edits`, which are the changes of `merged`. Their values are raw and go into blocks here.
+/// `None` when that needs a plan.
 pub(super) fn revise_blocks<'s>(
     merged: &Merged<'_>,
     packer: Packer<'_>,

@@ -55,15 +55,18 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         let ownership = leaf.try_own().expect("nobody else maintains it");
         core.seal(leaf, &guard);
         let state = leaf.state(&guard);
-        let mut newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
-        let mut keys = Vec::new();
-        core.weigh(leaf, state, &mut newest, &mut keys, true, &guard);
+        let newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
+        let mut retention = core.retention(true);
+        let retention = retention.as_mut().map(|retention| retention as &mut dyn Retention);
+        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Accepted, retention };
+        terms.begin();
+        let merged = terms.merge(leaf, state, newest, &guard);
         core.evicts.store(begins, Ordering::Release);
-        let merged = merge(state, newest);
-        let pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
+        let mut pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
             true => core.plan(&[merged], Goal::Keep, scratch, &mut || ()),
             false => core.amend(&merged, Goal::Keep, scratch, &mut || ()).expect("it is a common pack"),
         });
+        terms.commit(&mut pieces);
         core.publish_one(leaf, state, pieces, &guard);
         let records = leaf.state(&guard).body.len();
         assert_eq!(records, usize::from(from));

@@ -1,0 +1,35 @@
+//! Which records a pack keeps: the merge asks the policy above the tree.
+//!
+//! Not for expiry. A merge drops expired records by itself and asks of the others.
+//!
+//! 1. `begin` begins a merge of one leaf, or of two neighbours. A pack that has to close its leaf merges a second time,
+//!    and the answers of the first time are void.
+//! 2. `begin_leaf` names a leaf. `keeps` and `writes` follow for its records, in key order.
+//! 3. `commit` ends a pack that comes about. A pack that is given up has no end.
+//!
+//! A store that drops nothing has no retention, and its merges pass over the records that stay.
+
+use crossbeam_epoch::Guard;
+
+use crate::body::Body;
+use crate::leaf::Leaf;
+use crate::marks::Mark;
+use crate::merge::Pending;
+
+/// Decides which records a pack keeps. See the module.
+pub(crate) trait Retention {
+    /// A merge begins.
+    fn begin(&mut self);
+
+    /// The records of `leaf` follow. Those that expire by `expired_by_ms` are dropped.
+    fn begin_leaf(&mut self, leaf: &Leaf, body: &Body, expired_by_ms: u64, guard: &Guard);
+
+    /// Whether the record of `body` at `place` stays. No landing has a newer record of its key.
+    fn keeps(&mut self, body: &Body, place: usize) -> bool;
+
+    /// A landing has a new record of a key, or a new expiry. `place` is that of the body's record of the key.
+    fn writes(&mut self, record: &Pending<'_>, place: Option<usize>);
+
+    /// The pack comes about. Returns the marks of the records that stay and come, in their order.
+    fn commit(&mut self) -> Vec<Mark>;
+}

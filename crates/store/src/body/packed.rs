@@ -100,7 +100,7 @@ impl Blocks {
         let before = self.frames.len();
         self.frames.extend_from_slice(body.frames(from, to));
         let mut end = before;
-        for block in (from..to).map(|index| body.block(index)) {
+        for block in body.each_block().take(to).skip(from) {
             end += block.frame.len();
             self.counts.push(block.count as u8);
             self.ends.push(end as u32);
@@ -195,7 +195,22 @@ impl Body {
 
     /// About the bytes of the same records with raw values.
     pub(crate) fn raw_bytes(&self) -> usize {
-        self.records_end() + (0..self.blocks()).map(|index| self.block(index).raw_bytes()).sum::<usize>()
+        self.records_end() + self.each_block().map(|block| block.raw_bytes()).sum::<usize>()
+    }
+
+    /// Its blocks in order. Walking them is cheaper than asking for each: [`Body::block`] adds up the counts of all blocks
+    /// before it.
+    pub(crate) fn each_block(&self) -> impl Iterator<Item = Block<'_>> {
+        let section = if self.is_packed() { &self.0[self.records_end()..] } else { &[0] };
+        let (counts, rest) = section[1..].split_at(usize::from(section[0]));
+        let (ends, frames) = rest.split_at(2 * counts.len());
+        let (mut first, mut start) = (0, 0);
+        counts.iter().zip(ends.chunks_exact(2)).map(move |(count, end)| {
+            let (count, end) = (usize::from(*count), usize::from(u16::from_le_bytes([end[0], end[1]])));
+            let block = Block { first, count, frame: &frames[start..end] };
+            (first, start) = (first + count, end);
+            block
+        })
     }
 
     /// Block `index`.
@@ -205,7 +220,7 @@ impl Body {
 
     /// The frame of each of these blocks.
     pub(crate) fn frames_of(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = &[u8]> {
-        blocks.map(|index| self.block(index).frame)
+        self.each_block().take(blocks.end).skip(blocks.start).map(|block| block.frame)
     }
 
     /// The frames of the blocks from `from` to `to`, which lie one behind the other.

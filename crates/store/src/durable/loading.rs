@@ -273,7 +273,7 @@ fn without_values(body: &Body, lost: &BTreeMap<usize, Error>) -> Body {
         (entry.kind, entry.payload) = (Kind::Lost, &[]);
     }
     let mut blocks = Blocks::default();
-    (0..body.blocks()).for_each(|index| blocks.copy(body.block(index)));
+    body.each_block().for_each(|block| blocks.copy(block));
     Builder::default().build(&entries, body.is_packed().then(|| blocks.all()))
 }
 

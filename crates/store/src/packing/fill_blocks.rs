@@ -6,9 +6,10 @@
 use std::ops::Range;
 
 use super::cut::Uncut;
+use super::open_blocks::unpack;
 use super::revise_blocks::{finish_blocks, pack_evenly};
 use super::{PackedScratch, Packer, Pieces};
-use crate::blocks::{ReadAhead, spans};
+use crate::blocks::ReadAhead;
 use crate::body::{Blocks, BodyLimits, Builder, Entry};
 
 /// Cuts the first packed block that does not fit a full body beside the blocks before it. As many of its records as fit
@@ -38,7 +39,7 @@ pub(super) fn fill_first_body(
     if taken == 0 {
         return;
     }
-    let end = unpack(blocks, to..blocks.len().min(to + 2), packer, raw, found);
+    let end = unpack_range(blocks, to..blocks.len().min(to + 2), packer, raw, found);
     pieces.blocks_unpacked += (end - to) as u64;
     if end == to {
         return;
@@ -65,9 +66,9 @@ pub(super) fn fill_first_body(
     std::mem::swap(blocks, filled);
 }
 
-/// Unpacks the blocks of a range up to the first one that cannot be: the end of those that were unpacked. `found` has
-/// the ranges of their values in `raw`.
-fn unpack(
+/// Unpacks the blocks of a range up to the first one that is empty or damaged: the end of those that were unpacked.
+/// `found` has the ranges of their values in `raw`.
+fn unpack_range(
     blocks: &Blocks,
     range: Range<usize>,
     packer: Packer<'_>,
@@ -77,17 +78,11 @@ fn unpack(
     raw.clear();
     found.clear();
     let ahead = ReadAhead::of(packer.coding, range.clone().map(|index| blocks.frame(index)));
-    let mut is_unpacked = |index: usize| {
-        let (base, before, frame) = (raw.len(), found.len(), blocks.frame(index));
-        let is_read = !frame.is_empty()
-            && ahead.append(packer.coding, frame, raw).is_ok()
-            && spans(&raw[base..], blocks.count(index), base, found);
-        if !is_read {
-            found.truncate(before);
-        }
-        is_read
+    let mut is_unpacked = |index: &usize| {
+        let frame = blocks.frame(*index);
+        !frame.is_empty() && unpack(&ahead, packer.coding, frame, blocks.count(*index), raw, found)
     };
-    range.clone().find(|index| !is_unpacked(*index)).unwrap_or(range.end)
+    range.clone().find(|index| !is_unpacked(index)).unwrap_or(range.end)
 }
 
 // The C libraries do not run under Miri.

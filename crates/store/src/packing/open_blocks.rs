@@ -3,26 +3,33 @@
 use std::ops::Range;
 
 use super::gather::Spans;
-use crate::blocks::{ReadAhead, spans};
-use crate::body::{Body, Edit};
+use crate::blocks::{BlockCoding, ReadAhead, spans};
+use crate::body::{Block, Body, Edit};
 use crate::coding::Coding;
 use crate::leaf::LeafState;
 
-/// The blocks whose records change, and which of the edits are theirs.
-pub(super) fn changes(body: &Body, edits: &[Edit<'_>]) -> Vec<(usize, Range<usize>)> {
+/// A block whose records change.
+pub(super) struct Change<'b> {
+    /// Its number in the body.
+    pub(super) index: usize,
+    pub(super) block: Block<'b>,
+    /// Which of the edits are the block's.
+    pub(super) edits: Range<usize>,
+}
+
+/// The blocks whose records change.
+pub(super) fn changes<'b>(body: &'b Body, edits: &[Edit<'_>]) -> Vec<Change<'b>> {
     let mut changes = Vec::with_capacity(edits.len());
     let mut next = 0;
-    let mut end = 0;
-    for index in 0..body.blocks() {
-        end += body.block(index).count;
-        let before = next;
+    for (index, block) in body.each_block().enumerate() {
+        let (before, end) = (next, block.first + block.count);
         // A record that is inserted between two blocks goes to the first of them.
         let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
         while next < edits.len() && belongs(&edits[next]) {
             next += 1;
         }
         if !edits[before..next].iter().all(Edit::touches) {
-            changes.push((index, before..next));
+            changes.push(Change { index, block, edits: before..next });
         }
     }
     changes
@@ -47,20 +54,19 @@ pub(super) fn open_blocks(
     found: &mut Vec<(usize, usize)>,
 ) -> Opened {
     let body = &state.body;
-    let mut opened = Opened::default();
+    let mut opened = Opened { values: Spans::with_capacity(body.len()), ..Opened::default() };
     let Some(coding) = state.coding.as_ref().and_then(Coding::blocks) else { return opened };
-    let frames = (0..body.blocks()).filter(|index| is_opened[*index]).map(|index| body.block(index).frame);
+    let blocks = || body.each_block().zip(is_opened);
+    let frames = blocks().filter(|(_, is_opened)| **is_opened).map(|(block, _)| block.frame);
     let ahead = ReadAhead::of(coding, frames);
-    for (block, is_opened) in (0..body.blocks()).map(|index| body.block(index)).zip(is_opened) {
+    for (block, is_opened) in blocks() {
         if !is_opened || block.frame.is_empty() {
             opened.values.extend(std::iter::repeat_n(is_opened.then_some((0, 0)), block.count));
             continue;
         }
         opened.unpacked += 1;
-        let base = raw.len();
         found.clear();
-        let is_unpacked = ahead.append(coding, block.frame, raw).is_ok();
-        if is_unpacked && spans(&raw[base..], block.count, base, found) {
+        if unpack(&ahead, coding, block.frame, block.count, raw, found) {
             opened.values.extend(found.iter().copied().map(Some));
         } else {
             opened.damaged += 1;
@@ -68,4 +74,18 @@ pub(super) fn open_blocks(
         }
     }
     opened
+}
+
+/// Unpacks a block of `count` values behind what is in `raw`, and appends their ranges to `found`. `false` if the block
+/// is damaged.
+pub(super) fn unpack(
+    ahead: &ReadAhead,
+    coding: &BlockCoding,
+    frame: &[u8],
+    count: usize,
+    raw: &mut Vec<u8>,
+    found: &mut Vec<(usize, usize)>,
+) -> bool {
+    let base = raw.len();
+    ahead.append(coding, frame, raw).is_ok() && spans(&raw[base..], count, base, found)
 }

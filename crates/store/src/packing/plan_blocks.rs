@@ -8,8 +8,7 @@ use std::sync::Arc;
 use super::cut::Uncut;
 use super::fill_blocks::fill_first_body;
 use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::open_blocks::{changes, open_blocks};
-use super::plan::counted;
+use super::open_blocks::{Opened, changes, open_blocks};
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
@@ -58,16 +57,7 @@ impl Core {
         let Scratch { builder, packed: packed_scratch, .. } = scratch;
         let PackedScratch { blocks, raw, contents, spans, .. } = packed_scratch;
         raw.clear();
-        let (mut unpacked, mut damaged) = (0, 0);
-        let unpack = |(merged, is_opened): (&Merged<'_>, &Vec<bool>)| {
-            let opened = open_blocks(merged.state, is_opened, raw, spans);
-            (unpacked, damaged) = (unpacked + opened.unpacked, damaged + opened.damaged);
-            opened.values
-        };
-        let values: Vec<Spans> = leaves.iter().zip(&opened).map(unpack).collect();
-        self.stats.damaged.add(damaged);
-        let mut pieces = counted(leaves, &values);
-        pieces.blocks_unpacked = unpacked;
+        let (values, mut pieces) = self.open_leaves(leaves, &opened, raw, spans);
         let old = OldBlocks { leaves, opened, values };
         let (fill, loose) = (gathered.fills(), gathered.loose());
         let Gathered { mut entries, origins, .. } = gathered;
@@ -104,17 +94,37 @@ impl Core {
         pieces.coding = Some(target);
         pieces
     }
+
+    /// Unpacks the `opened` blocks of leaves, and counts what changes. Returns where the values lie in `raw`, by leaf.
+    fn open_leaves(
+        &self,
+        leaves: Leaves<'_>,
+        opened: &[Vec<bool>],
+        raw: &mut Vec<u8>,
+        found: &mut Vec<(usize, usize)>,
+    ) -> (Vec<Spans>, Pieces) {
+        let mut pieces = Pieces::default();
+        let open = |(merged, is_opened): (&Merged<'_>, &Vec<bool>)| {
+            let Opened { values, unpacked, damaged } = open_blocks(merged.state, is_opened, raw, found);
+            self.stats.damaged.add(damaged);
+            pieces.blocks_unpacked += unpacked;
+            pieces.count(merged, &values);
+            values
+        };
+        let values = leaves.iter().zip(opened).map(open).collect();
+        (values, pieces)
+    }
 }
 
-/// By leaf and block: whether the block is unpacked. All are if the coding changes. Otherwise small blocks are, and those
-/// whose records change.
+/// By leaf and block: whether the block is unpacked. If the coding changes, all are. Otherwise small blocks are, and
+/// those whose records change.
 fn opened(leaves: Leaves<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
     let of_leaf = |merged: &Merged<'_>| {
         let body = &merged.state.body;
         let stays = goal.keeps_form() && is_coded_with(merged.state, coding);
-        let is_small = |block: usize| body.block(block).raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
-        let mut is_opened: Vec<_> = (0..body.blocks()).map(|block| !stays || is_small(block)).collect();
-        changes(body, &merged.edits).iter().for_each(|(block, _)| is_opened[*block] = true);
+        let is_small = |block: Block<'_>| block.raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
+        let mut is_opened: Vec<_> = body.each_block().map(|block| !stays || is_small(block)).collect();
+        changes(body, &merged.edits).iter().for_each(|change| is_opened[change.index] = true);
         is_opened
     };
     leaves.iter().map(of_leaf).collect()

@@ -1,7 +1,7 @@
 //! A packed body with a few records replaced, added or removed: blocks with changes are packed anew, all others are
 //! copied as they lie.
 
-use super::open_blocks::{changes, open_blocks};
+use super::open_blocks::{Change, changes, open_blocks};
 use super::{PackedScratch, Packer, Pieces, emptied};
 use crate::blocks::{BLOCK_RECORDS_MAX, Effort, lay_out};
 use crate::body::{Block, Blocks, Edit};
@@ -25,7 +25,7 @@ pub(super) fn revise_blocks<'s>(
     let PackedScratch { blocks, raw, contents, spans, fresh: kept_fresh, values: kept_values, .. } = scratch;
     let changes = changes(body, edits);
     let mut is_opened = vec![false; body.blocks()];
-    changes.iter().for_each(|(index, _)| is_opened[*index] = true);
+    changes.iter().for_each(|change| is_opened[change.index] = true);
     raw.clear();
     let opened = open_blocks(merged.state, &is_opened, raw, spans);
     if opened.damaged > 0 {
@@ -45,10 +45,10 @@ pub(super) fn revise_blocks<'s>(
     blocks.clear();
     // The first block since the last one with changes.
     let mut unchanged = 0;
-    for (index, own) in changes {
+    for Change { index, block, edits: own } in changes {
         blocks.copy_run(body, unchanged, index);
         unchanged = index + 1;
-        let Block { first, count, .. } = body.block(index);
+        let Block { first, count, .. } = block;
         let old = opened.values[first..first + count].iter().flatten().map(|(start, end)| &raw[*start..*end]);
         let mut values = emptied(std::mem::take(kept_values));
         revise_values(first, old, &edits[own.clone()], &fresh[own], &mut values);

@@ -9,7 +9,7 @@ use crate::landing::Landing;
 use crate::large::{LargeHandle, REFERENCE_BYTES};
 use crate::leaf::LeafState;
 use crate::record::{Fields, Kind, Payload, array};
-use crate::retention::Retention;
+use crate::retention::{KeepsAll, Retention};
 
 /// The newest that the landings say of a key.
 #[derive(Clone, Copy)]
@@ -188,7 +188,7 @@ fn touched<'a>(body: &'a Body, place: usize, touch: &Entry<'_>) -> Entry<'a> {
 
 /// Merges all landings of a leaf over its body, without the records that expire by `now_ms`.
 pub(crate) fn merge_all<'a>(state: &'a LeafState, commits: &Commits, now_ms: u64) -> Merged<'a> {
-    merge(state, Newest { expired_by_ms: now_ms, ..newest(state.landings(), commits) }, None)
+    merge(state, Newest { expired_by_ms: now_ms, ..newest(state.landings(), commits) }, &mut KeepsAll)
 }
 
 /// Merges what landings of a leaf say over its body, without the records that `retention` drops. A change of the expiry
@@ -196,13 +196,13 @@ pub(crate) fn merge_all<'a>(state: &'a LeafState, commits: &Commits, now_ms: u64
 pub(crate) fn merge<'a>(
     state: &'a LeafState,
     newest: Newest<'a>,
-    retention: Option<&mut dyn Retention>,
+    retention: &mut dyn Retention,
 ) -> Merged<'a> {
     let body = &state.body;
     let Newest { pending, shadowed, expired_by_ms } = newest;
     let merged = Merged { state, edits: Vec::with_capacity(pending.len()), shadowed, dropped: 0 };
     let expires = body.earliest_expiry_ms().is_some_and(|at| at <= expired_by_ms);
-    let mut merging = Merging { merged, expired_by_ms, expires, retention };
+    let mut merging = Merging { merged, expired_by_ms, expires, asks: retention.decides(), retention };
     let mut from = 0;
     for record in &pending {
         // Most writes replace: the fingerprints find that record without a search through the body.
@@ -224,22 +224,22 @@ struct Merging<'a, 'r> {
     expired_by_ms: u64,
     /// Whether a record of the body has expired.
     expires: bool,
-    retention: Option<&'r mut dyn Retention>,
+    /// Whether the retention decides.
+    asks: bool,
+    retention: &'r mut dyn Retention,
 }
 
 impl<'a> Merging<'a, '_> {
     /// The records of the body at `places` stay, unless they have expired or the retention drops them.
     fn keep(&mut self, places: Range<usize>) {
-        if !self.expires && self.retention.is_none() {
+        if !self.expires && !self.asks {
             return;
         }
         let body = &self.merged.state.body;
         for place in places {
             if self.expires && body.record(place).fields.has_expired(self.expired_by_ms) {
                 self.end(place, true, body.entry(place));
-            } else if let Some(retention) = &mut self.retention
-                && !retention.keeps(body, place)
-            {
+            } else if self.asks && !self.retention.keeps(body, place) {
                 self.merged.dropped += 1;
                 self.end(place, true, body.entry(place));
             }
@@ -260,8 +260,8 @@ impl<'a> Merging<'a, '_> {
         if expires || record.kind == Kind::Tombstone {
             return self.end(place, replaces, entry);
         }
-        if let Some(retention) = &mut self.retention {
-            retention.writes(record, replaces.then_some(place));
+        if self.asks {
+            self.retention.writes(record, replaces.then_some(place));
         }
         self.merged.edits.push(Edit { place, replaces, entry: Some(entry) });
     }
@@ -345,6 +345,10 @@ mod tests {
     struct FifthsGo(Vec<Vec<u8>>);
 
     impl Retention for FifthsGo {
+        fn decides(&self) -> bool {
+            true
+        }
+
         fn begin(&mut self) {
             self.0.clear();
         }
@@ -400,8 +404,11 @@ mod tests {
             let state = LeafState::new(body, None, RightSibling::none());
             let pending = above.iter().map(|(key, known)| pending(key, known)).collect();
             let newest = Newest { pending, expired_by_ms: NOW_MS, ..Newest::default() };
-            let found =
-                merge(&state, newest, retention.as_mut().map(|retention| retention as &mut dyn Retention));
+            let retained: &mut dyn Retention = match &mut retention {
+                Some(retention) => retention,
+                None => &mut KeepsAll,
+            };
+            let found = merge(&state, newest, retained);
 
             let (mut has, mut released, mut gone, mut dropped) = (Vec::new(), Vec::new(), 0, 0);
             for key in (0..20).map(|n| [b'k', n]) {

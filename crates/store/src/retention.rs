@@ -7,7 +7,7 @@
 //! 2. `begin_leaf` names a leaf. `keeps` and `writes` follow for its records, in key order.
 //! 3. `commit` ends a pack that comes about. A pack that is given up has no end.
 //!
-//! A store that drops nothing has no retention, and its merges pass over the records that stay.
+//! A store that drops nothing has [`KeepsAll`], which is asked nothing: its merges pass over the records that stay.
 
 use crossbeam_epoch::Guard;
 
@@ -18,6 +18,9 @@ use crate::merge::Pending;
 
 /// Decides which records a pack keeps. See the module.
 pub(crate) trait Retention {
+    /// Whether it decides anything. Otherwise all records stay, and a merge asks about none.
+    fn decides(&self) -> bool;
+
     /// A merge begins.
     fn begin(&mut self);
 
@@ -32,4 +35,27 @@ pub(crate) trait Retention {
 
     /// The pack comes about. Returns the marks of the records that stay and come, in their order.
     fn commit(&mut self) -> Vec<Mark>;
+}
+
+/// Keeps all records.
+pub(crate) struct KeepsAll;
+
+impl Retention for KeepsAll {
+    fn decides(&self) -> bool {
+        false
+    }
+
+    fn begin(&mut self) {}
+
+    fn begin_leaf(&mut self, _: &Leaf, _: &Body, _: u64, _: &Guard) {}
+
+    fn keeps(&mut self, _: &Body, _: usize) -> bool {
+        true
+    }
+
+    fn writes(&mut self, _: &Pending<'_>, _: Option<usize>) {}
+
+    fn commit(&mut self) -> Vec<Mark> {
+        Vec::new()
+    }
 }

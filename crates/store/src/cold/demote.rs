@@ -32,6 +32,7 @@ use crate::merge::{Newest, Pending, merge};
 use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
 use crate::record::Kind;
+use crate::retention::KeepsAll;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
 pub(super) struct Written<'t> {
@@ -321,7 +322,7 @@ impl Core {
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces = Self::with_scratch(|scratch| {
-            self.plan(&[merge(state, newest, None)], Goal::Keep, scratch, &mut || ())
+            self.plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
         });
         let mut lower = pieces.bodies;
         lower[0].0 = low;

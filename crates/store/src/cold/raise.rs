@@ -16,6 +16,7 @@ use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Merged, Newest, Pending, merge, merge_all};
 use crate::packing::{Goal, settled};
 use crate::record::array;
+use crate::retention::KeepsAll;
 
 impl Core {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
@@ -78,7 +79,7 @@ impl Core {
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
             let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
-            merge(state, newest, None)
+            merge(state, newest, &mut KeepsAll)
         });
         let parts: Vec<_> = parts.collect();
         let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));

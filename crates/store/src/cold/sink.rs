@@ -18,6 +18,7 @@ use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Pieces, settled};
 use crate::record::{Fields, Found, Kind, Payload};
+use crate::retention::KeepsAll;
 
 /// Records of an overlay on their way down, their values raw.
 pub(super) struct Upper {
@@ -165,7 +166,7 @@ impl Core {
         let mut newest = Newest { pending, ..Newest::default() };
         newest.expired_by_ms = self.drops_expired_by_ms(&newest, &image.body);
         let pieces = Self::with_scratch(|scratch| {
-            self.plan(&[merge(&state, newest, None)], goal, scratch, &mut || ())
+            self.plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())
         });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };

@@ -15,6 +15,7 @@ use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{merge, newest};
 use crate::packing::Scratch;
+use crate::retention::KeepsAll;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
 /// merge then writes about so many times the bytes that it frees.
@@ -75,7 +76,7 @@ impl Core {
             return false;
         }
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut pieces = self.plan_upper(merge(state, newest, None), scratch);
+        let mut pieces = self.plan_upper(merge(state, newest, &mut KeepsAll), scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces, guard);
         if has_grown(leaf.state(guard)) {

@@ -73,6 +73,10 @@ impl S3Fifo<'_> {
 }
 
 impl Retention for S3Fifo<'_> {
+    fn decides(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self) {
         (self.probation, self.main) = (self.eviction.probation.now(), self.eviction.main.now());
         self.answers = Answers::default();

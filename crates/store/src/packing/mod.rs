@@ -55,7 +55,7 @@ use crate::merge::{Merged, Newest, merge, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload, array};
-use crate::retention::Retention;
+use crate::retention::{KeepsAll, Retention};
 
 /// The scratch of a thread that packs.
 #[derive(Default)]
@@ -154,38 +154,23 @@ enum Growth {
 struct Terms<'r> {
     goal: Goal,
     growth: Growth,
-    /// Decides which records stay; `None` if all do.
-    retention: Option<&'r mut dyn Retention>,
+    /// Decides which records stay.
+    retention: &'r mut dyn Retention,
 }
 
 impl Terms<'_> {
-    /// A merge begins, the first one or a second one of a leaf that was closed.
-    fn begin(&mut self) {
-        if let Some(retention) = &mut self.retention {
-            retention.begin();
-        }
-    }
-
-    /// Merges what landings of `leaf` say over the body of `state`.
-    fn merge<'a>(
+    /// Merges what landings of leaves, from left to right, say over their bodies.
+    fn merge<'l, 'a>(
         &mut self,
-        leaf: &Leaf,
-        state: &'a LeafState,
-        newest: Newest<'a>,
+        leaves: impl Iterator<Item = (&'l Leaf, &'a LeafState, Newest<'a>)>,
         guard: &Guard,
-    ) -> Merged<'a> {
-        let mut retention = self.retention.as_mut().map(|retention| &mut **retention as &mut dyn Retention);
-        if let Some(retention) = &mut retention {
-            retention.begin_leaf(leaf, &state.body, newest.expired_by_ms, guard);
-        }
-        merge(state, newest, retention)
-    }
-
-    /// The pack with these `pieces` comes about.
-    fn commit(&mut self, pieces: &mut Pieces) {
-        if let Some(retention) = &mut self.retention {
-            pieces.marks = retention.commit();
-        }
+    ) -> Vec<Merged<'a>> {
+        self.retention.begin();
+        let merge_leaf = |(leaf, state, newest): (&Leaf, &'a LeafState, Newest<'a>)| {
+            self.retention.begin_leaf(leaf, &state.body, newest.expired_by_ms, guard);
+            merge(state, newest, self.retention)
+        };
+        leaves.map(merge_leaf).collect()
     }
 }
 
@@ -215,7 +200,7 @@ pub(crate) struct Pieces {
     pub(crate) blocks_packed_fast: u64,
     pub(crate) blocks_packed_dense: u64,
     pub(crate) blocks_unpacked: u64,
-    /// Marks of all bodies' records; empty without a retention.
+    /// Marks of all bodies' records, if the retention gives marks.
     pub(crate) marks: Vec<Mark>,
     /// Records that a retention dropped.
     pub(crate) dropped: u64,
@@ -309,9 +294,10 @@ impl Core {
 
     /// Does `work` with the retention that the store has now.
     fn retaining(&self, goal: Goal, growth: Growth, work: impl FnOnce(&mut Terms<'_>) -> bool) -> bool {
-        let mut retention = self.retention(growth == Growth::Accepted);
-        let retention = retention.as_mut().map(|retention| retention as &mut dyn Retention);
-        work(&mut Terms { goal, growth, retention })
+        match &mut self.retention(growth == Growth::Accepted) {
+            Some(retention) => work(&mut Terms { goal, growth, retention }),
+            None => work(&mut Terms { goal, growth, retention: &mut KeepsAll }),
+        }
     }
 
     fn pack_with(
@@ -333,8 +319,7 @@ impl Core {
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
         newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
         let goal = terms.goal;
-        terms.begin();
-        let leaves = [terms.merge(leaf, state, newest, guard)];
+        let leaves = terms.merge(std::iter::once((leaf, state, newest)), guard);
         if goal.keeps_form()
             && let Some(amended) = self.amend(&leaves[0], goal, scratch, meanwhile)
         {
@@ -365,7 +350,7 @@ impl Core {
         if terms.growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
             return false;
         }
-        terms.commit(&mut pieces);
+        pieces.marks = terms.retention.commit();
         self.publish_one(leaf, planned, pieces, guard);
         true
     }

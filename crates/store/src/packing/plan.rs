@@ -185,7 +185,7 @@ impl Core {
 }
 
 /// The changes of a merge of leaves, some of whose values were decoded.
-pub(super) fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
+fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
     let mut pieces = Pieces::default();
     leaves.iter().zip(decoded).for_each(|(merged, values)| pieces.count(merged, values));
     pieces
@@ -305,6 +305,7 @@ mod tests {
     use crate::merge::{Newest, merge};
     use crate::options::{CodecChoice, Options};
     use crate::record::{Fields, key_hash};
+    use crate::retention::KeepsAll;
 
     fn state(key: &[u8], kind: Kind, payload: &[u8], coding: Option<Coding>) -> LeafState {
         let fingerprint = fingerprint(key_hash(key));
@@ -327,7 +328,7 @@ mod tests {
             let left =
                 LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
-            let leaves = [&left, &right].map(|state| merge(state, Newest::default(), None));
+            let leaves = [&left, &right].map(|state| merge(state, Newest::default(), &mut KeepsAll));
             let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
             let found = |key: &[u8]| {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);

@@ -110,13 +110,12 @@ impl Core {
             // A thread writes here after all, and only quiet leaves are worth filling.
             return None;
         }
-        terms.begin();
-        let merged = closed.iter().map(|(leaf, state)| {
+        let landed = closed.iter().map(|(leaf, state)| {
             let mut newest = newest(state.landings(), &self.commits);
             newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
-            terms.merge(leaf, state, newest, guard)
+            (*leaf, *state, newest)
         });
-        let leaves: Vec<_> = merged.collect();
+        let leaves = terms.merge(landed, guard);
         let mut pieces = self.plan(&leaves, terms.goal, scratch, &mut || ());
         let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
@@ -133,7 +132,7 @@ impl Core {
         if !has_room {
             return None;
         }
-        terms.commit(&mut pieces);
+        pieces.marks = terms.retention.commit();
         Some(pieces)
     }
 

@@ -57,16 +57,18 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         let state = leaf.state(&guard);
         let newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
         let mut retention = core.retention(true);
-        let retention = retention.as_mut().map(|retention| retention as &mut dyn Retention);
+        let retention: &mut dyn Retention = match &mut retention {
+            Some(retention) => retention,
+            None => &mut KeepsAll,
+        };
         let mut terms = Terms { goal: Goal::Keep, growth: Growth::Accepted, retention };
-        terms.begin();
-        let merged = terms.merge(leaf, state, newest, &guard);
+        let leaves = terms.merge(std::iter::once((leaf, state, newest)), &guard);
         core.evicts.store(begins, Ordering::Release);
         let mut pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
-            true => core.plan(&[merged], Goal::Keep, scratch, &mut || ()),
-            false => core.amend(&merged, Goal::Keep, scratch, &mut || ()).expect("it is a common pack"),
+            true => core.plan(&leaves, Goal::Keep, scratch, &mut || ()),
+            false => core.amend(&leaves[0], Goal::Keep, scratch, &mut || ()).expect("it is a common pack"),
         });
-        terms.commit(&mut pieces);
+        pieces.marks = terms.retention.commit();
         core.publish_one(leaf, state, pieces, &guard);
         let records = leaf.state(&guard).body.len();
         assert_eq!(records, usize::from(from));

@@ -1,6 +1,6 @@
-//! The parts of a store, shared by the callers' threads and the background threads, and the look-up of one key.
+//! The parts of a store, shared by the callers' threads and the background threads.
 //!
-//! Not for the public API, which is `store`, nor for reads that go on to the SSD, which are `cold::read`.
+//! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,14 +12,13 @@ use crate::Error;
 use crate::batch::Commits;
 use crate::body::{Body, BodyLimits};
 use crate::clock::Clock;
-use crate::cold::{Cold, Looked};
+use crate::cold::Cold;
 use crate::dictionaries::Dictionaries;
 use crate::durable::{Checkpointer, Journal};
 use crate::evict::Eviction;
 use crate::far::FarMemory;
-use crate::hotness::SAMPLE;
-use crate::index::{GROUP_KEYS, Index};
-use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large};
+use crate::index::Index;
+use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Queue;
 use crate::memory::Gauges;
@@ -28,13 +27,9 @@ use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
 use crate::packing::{Goal, Scratch};
 use crate::pressure::Pressure;
 use crate::reclaim::Epochs;
-use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::stats::Counters;
 use crate::sync::Mutex;
 use crate::update::Turns;
-
-/// Raw bytes that a coded inline value may decode to at most: more is damage.
-const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
 
 crate::sync::thread_local! {
     static SCRATCHES: RefCell<Scratches> = RefCell::new(Scratches::default());
@@ -209,139 +204,6 @@ impl Core {
         leaf.state(guard).closed && !std::ptr::eq(self.index.find(&leaf.low(), guard), leaf)
     }
 
-    /// Looks `key` up and hands its record to `take`, under the guard.
-    #[inline]
-    pub(crate) fn look_up<'g, R>(
-        &self,
-        key: &[u8],
-        guard: &'g Guard,
-        commits: &Commits,
-        take: impl FnOnce(Found<'g>) -> R,
-    ) -> Looked<R> {
-        let leaf = self.index.find(key, guard);
-        self.look_up_from(leaf, key, key_hash(key), guard, commits, take)
-    }
-
-    /// As [`Core::look_up`], from a leaf on that [`Index::find`] gave.
-    #[inline]
-    pub(crate) fn look_up_from<'g, R>(
-        &self,
-        mut leaf: &'g Leaf,
-        key: &[u8],
-        hash: u64,
-        guard: &'g Guard,
-        commits: &Commits,
-        take: impl FnOnce(Found<'g>) -> R,
-    ) -> Looked<R> {
-        let counters = self.stats.own();
-        loop {
-            leaf.prefetch_body();
-            let state = leaf.state(guard);
-            match state.find(key, hash, commits) {
-                (Lookup::Found(found), place) if !self.is_over(found.expires_at_ms) => {
-                    let reads = match (&found.payload, place) {
-                        (Payload::Large(large), _) => {
-                            large.note_read();
-                            counters.reads_large.raise()
-                        }
-                        (_, None) => counters.reads_landing.raise(),
-                        (Payload::Coded(..) | Payload::Recoded(..), _) => counters.reads_coded.raise(),
-                        (Payload::Packed(_), _) => counters.reads_packed.raise(),
-                        (Payload::Raw(_) | Payload::Lost, _) => counters.reads_raw.raise(),
-                    };
-                    if let Some(place) = place {
-                        if (reads as u32).is_multiple_of(SAMPLE) {
-                            leaf.clock.touch(place);
-                        }
-                        if self.evicts() {
-                            leaf.marks.touch(place, guard);
-                        }
-                    }
-                    return Looked::Found(take(found));
-                }
-                (Lookup::Absent, _) if !state.covers(key) => {
-                    leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
-                }
-                (lookup, _) => match &state.below {
-                    Some(below) if matches!(lookup, Lookup::Absent) => {
-                        leaf.clock.touch_by(hash);
-                        counters.reads_below.raise();
-                        return Looked::Below(below.clone());
-                    }
-                    _ => {
-                        counters.misses.raise();
-                        return Looked::Absent;
-                    }
-                },
-            }
-        }
-    }
-
-    /// The leaves of the first [`GROUP_KEYS`] of `keys`, with the keys' hashes, and what look-ups from there will read
-    /// on its way into the cache.
-    ///
-    /// A look-up waits for memory four or five times, each time for the address of the next. Here every step is
-    /// taken for all keys before the next one, so that the waits overlap.
-    pub(crate) fn approach<'g, K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        guard: &'g Guard,
-    ) -> impl Iterator<Item = (&'g Leaf, u64)> {
-        let leaves = self.index.find_group(keys, guard);
-        for leaf in leaves.iter().flatten() {
-            leaf.prefetch_state(guard);
-            leaf.prefetch_body();
-        }
-        let mut hashes = [0; GROUP_KEYS];
-        for ((hash, key), leaf) in hashes.iter_mut().zip(keys).zip(leaves.iter().flatten()) {
-            *hash = key_hash(key.as_ref());
-            leaf.state(guard).body.prefetch_record(*hash);
-        }
-        leaves.into_iter().flatten().zip(hashes)
-    }
-
-    /// Prefetches for writes to the first [`GROUP_KEYS`] of `keys`, step by step for all of them, as [`Core::approach`]
-    /// does for reads.
-    pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
-        let leaves = self.index.find_group(keys, guard);
-        let leaves = || leaves.iter().flatten();
-        leaves().for_each(|leaf| leaf.prefetch_state(guard));
-        leaves().for_each(|leaf| leaf.state(guard).prefetch_append());
-        leaves().filter_map(|leaf| leaf.state(guard).open.as_ref()).for_each(|open| open.prefetch_end());
-    }
-
-    /// Appends the value of `key` to `value`; `None` when there is none.
-    #[inline]
-    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-        self.read_up_to(key, u64::MAX, value)
-    }
-
-    /// As [`Core::read`], but of a large value longer than `len_max` nothing is appended.
-    #[inline]
-    pub(crate) fn read_up_to(
-        &self,
-        key: &[u8],
-        len_max: u64,
-        value: &mut Vec<u8>,
-    ) -> Result<Option<Meta>, Error> {
-        let start = value.len();
-        match self.find_value(key, |found| copy_found(found, value))? {
-            None => Ok(None),
-            Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
-            Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
-            Some(Copied::Large(large, meta)) => {
-                self.raise_again(std::iter::once((key, &*large)));
-                self.read_large(key, &large, value).map(|()| Some(meta))
-            }
-            Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
-        }
-    }
-
-    pub(crate) fn damaged(&self, key: &[u8], reason: String) -> Error {
-        self.stats.damaged.raise();
-        Error::Damaged { key_bytes: key.len(), reason }
-    }
-
     /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
     ///
     /// # Errors
@@ -480,62 +342,6 @@ pub(crate) enum Unowned {
     /// It is on SSD, and its overlay has no room for the landing: [`Core::raise_crowded`] makes some.
     Crowded,
 }
-
-/// A value as far as it could be copied under the guard.
-pub(crate) enum Copied {
-    /// The value was appended; the length is not filled in.
-    Inline(Meta),
-    /// A share, to be copied without the guard.
-    Large(Arc<Large>, Meta),
-    Damaged(String),
-}
-
-/// Appends an inline value to `value`, or takes a share of a large one.
-#[inline]
-pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
-    let meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
-    match found.payload {
-        Payload::Raw(bytes) => value.extend_from_slice(bytes),
-        Payload::Coded(coded, dictionary) => {
-            if let Err(error) = dictionary.decode_append(coded, value, DECODED_BYTES_MAX) {
-                return Copied::Damaged(error.to_string());
-            }
-        }
-        Payload::Recoded(coded, dictionary) => {
-            if let Err(error) = dictionary.decode_recoded(coded, value, DECODED_BYTES_MAX) {
-                return Copied::Damaged(error.to_string());
-            }
-        }
-        Payload::Packed(packed) => {
-            if let Err(reason) = packed.append_to(value) {
-                return Copied::Damaged(reason);
-            }
-        }
-        Payload::Lost => return Copied::Damaged(LOST.to_owned()),
-        Payload::Large(large) => return Copied::Large(large.share(), Meta { len: large.len(), ..meta }),
-    }
-    Copied::Inline(meta)
-}
-
-/// Bytes of a found value.
-pub(crate) fn found_len(found: &Found<'_>) -> Result<u64, String> {
-    match found.payload {
-        Payload::Raw(bytes) => Ok(bytes.len() as u64),
-        Payload::Coded(coded, dictionary) => {
-            dictionary.raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
-        }
-        Payload::Recoded(coded, dictionary) => {
-            dictionary.recoded_raw_len(coded).map(|len| len as u64).map_err(|error| error.to_string())
-        }
-        Payload::Packed(packed) => packed.raw_len(),
-        Payload::Lost => Err(LOST.to_owned()),
-        Payload::Large(large) => Ok(large.len()),
-    }
-}
-
-/// The error for a value that could not be unpacked when its leaf was packed anew, or read when its store was salvaged.
-pub(crate) const LOST: &str =
-    "its bytes failed their check when the leaf was packed anew or salvaged; write it again, or delete it";
 
 /// Refuses keys that are no keys.
 #[inline]

@@ -59,9 +59,9 @@
 //! | module | claim |
 //! |---|---|
 //! | `store` | the public API, a file for each group of calls |
-//! | `core` | the parts of a store, shared by callers and background threads; point reads |
+//! | `core` | the parts of a store, shared by callers and background threads |
 //! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
-//! | `multi_get`, `range` | several keys at once, iteration |
+//! | `read`, `multi_get`, `range` | one key, several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
@@ -117,6 +117,7 @@ mod pressure;
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod races;
 mod range;
+mod read;
 mod reclaim;
 mod record;
 mod retention;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::blocks::{PackedValue, take_values};
-use crate::cold::{Below, Looked};
-use crate::core::{Copied, Core, copy_found};
+use crate::cold::Below;
+use crate::core::Core;
 use crate::index::GROUP_KEYS;
 use crate::large::Large;
+use crate::read::{Copied, Looked, copy_found};
 use crate::record::{Meta, Payload};
 
 /// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds commits up.

@@ -17,11 +17,12 @@ use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
 use crate::coding::Coding;
 use crate::cold::{ColdPart, known};
-use crate::core::{Copied, Core, copy_found};
+use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{compare, merge_all};
 use crate::open_value::OpenValue;
+use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
 /// Counts that are given up because leaves were joined meanwhile.

@@ -154,6 +154,16 @@ impl Core {
         self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
     }
 
+    /// Prefetches for writes to the first [`GROUP_KEYS`](crate::index::GROUP_KEYS) of `keys`, step by step for all of
+    /// them, as [`Core::approach`] does for reads.
+    pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
+        let leaves = self.index.find_group(keys, guard);
+        let leaves = || leaves.iter().flatten();
+        leaves().for_each(|leaf| leaf.prefetch_state(guard));
+        leaves().for_each(|leaf| leaf.state(guard).prefetch_append());
+        leaves().filter_map(|leaf| leaf.state(guard).open.as_ref()).for_each(|open| open.prefetch_end());
+    }
+
     /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
     pub(crate) fn append_bare(
         &self,

@@ -294,8 +294,8 @@ mod tests {
     use crate::blocks::{BlockCoding, Effort, lay_out};
     use crate::body::{BLOCKS_MAX, Builder, Entry, EntryKey, fingerprint};
     use crate::coding::Coding;
-    use crate::core::{Copied, copy_found};
     use crate::options::{CodecChoice, Options};
+    use crate::read::{Copied, copy_found};
     use crate::record::{Fields, Kind, key_hash};
 
     fn coding(codec: CodecChoice) -> Coding {

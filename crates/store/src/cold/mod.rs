@@ -65,7 +65,6 @@ use crate::sync::{Mutex, back_off};
 pub(crate) use below::{Below, Part};
 pub(crate) use demote::Went;
 pub(crate) use join::JOINED_BYTES_MAX;
-pub(crate) use read::Looked;
 use recent::Recent;
 pub(crate) use scan::{ColdPart, all_settled, known};
 pub(crate) use sink::{add_coding, upper_records};

@@ -9,9 +9,9 @@ use std::sync::mpsc;
 use super::Below;
 use super::image::{Image, decode};
 use crate::Error;
-use crate::core::{Copied, Core, copy_found};
-use crate::large::Large;
+use crate::core::Core;
 use crate::leaf::LeafState;
+use crate::read::{Copied, Looked, copy_found};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::write::{Expected, NewValue};
 
@@ -22,14 +22,6 @@ const IMAGES_MAX: usize = 64;
 std::thread_local! {
     /// The most images that this thread has read at the same time.
     static IMAGES_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-/// The outcome of a look-up in memory.
-pub(crate) enum Looked<R> {
-    Found(R),
-    Absent,
-    /// Memory says nothing: the answer lies here.
-    Below(Arc<Below>),
 }
 
 /// A key that memory knows nothing of.
@@ -49,26 +41,9 @@ impl KeyBelow {
 }
 
 impl Core {
-    /// Looks `key` up, on SSD if need be, and hands the record to `take`. The caller holds no guard.
-    #[inline]
-    pub(crate) fn find_value<R>(
-        &self,
-        key: &[u8],
-        mut take: impl FnMut(Found<'_>) -> R,
-    ) -> Result<Option<R>, Error> {
-        let guard = self.pin();
-        let looked = self.look_up(key, &guard, &self.commits, &mut take);
-        drop(guard);
-        match looked {
-            Looked::Found(taken) => Ok(Some(taken)),
-            Looked::Absent => Ok(None),
-            Looked::Below(below) => self.find_on_ssd(key, below, take),
-        }
-    }
-
     /// Goes on below, and in memory again if the leaf was changed meanwhile.
     #[cold]
-    fn find_on_ssd<R>(
+    pub(crate) fn find_on_ssd<R>(
         &self,
         key: &[u8],
         mut below: Arc<Below>,
@@ -199,25 +174,6 @@ impl Core {
             }
             Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
         }
-    }
-
-    /// Appends a large value, that of `key`. The caller holds no guard.
-    pub(crate) fn read_large(&self, key: &[u8], large: &Large, value: &mut Vec<u8>) -> Result<(), Error> {
-        let start = value.len();
-        large.read_at(0, usize::MAX, value).map_err(|reason| {
-            value.truncate(start);
-            self.unread_large(key, large, reason)
-        })
-    }
-
-    /// The error for a large value that could not be read.
-    pub(crate) fn unread_large(&self, key: &[u8], large: &Large, reason: String) -> Error {
-        if large.is_on_ssd() { self.unread(key, reason) } else { self.damaged(key, reason) }
-    }
-
-    pub(crate) fn unread(&self, key: &[u8], reason: String) -> Error {
-        self.stats.damaged.raise();
-        Error::Unread { key_bytes: key.len(), reason }
     }
 
     /// Whether memory says nothing of `key`, and `below` is what lies below.

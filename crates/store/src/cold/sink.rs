@@ -13,10 +13,11 @@ use super::demote::{Written, image_state, merge_goal};
 use super::image::Image;
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
-use crate::core::{Copied, Core, copy_found};
+use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Pieces, settled};
+use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Payload};
 use crate::retention::KeepsAll;
 

@@ -1,6 +1,7 @@
 //! Samples of a store's own records, which dictionaries are trained on.
 
-use crate::core::{Copied, Core, copy_found};
+use crate::core::Core;
+use crate::read::{Copied, copy_found};
 use crate::record::{Found, Payload};
 
 /// A sample has one value for so many of its bytes at most: the lists of small values would take more than they do.

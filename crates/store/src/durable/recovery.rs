@@ -21,10 +21,11 @@ use super::restore::RESTORING;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
 use crate::cold::{SsdOptions, known, segment_options};
-use crate::core::{Core, LOST};
+use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::options::Options;
 use crate::range::Keys;
+use crate::read::LOST;
 use crate::record::{Kind, PutMeta};
 use crate::update::{Update, Wanted};
 

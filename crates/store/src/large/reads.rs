@@ -267,8 +267,9 @@ impl View {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::core::{Copied, Core, copy_found};
+    use crate::core::Core;
     use crate::options::{CodecChoice, Options};
+    use crate::read::{Copied, copy_found};
     use crate::record::PutMeta;
 
     #[test]

@@ -3,8 +3,9 @@
 
 use super::Store;
 use crate::Error;
-use crate::core::{Copied, check_key, copy_found};
+use crate::core::check_key;
 use crate::open_value::OpenValue;
+use crate::read::{Copied, copy_found};
 use crate::record::{Meta, Payload};
 
 /// # Long values in pieces

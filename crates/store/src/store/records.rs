@@ -5,9 +5,10 @@ use std::ops::{Bound, RangeBounds};
 use super::Store;
 use crate::Error;
 use crate::batch::{Batch, Transferred};
-use crate::core::{check_key, found_len};
+use crate::core::check_key;
 use crate::multi_get::Values;
 use crate::range::{Keys, Range, prefix_end};
+use crate::read::found_len;
 use crate::record::{Meta, PutMeta};
 use crate::update::{Update, Wanted};
 

@@ -259,8 +259,8 @@ mod tests {
             assert_eq!(body.find(&key, key_hash(&key)), Some(index));
             assert_eq!(body.seek_from(0, &key), (index, true));
         }
-        for index in 0..body.blocks() {
-            body.block(index).raw_bytes();
+        for block in body.each_block() {
+            block.raw_bytes();
         }
         let _ = (body.raw_bytes(), body.earliest_expiry_ms());
     }

@@ -95,18 +95,6 @@ impl Blocks {
         self.push(block.count);
     }
 
-    /// Adds the blocks from `from` to `to` as they lie in another body.
-    pub(crate) fn copy_run(&mut self, body: &Body, from: usize, to: usize) {
-        let before = self.frames.len();
-        self.frames.extend_from_slice(body.frames(from, to));
-        let mut end = before;
-        for block in body.each_block().take(to).skip(from) {
-            end += block.frame.len();
-            self.counts.push(block.count as u8);
-            self.ends.push(end as u32);
-        }
-    }
-
     /// Adds the blocks from `from` to `to` of others.
     pub(crate) fn copy_blocks(&mut self, others: &Self, from: usize, to: usize) {
         for index in from..to {
@@ -198,8 +186,7 @@ impl Body {
         self.records_end() + self.each_block().map(|block| block.raw_bytes()).sum::<usize>()
     }
 
-    /// Its blocks in order. Walking them is cheaper than asking for each: [`Body::block`] adds up the counts of all blocks
-    /// before it.
+    /// Its blocks in order, none if values are not packed.
     pub(crate) fn each_block(&self) -> impl Iterator<Item = Block<'_>> {
         let section = if self.is_packed() { &self.0[self.records_end()..] } else { &[0] };
         let (counts, rest) = section[1..].split_at(usize::from(section[0]));
@@ -213,26 +200,9 @@ impl Body {
         })
     }
 
-    /// Block `index`.
-    pub(crate) fn block(&self, index: usize) -> Block<'_> {
-        self.block_in(&self.0[self.records_end()..], index)
-    }
-
     /// The frame of each of these blocks.
     pub(crate) fn frames_of(&self, blocks: std::ops::Range<usize>) -> impl Iterator<Item = &[u8]> {
         self.each_block().take(blocks.end).skip(blocks.start).map(|block| block.frame)
-    }
-
-    /// The frames of the blocks from `from` to `to`, which lie one behind the other.
-    fn frames(&self, from: usize, to: usize) -> &[u8] {
-        let section = &self.0[self.records_end()..];
-        let blocks = usize::from(section[0]);
-        let start_of = |index: usize| match index.checked_sub(1) {
-            Some(before) => usize::from(u16::from_le_bytes(array(&section[1 + blocks + 2 * before..]))),
-            None => 0,
-        };
-        let frames = &section[1 + 3 * blocks..];
-        &frames[start_of(from)..start_of(to)]
     }
 
     /// Which block the record `index` of a packed body belongs to.

@@ -8,31 +8,27 @@ use crate::body::{Block, Body, Edit};
 use crate::coding::Coding;
 use crate::leaf::LeafState;
 
-/// A block whose records change.
-pub(super) struct Change<'b> {
-    /// Its number in the body.
-    pub(super) index: usize,
+/// A block of a body that is packed anew.
+pub(super) struct OldBlock<'b> {
     pub(super) block: Block<'b>,
     /// Which of the edits are the block's.
     pub(super) edits: Range<usize>,
+    /// Whether the block is unpacked.
+    pub(super) is_opened: bool,
 }
 
-/// The blocks whose records change.
-pub(super) fn changes<'b>(body: &'b Body, edits: &[Edit<'_>]) -> Vec<Change<'b>> {
-    let mut changes = Vec::with_capacity(edits.len());
+/// The blocks of a body. Those whose records change are to be unpacked.
+pub(super) fn old_blocks<'b>(body: &'b Body, edits: &[Edit<'_>]) -> Vec<OldBlock<'b>> {
     let mut next = 0;
-    for (index, block) in body.each_block().enumerate() {
+    let old_block = |block: Block<'b>| {
         let (before, end) = (next, block.first + block.count);
         // A record that is inserted between two blocks goes to the first of them.
-        let belongs = |edit: &Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
-        while next < edits.len() && belongs(&edits[next]) {
-            next += 1;
-        }
-        if !edits[before..next].iter().all(Edit::touches) {
-            changes.push(Change { index, block, edits: before..next });
-        }
-    }
-    changes
+        let belongs = |edit: &&Edit<'_>| edit.place < end || (edit.place == end && !edit.replaces);
+        next += edits[before..].iter().take_while(belongs).count();
+        let is_opened = !edits[before..next].iter().all(Edit::touches);
+        OldBlock { block, edits: before..next, is_opened }
+    };
+    body.each_block().map(old_block).collect()
 }
 
 /// The values of blocks that were unpacked.
@@ -46,20 +42,18 @@ pub(super) struct Opened {
     pub(super) damaged: u64,
 }
 
-/// Unpacks the blocks of a leaf that `is_opened` names, behind what is in `raw`.
+/// Unpacks those `blocks` of a leaf that are to be, behind what is in `raw`.
 pub(super) fn open_blocks(
     state: &LeafState,
-    is_opened: &[bool],
+    blocks: &[OldBlock<'_>],
     raw: &mut Vec<u8>,
     found: &mut Vec<(usize, usize)>,
 ) -> Opened {
-    let body = &state.body;
-    let mut opened = Opened { values: Spans::with_capacity(body.len()), ..Opened::default() };
+    let mut opened = Opened { values: Spans::with_capacity(state.body.len()), ..Opened::default() };
     let Some(coding) = state.coding.as_ref().and_then(Coding::blocks) else { return opened };
-    let blocks = || body.each_block().zip(is_opened);
-    let frames = blocks().filter(|(_, is_opened)| **is_opened).map(|(block, _)| block.frame);
+    let frames = blocks.iter().filter(|old| old.is_opened).map(|old| old.block.frame);
     let ahead = ReadAhead::of(coding, frames);
-    for (block, is_opened) in blocks() {
+    for OldBlock { block, is_opened, .. } in blocks {
         if !is_opened || block.frame.is_empty() {
             opened.values.extend(std::iter::repeat_n(is_opened.then_some((0, 0)), block.count));
             continue;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::cut::Uncut;
 use super::fill_blocks::fill_first_body;
-use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::open_blocks::{Opened, changes, open_blocks};
+use super::gather::{Gathered, Origin, Spans};
+use super::open_blocks::{OldBlock, Opened, old_blocks, open_blocks};
 use super::revise_blocks::{finish_blocks, pack_block};
 use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
@@ -19,25 +19,24 @@ use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::Kind;
 
-/// The blocks of leaves that are planned together, some of them unpacked.
-struct OldBlocks<'a> {
-    leaves: Leaves<'a>,
-    /// By leaf and block: whether it is unpacked.
-    opened: Vec<Vec<bool>>,
-    values: Vec<Spans>,
+/// The blocks of a leaf, some of them unpacked.
+struct OldLeaf<'a> {
+    blocks: Vec<OldBlock<'a>>,
+    values: Spans,
 }
 
-impl<'a> OldBlocks<'a> {
-    /// The block of a record, if it is copied as it lies.
-    fn copied(&self, origin: &Origin) -> Option<Block<'a>> {
-        let body = &self.leaves[origin.leaf].state.body;
-        let block = body.block_of(origin.place.filter(|_| body.is_packed())?);
-        (!self.opened[origin.leaf][block]).then(|| body.block(block))
+impl<'a> OldLeaf<'a> {
+    /// The block of the body's record at `place`, if it is copied as it lies.
+    fn copied(&self, place: Option<usize>) -> Option<Block<'a>> {
+        let place = place?;
+        let behind = self.blocks.partition_point(|old| old.block.first <= place);
+        let old = self.blocks[..behind].last()?;
+        (!old.is_opened).then_some(old.block)
     }
 
-    /// Where the value of a record lies, if it was unpacked.
-    fn span(&self, origin: &Origin) -> Option<(usize, usize)> {
-        *self.values[origin.leaf].get(origin.place?)?
+    /// Where the value of the body's record at `place` lies, if it was unpacked.
+    fn span(&self, place: Option<usize>) -> Option<(usize, usize)> {
+        *self.values.get(place?)?
     }
 }
 
@@ -52,13 +51,13 @@ impl Core {
         meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
         let leaves = gathered.leaves;
-        let opened = opened(leaves, coding, goal);
         let packer = scratch.packer(goal, coding);
         let Scratch { builder, packed: packed_scratch, .. } = scratch;
         let PackedScratch { blocks, raw, contents, spans, .. } = packed_scratch;
         raw.clear();
-        let (values, mut pieces) = self.open_leaves(leaves, &opened, raw, spans);
-        let old = OldBlocks { leaves, opened, values };
+        let mut pieces = Pieces::default();
+        let mut open = |merged| self.open_leaf(merged, coding, goal, (raw, spans), &mut pieces);
+        let old: Vec<_> = leaves.iter().map(&mut open).collect();
         let (fill, loose) = (gathered.fills(), gathered.loose());
         let Gathered { mut entries, origins, .. } = gathered;
         let target = Coding::Blocks(coding.clone());
@@ -72,13 +71,13 @@ impl Core {
         blocks.clear();
         let mut run: Vec<&[u8]> = Vec::with_capacity(self.limits.records_max);
         let mut index = 0;
-        while let Some(origin) = origins.get(index) {
-            if let Some(block) = old.copied(origin) {
+        while let Some(Origin { leaf, place }) = origins.get(index).copied() {
+            if let Some(block) = old[leaf].copied(place) {
                 pack_run(&mut run, packer, blocks, contents, &mut pieces);
                 blocks.copy(block);
                 index += block.count;
             } else {
-                run.push(take_value(&mut entries[index], old.span(origin), raw));
+                run.push(take_value(&mut entries[index], old[leaf].span(place), raw));
                 index += 1;
             }
         }
@@ -95,39 +94,27 @@ impl Core {
         pieces
     }
 
-    /// Unpacks the `opened` blocks of leaves, and counts what changes. Returns where the values lie in `raw`, by leaf.
-    fn open_leaves(
+    /// Unpacks blocks of a leaf, and counts what changes: all blocks if the coding changes, otherwise small ones and
+    /// those whose records change. The values come behind what is in `raw`.
+    fn open_leaf<'a>(
         &self,
-        leaves: Leaves<'_>,
-        opened: &[Vec<bool>],
-        raw: &mut Vec<u8>,
-        found: &mut Vec<(usize, usize)>,
-    ) -> (Vec<Spans>, Pieces) {
-        let mut pieces = Pieces::default();
-        let open = |(merged, is_opened): (&Merged<'_>, &Vec<bool>)| {
-            let Opened { values, unpacked, damaged } = open_blocks(merged.state, is_opened, raw, found);
-            self.stats.damaged.add(damaged);
-            pieces.blocks_unpacked += unpacked;
-            pieces.count(merged, &values);
-            values
-        };
-        let values = leaves.iter().zip(opened).map(open).collect();
-        (values, pieces)
-    }
-}
-
-/// By leaf and block: whether the block is unpacked. If the coding changes, all are. Otherwise small blocks are, and
-/// those whose records change.
-fn opened(leaves: Leaves<'_>, coding: &Arc<BlockCoding>, goal: Goal) -> Vec<Vec<bool>> {
-    let of_leaf = |merged: &Merged<'_>| {
-        let body = &merged.state.body;
+        merged: &Merged<'a>,
+        coding: &Arc<BlockCoding>,
+        goal: Goal,
+        (raw, found): (&mut Vec<u8>, &mut Vec<(usize, usize)>),
+        pieces: &mut Pieces,
+    ) -> OldLeaf<'a> {
         let stays = goal.keeps_form() && is_coded_with(merged.state, coding);
-        let is_small = |block: Block<'_>| block.raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
-        let mut is_opened: Vec<_> = body.each_block().map(|block| !stays || is_small(block)).collect();
-        changes(body, &merged.edits).iter().for_each(|change| is_opened[change.index] = true);
-        is_opened
-    };
-    leaves.iter().map(of_leaf).collect()
+        let mut blocks = old_blocks(&merged.state.body, &merged.edits);
+        for old in &mut blocks {
+            old.is_opened |= !stays || old.block.raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
+        }
+        let Opened { values, unpacked, damaged } = open_blocks(merged.state, &blocks, raw, found);
+        self.stats.damaged.add(damaged);
+        pieces.blocks_unpacked += unpacked;
+        pieces.count(merged, &values);
+        OldLeaf { blocks, values }
+    }
 }
 
 fn is_coded_with(state: &LeafState, coding: &Arc<BlockCoding>) -> bool {

@@ -1,7 +1,7 @@
 //! A packed body with a few records replaced, added or removed: blocks with changes are packed anew, all others are
 //! copied as they lie.
 
-use super::open_blocks::{Change, changes, open_blocks};
+use super::open_blocks::{OldBlock, old_blocks, open_blocks};
 use super::{PackedScratch, Packer, Pieces, emptied};
 use crate::blocks::{BLOCK_RECORDS_MAX, Effort, lay_out};
 use crate::body::{Block, Blocks, Edit};
@@ -23,11 +23,9 @@ pub(super) fn revise_blocks<'s>(
         return None;
     }
     let PackedScratch { blocks, raw, contents, spans, fresh: kept_fresh, values: kept_values, .. } = scratch;
-    let changes = changes(body, edits);
-    let mut is_opened = vec![false; body.blocks()];
-    changes.iter().for_each(|change| is_opened[change.index] = true);
+    let old_blocks = old_blocks(body, edits);
     raw.clear();
-    let opened = open_blocks(merged.state, &is_opened, raw, spans);
+    let opened = open_blocks(merged.state, &old_blocks, raw, spans);
     if opened.damaged > 0 {
         return None;
     }
@@ -43,11 +41,11 @@ pub(super) fn revise_blocks<'s>(
         _ => &[],
     }));
     blocks.clear();
-    // The first block since the last one with changes.
-    let mut unchanged = 0;
-    for Change { index, block, edits: own } in changes {
-        blocks.copy_run(body, unchanged, index);
-        unchanged = index + 1;
+    for OldBlock { block, edits: own, is_opened } in old_blocks {
+        if !is_opened {
+            blocks.copy(block);
+            continue;
+        }
         let Block { first, count, .. } = block;
         let old = opened.values[first..first + count].iter().flatten().map(|(start, end)| &raw[*start..*end]);
         let mut values = emptied(std::mem::take(kept_values));
@@ -56,7 +54,6 @@ pub(super) fn revise_blocks<'s>(
         pack_evenly(&values, packer, blocks, contents, pieces);
         *kept_values = emptied(values);
     }
-    blocks.copy_run(body, unchanged, body.blocks());
     finish_blocks(packer, blocks, pieces, meanwhile);
     *kept_fresh = emptied(fresh);
     Some(blocks)

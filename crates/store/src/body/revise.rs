@@ -60,6 +60,11 @@ impl Body {
         Some(Self(BodyBytes::from(out.as_slice())))
     }
 
+    /// Whether any edits may keep the layout: the body is below 64 KiB, and no record expires.
+    pub(crate) fn is_revisable(&self) -> bool {
+        self.layout() & WIDE == 0 && self.earliest_expiry_ms().is_none()
+    }
+
     /// Whether the entries of `edits` have what the records here share.
     fn keeps_layout(&self, edits: &[Edit<'_>]) -> bool {
         let layout = self.layout();
@@ -73,7 +78,7 @@ impl Body {
                 && (layout & EVEN == 0 || record_bytes(entry, layout, own_suffix) == self.even_bytes())
                 && (edit.replaces || entry.key.begins_with(self.prefix()))
         };
-        layout & WIDE == 0 && self.earliest_expiry_ms().is_none() && edits.iter().all(fits)
+        self.is_revisable() && edits.iter().all(fits)
     }
 
     /// Writes this body with `edits`, without blocks; it has `count` records then. If it is above 64 KiB, its offsets

@@ -9,11 +9,11 @@ use super::Below;
 use super::sink::upper_records;
 use crate::Error;
 use crate::blocks::Unpacked;
-use crate::body::EntryKey;
+use crate::body::{Entry, EntryKey};
 use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::LeafState;
-use crate::merge::newest;
+use crate::merge::merge_all;
 use crate::packing::settled;
 use crate::range::{CopiedValue, Copy, copy_record, within};
 use crate::record::{Kind, Meta};
@@ -39,19 +39,10 @@ pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
 
 /// The keys of a cold leaf that memory knows.
 pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
-    let now = core.clock.now_ms();
-    let lives = |expires_at_ms: Option<u64>| expires_at_ms.is_none_or(|at| at > now);
-    let mut known = Known::new();
-    for index in 0..state.body.len() {
-        let record = state.body.record(index);
-        let exists = record.tag.kind() != Kind::Tombstone && lives(record.fields.expires_at_ms);
-        known.insert([state.body.prefix(), record.suffix].concat(), exists);
-    }
-    for record in newest(state.landings(), &core.commits).pending {
-        let exists = record.kind != Kind::Tombstone && lives(record.fields.expires_at_ms);
-        known.insert(record.key.to_vec(), exists);
-    }
-    known
+    let now_ms = core.clock.now_ms();
+    let merged = merge_all(state, &core.commits, 0);
+    let exists = |entry: &Entry<'_>| entry.kind != Kind::Tombstone && !entry.fields.has_expired(now_ms);
+    merged.records().map(|(entry, _)| (entry.key.to_vec(), exists(&entry))).collect()
 }
 
 /// One image of a cold leaf and what memory knows of its keys, between two bounds.

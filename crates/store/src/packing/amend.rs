@@ -64,6 +64,7 @@ impl Core {
         let is_codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
         is_codable
             && !state.body.is_empty()
+            && state.body.is_revisable()
             && merged.edits.len() <= self.limits.records_max
             && merged.edits.iter().all(is_simple)
     }

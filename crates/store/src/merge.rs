@@ -165,7 +165,7 @@ impl<'a> Merged<'a> {
         entries.filter(|entry| !matches!(entry.kind, Kind::Tombstone | Kind::Touch))
     }
 
-    /// The records of the body that go, because they are replaced, deleted or expired, and their places.
+    /// The records of the body that are replaced, deleted, expired or dropped, and their places.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (usize, Entry<'a>)> {
         let edits = self.edits.iter().filter(|edit| edit.replaces && !edit.touches());
         let records = edits.map(|edit| (edit.place, self.state.body.entry(edit.place)));

@@ -8,7 +8,7 @@ use crate::body::{Block, Body, Edit};
 use crate::coding::Coding;
 use crate::leaf::LeafState;
 
-/// A block of a body that is packed anew.
+/// A block of a body that another body takes the place of.
 pub(super) struct OldBlock<'b> {
     pub(super) block: Block<'b>,
     /// Which of the edits are the block's.

@@ -412,7 +412,7 @@ mod tests {
             fields: Fields::default(),
             payload: b"value",
         });
-        assert_eq!(image_state(&Builder::default().build(&entries), None).plain, 2);
+        assert_eq!(image_state(&Builder::default().build(&entries, None), None).plain, 2);
     }
 
     /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.

@@ -384,6 +384,7 @@ mod tests {
     #[test]
     #[cfg(not(miri))]
     fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
+        type Change = fn(&Core, &Leaf, &[u8]);
         let joins = |core: &Core, leaf: &Leaf, _: &[u8]| {
             let guard = core.pin();
             let _ownership = leaf.try_own().unwrap();
@@ -391,7 +392,7 @@ mod tests {
         };
         let cuts = |core: &Core, _: &Leaf, high: &[u8]| core.begin_leaf_at_image_of(high);
         let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.raise_from_ssd(leaf));
-        let changes: [(bool, fn(&Core, &Leaf, &[u8])); 3] = [(false, joins), (true, cuts), (false, promotes)];
+        let changes: [(bool, Change); 3] = [(false, joins), (true, cuts), (false, promotes)];
         for (number, (is_joined, change)) in changes.into_iter().enumerate() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("far");

@@ -56,6 +56,12 @@ pub(crate) const DIRECTORY_BYTES: usize = 512;
 /// Bytes of a record that are asked for ahead of its look-up.
 const PREFETCHED_BYTES_MAX: usize = 256;
 
+#[cfg(test)]
+std::thread_local! {
+    /// Keys, and groups of fingerprints, that this thread has compared in search of records.
+    pub(crate) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// How large bodies become.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimits {
@@ -212,6 +218,8 @@ impl Body {
         let count = self.len();
         let mut at = 0;
         while at < count {
+            #[cfg(test)]
+            STEPS.set(STEPS.get() + 1);
             let mut matches = equal_bytes(&self.0[HEADER_BYTES + at..], wanted, count - at);
             while matches != 0 {
                 let index = at + matches.trailing_zeros() as usize;
@@ -257,6 +265,8 @@ impl Body {
         let rest = &key[shared..];
         let (mut low, mut high) = (from, self.len());
         while low < high {
+            #[cfg(test)]
+            STEPS.set(STEPS.get() + 1);
             let middle = (low + high) / 2;
             match self.record(middle).suffix.cmp(rest) {
                 Ordering::Less => low = middle + 1,

@@ -8,6 +8,10 @@
 //!
 //! A block whose values are all empty has an empty frame. A record whose value lies elsewhere has an empty one here. A
 //! record's place in its block is thus its distance from the block's first record.
+//!
+//! No value is longer than one that lies in its record: longer ones are damage.
+
+use crate::large::INLINE_BYTES_MAX;
 
 /// Writes the contents of a block in place of what is in `raw`; `false` if all values are empty.
 pub(crate) fn lay_out(values: &[&[u8]], raw: &mut Vec<u8>) -> bool {
@@ -31,7 +35,8 @@ pub(super) fn span(raw: &[u8], place: usize, count: usize) -> Option<(usize, usi
     let first = head >> 1;
     if head & 1 == 0 {
         let start = at + place * first;
-        return (at + count * first == raw.len() && place < count).then_some((start, start + first));
+        let is_sound = at + count * first == raw.len() && place < count && first <= INLINE_BYTES_MAX;
+        return is_sound.then_some((start, start + first));
     }
     let (mut before, mut len, mut sum) = (0, first, first);
     for index in 1..count {
@@ -43,7 +48,8 @@ pub(super) fn span(raw: &[u8], place: usize, count: usize) -> Option<(usize, usi
         }
         sum += next;
     }
-    (at + sum == raw.len() && place < count).then_some((at + before, at + before + len))
+    let is_sound = at + sum == raw.len() && place < count && len <= INLINE_BYTES_MAX;
+    is_sound.then_some((at + before, at + before + len))
 }
 
 /// Appends the ranges of all values of a block's contents to `spans`, counted from `base`; `false` if these are no
@@ -104,6 +110,11 @@ mod tests {
             assert_eq!(span(&raw[..raw.len() - 1], 0, values.len()), None);
             raw.push(0);
             assert_eq!(span(&raw, 0, values.len()), None);
+        }
+        let long: [&[&[u8]]; 2] = [&[&[7; INLINE_BYTES_MAX + 1]], &[b"a", &[7; INLINE_BYTES_MAX + 1]]];
+        for values in long {
+            assert!(lay_out(values, &mut raw));
+            assert_eq!(span(&raw, values.len() - 1, values.len()), None);
         }
         assert!(!lay_out(&[], &mut raw) && !lay_out(&[b"", b""], &mut raw));
         assert_eq!(span(&[0xff; 9], 0, 1), None);

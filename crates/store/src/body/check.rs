@@ -3,7 +3,7 @@
 use super::{
     Body, BodyBytes, BodyRecord, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE, fingerprint,
 };
-use crate::large::REFERENCE_BYTES;
+use crate::large::{INLINE_BYTES_MAX, REFERENCE_BYTES};
 use crate::options::KEY_BYTES_MAX;
 use crate::record::{Kind, Tag, array, key_hash};
 
@@ -165,6 +165,9 @@ impl Body {
 
     fn check_value(&self, record: &BodyRecord<'_>, referents: Referents) -> Result<(), &'static str> {
         let is_sound = match record.tag.kind() {
+            Kind::Raw if record.payload.len() > INLINE_BYTES_MAX => {
+                return Err("a value of the body is too long for it");
+            }
             Kind::Coded => referents.tokens,
             Kind::Recoded => referents.codes,
             Kind::Packed => self.is_packed() && record.payload.is_empty(),
@@ -233,6 +236,7 @@ mod tests {
     fn bodies() -> Vec<Body> {
         let even: Vec<_> = (0..20).map(|n| format!("key:{n:06}").into_bytes()).collect();
         let odd: Vec<_> = (0..20_u8).map(|n| vec![b'k'; 1 + usize::from(n)]).collect();
+        let many: Vec<_> = (0..40).map(|n| format!("key:{n:06}").into_bytes()).collect();
         let raw = |index: usize| (Kind::Raw, vec![index as u8; 9]);
         let mixed = |index: usize| match index % 4 {
             0 => (Kind::Large, (index as u64 % 3).to_le_bytes().to_vec()),
@@ -247,7 +251,8 @@ mod tests {
             body(&odd, raw, false),
             body(&odd, mixed, true),
             body(&even, mixed, false),
-            body(&even[..3], |_| (Kind::Raw, vec![7; 40_000]), false),
+            body(&many, |_| (Kind::Raw, vec![7; INLINE_BYTES_MAX]), false),
+            body(&many, |index| (Kind::Raw, vec![7; INLINE_BYTES_MAX - index % 2]), false),
         ]
     }
 

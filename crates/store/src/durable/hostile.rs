@@ -87,12 +87,79 @@ pub fn fuzz_image(bytes: &[u8]) {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::blocks::{Effort, lay_out};
+    use crate::body::{Blocks, Body, Builder, Entry, EntryKey, fingerprint};
+    use crate::durable::LeafImage;
     use crate::durable::generation::GenerationFiles;
     use crate::durable::loading::loaded_place;
     use crate::durable::manifest::Manifest;
     use crate::durable::recovery::GENERATIONS_DIR;
     use crate::durable::{DiskHandle, DurableOptions};
+    use crate::landing::RecordBytes;
+    use crate::large::INLINE_BYTES_MAX;
+    use crate::record::{Fields, Kind, key_hash};
     use crate::store::Store;
+
+    const KEY: &[u8] = b"key";
+
+    fn entry(kind: Kind, payload: &[u8]) -> Entry<'_> {
+        let fingerprint = fingerprint(key_hash(KEY));
+        Entry { key: EntryKey::whole(KEY), fingerprint, kind, fields: Fields::default(), payload }
+    }
+
+    /// An image of `body`, or of the only record of a landing.
+    fn image_of(generation: Option<u32>, body: &Body, landed: Option<&RecordBytes>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let image = LeafImage {
+            heated: false,
+            loose: 0,
+            generation,
+            logical_bytes: 0,
+            low: &[],
+            larges: Vec::new(),
+            body: if body.is_empty() { &[] } else { body.bytes() },
+            landing: landed.map_or(&[][..], RecordBytes::bytes),
+            landing_records: u32::from(landed.is_some()),
+        };
+        image.write(&mut bytes);
+        bytes
+    }
+
+    /// A pack took such values into a block, and no body has room for the frame of one.
+    #[test]
+    fn a_value_that_is_too_long_for_its_leaf_is_refused() {
+        let bench = Bench::with_small_codings();
+        let mut random = fastrand::Rng::with_seed(3);
+        for (len, is_taken) in [(INLINE_BYTES_MAX, true), (INLINE_BYTES_MAX + 1, false), (100_000, false)] {
+            let value: Vec<u8> = (0..len).map(|_| random.u8(..)).collect();
+            let body = Builder::default().build(&[entry(Kind::Raw, &value)], None);
+            let mut record = RecordBytes::default();
+            record.lay_out(Kind::Raw, &Fields::default(), KEY, &value);
+            for image in [image_of(None, &body, None), image_of(None, &Body::empty(), Some(&record))] {
+                assert_eq!(bench.take(&image, CodecChoice::Lz4), is_taken, "{len} bytes");
+            }
+        }
+    }
+
+    /// A pack wrote such an overlay without its blocks, and a look-up in it ended its thread.
+    #[test]
+    fn an_overlay_whose_values_lie_in_blocks_is_refused() {
+        let bench = Bench::with_small_codings();
+        let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+        let coding = bench.codings[&2].blocks().expect("the second generation has blocks");
+        let (mut blocks, mut contents) = (Blocks::default(), Vec::new());
+        assert!(lay_out(&[b"value"], &mut contents));
+        coding.pack(Effort::Fast, &contents, &mut blocks.frames);
+        blocks.push(1);
+        let body = Builder::default().build(&[entry(Kind::Packed, &[])], Some(blocks.all()));
+        let image = image_of(Some(2), &body, None);
+        let is_taken = |is_upper| {
+            let (files, codings) = (&bench.files, &bench.codings);
+            let source = Source { core: &core, files, codings, place: bench.place, is_upper, salvage: false };
+            source.load(&image, &mut LoadedLarges::new()).is_ok()
+        };
+        assert_eq!([false, true].map(is_taken), [true, false]);
+    }
 
     #[test]
     fn an_image_with_any_bytes_is_refused_or_safe() {

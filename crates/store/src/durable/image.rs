@@ -13,7 +13,7 @@ use crate::coding::Coding;
 use crate::cold::upper_records;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
-use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
+use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
 use crate::merge::{Newest, Pending};
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
@@ -268,7 +268,7 @@ fn read_record<'a>(reader: &mut Reader<'a>, larges: usize) -> Option<Pending<'a>
     let is_sound = match tag.kind() {
         Kind::Large => value.len() == REFERENCE_BYTES && u64::from_le_bytes(array(value)) < larges as u64,
         Kind::Tombstone | Kind::Touch => value.is_empty(),
-        _ => true,
+        _ => value.len() <= INLINE_BYTES_MAX,
     };
     let fingerprint = crate::body::fingerprint(crate::record::key_hash(key));
     is_sound.then_some(Pending { key, fingerprint, kind: tag.kind(), fields, value })

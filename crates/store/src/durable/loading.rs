@@ -320,7 +320,8 @@ impl Source<'_> {
         let referents = Referents {
             tokens: own.as_ref().is_some_and(|own| own.tokens().is_some()),
             codes: own.as_ref().is_some_and(Coding::has_codes),
-            blocks: own.as_ref().is_some_and(|own| own.blocks().is_some()),
+            // A pack builds an overlay without blocks.
+            blocks: !self.is_upper && own.as_ref().is_some_and(|own| own.blocks().is_some()),
             larges: image.larges.len(),
             below: self.is_upper,
         };

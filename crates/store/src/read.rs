@@ -20,9 +20,6 @@ use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 
-/// Raw bytes that a coded inline value may decode to at most: more is damage.
-const DECODED_BYTES_MAX: usize = 2 * INLINE_BYTES_MAX;
-
 /// The outcome of a look-up in memory.
 pub(crate) enum Looked<R> {
     Found(R),
@@ -203,19 +200,20 @@ impl Core {
     }
 }
 
-/// Appends an inline value to `value`, or takes a share of a large one.
+/// Appends an inline value to `value`, or takes a share of a large one. A coded value that is longer than an inline one
+/// may be is damaged.
 #[inline]
 pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
     let meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
     match found.payload {
         Payload::Raw(bytes) => value.extend_from_slice(bytes),
         Payload::Coded(coded, dictionary) => {
-            if let Err(error) = dictionary.decode_append(coded, value, DECODED_BYTES_MAX) {
+            if let Err(error) = dictionary.decode_append(coded, value, INLINE_BYTES_MAX) {
                 return Copied::Damaged(error.to_string());
             }
         }
         Payload::Recoded(coded, dictionary) => {
-            if let Err(error) = dictionary.decode_recoded(coded, value, DECODED_BYTES_MAX) {
+            if let Err(error) = dictionary.decode_recoded(coded, value, INLINE_BYTES_MAX) {
                 return Copied::Damaged(error.to_string());
             }
         }

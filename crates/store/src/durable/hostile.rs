@@ -86,15 +86,16 @@ pub fn fuzz_image(bytes: &[u8]) {
 // The C libraries do not run under Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use ziptier_codec::token::Encoder;
+
     use super::*;
     use crate::blocks::{Effort, lay_out};
     use crate::body::{Blocks, Body, Builder, Entry, EntryKey, fingerprint};
-    use crate::durable::LeafImage;
     use crate::durable::generation::GenerationFiles;
     use crate::durable::loading::loaded_place;
     use crate::durable::manifest::Manifest;
     use crate::durable::recovery::GENERATIONS_DIR;
-    use crate::durable::{DiskHandle, DurableOptions};
+    use crate::durable::{DiskHandle, DurableOptions, LeafImage, with_raw_values};
     use crate::landing::RecordBytes;
     use crate::large::INLINE_BYTES_MAX;
     use crate::record::{Fields, Kind, key_hash};
@@ -138,6 +139,21 @@ mod tests {
             for image in [image_of(None, &body, None), image_of(None, &Body::empty(), Some(&record))] {
                 assert_eq!(bench.take(&image, CodecChoice::Lz4), is_taken, "{len} bytes");
             }
+        }
+    }
+
+    /// The next image would have it raw, and would be refused.
+    #[test]
+    fn a_coded_value_that_is_too_long_for_its_leaf_is_damaged() {
+        let bench = Bench::with_small_codings();
+        let coding = &bench.codings[&1];
+        let tokens = coding.tokens().expect("the first generation has tokens");
+        for (len, kind) in [(INLINE_BYTES_MAX, Kind::Raw), (INLINE_BYTES_MAX + 1, Kind::Lost)] {
+            let value: Vec<u8> = b"abc".iter().copied().cycle().take(len).collect();
+            let (mut coded, mut ends) = (Vec::new(), Vec::new());
+            tokens.encode_group(&mut Encoder::new(), &[&value[..]], &mut coded, &mut ends);
+            let body = Builder::default().build(&[entry(Kind::Coded, &coded)], None);
+            assert_eq!(with_raw_values(&body, coding).record(0).tag.kind(), kind, "{len} bytes");
         }
     }
 

@@ -515,9 +515,6 @@ fn read_ahead(state: &LeafState) -> ReadAhead {
     })
 }
 
-/// Raw bytes of an inline value at most, as far as the decoder is concerned.
-pub(crate) const INLINE_LIMIT: usize = 64 << 10;
-
 /// The generation that a leaf is coded with.
 pub(crate) fn generation(state: &LeafState) -> Option<u32> {
     state.coding.as_ref().map(Coding::generation)

@@ -6,12 +6,12 @@ use ziptier_codec::token::Effort;
 
 use super::cut::Uncut;
 use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::{Goal, INLINE_LIMIT, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens};
+use super::{Goal, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::large::{Large, LargeHandle};
+use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::{Kind, Payload, array};
@@ -258,10 +258,10 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
     let start = raw.len();
     match payload {
         Payload::Coded(coded, dictionary) => {
-            dictionary.decode_append(coded, raw, INLINE_LIMIT).ok()?;
+            dictionary.decode_append(coded, raw, INLINE_BYTES_MAX).ok()?;
         }
         Payload::Recoded(coded, dictionary) => {
-            dictionary.decode_recoded(coded, raw, INLINE_LIMIT).ok()?;
+            dictionary.decode_recoded(coded, raw, INLINE_BYTES_MAX).ok()?;
         }
         Payload::Packed(packed) => raw.extend_from_slice(unpacked.value(packed).ok()?),
         _ => return None,

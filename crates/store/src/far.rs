@@ -251,35 +251,50 @@ mod tests {
         let far = FarMemory::on_heap(100);
         let block = far.put(&[0; 80]).expect("there is room");
         assert!(far.put(&[0; 80]).is_none() && far.is_full());
-        let as_it_began = far.freed.load(Relaxed);
-        drop(block);
-        // A block that began to look for room before that notes last that there was none.
-        far.full_at.store(as_it_began, Relaxed);
+        let Medium::Heap(heap) = &far.medium else { unreachable!("it lies on the heap") };
+        heap.free_at_refusal(block);
+        // This block finds no room, and notes that once the other one is free.
+        assert!(far.put(&[0; 80]).is_none());
         assert!(!far.is_full());
+        assert!(far.put(&[0; 80]).is_some());
     }
 }
 
 /// A medium of heap memory with a capacity.
 #[cfg(test)]
 mod heap {
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     use ziptier_media::far::FarUsage;
 
+    use super::FarBytes;
+
     pub(super) struct Heap {
         capacity_bytes: u64,
         used_bytes: AtomicU64,
+        /// A block that is freed as soon as another one has found no room.
+        freed_at_refusal: Mutex<Option<FarBytes>>,
     }
 
     impl Heap {
         pub(super) fn new(capacity_bytes: u64) -> Self {
-            Self { capacity_bytes, used_bytes: AtomicU64::new(0) }
+            Self { capacity_bytes, used_bytes: AtomicU64::new(0), freed_at_refusal: Mutex::new(None) }
+        }
+
+        #[cfg(not(shuttle))]
+        pub(super) fn free_at_refusal(&self, block: FarBytes) {
+            *self.freed_at_refusal.lock().expect("no holder panics") = Some(block);
         }
 
         pub(super) fn put(&self, bytes: &[u8]) -> Option<Box<[u8]>> {
             let len = bytes.len() as u64;
             let fits = |used: u64| (used + len <= self.capacity_bytes).then_some(used + len);
-            self.used_bytes.fetch_update(Relaxed, Relaxed, fits).ok()?;
+            if self.used_bytes.fetch_update(Relaxed, Relaxed, fits).is_err() {
+                let freed = self.freed_at_refusal.lock().expect("no holder panics").take();
+                drop(freed);
+                return None;
+            }
             Some(bytes.into())
         }
 

@@ -204,7 +204,11 @@ mod tests {
         let (core, [_, right], high) = with_cold_neighbours();
         lose_image(&core, &right);
         let keys = (0..high[0]).map(|n| vec![n]).collect();
-        assert_eq!(core.keys_from(b"", None, 100), Ok(Keys { keys, next: Some(high.to_vec()) }));
+        let before = Ok(Keys { keys, next: Some(high.to_vec()) });
+        // A walk that has all keys that it wants ends there, too.
+        for limit in [100, usize::from(high[0])] {
+            assert_eq!(core.keys_from(b"", None, limit), before, "at most {limit} keys");
+        }
         let refusal = core.keys_from(&high, None, 100);
         assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
         assert_eq!(core.keys_behind(b""), Some(high.to_vec()));

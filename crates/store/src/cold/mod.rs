@@ -194,7 +194,7 @@ impl Core {
 
 /// A store with an SSD on `disk`, small landings and no background thread.
 #[cfg(all(test, not(miri), not(shuttle)))]
-fn core_over(disk: impl Disk + 'static) -> Core {
+pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
     use crate::options::{CodecChoice, Options};
     let options =
         Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };

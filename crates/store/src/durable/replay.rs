@@ -407,6 +407,23 @@ mod tests {
         );
     }
 
+    /// An overlay has no room for more records in the end, and then the landing above it grows with each record.
+    #[test]
+    #[cfg(not(shuttle))]
+    fn a_leaf_on_ssd_with_many_records_in_the_log_is_promoted_as_they_are_replayed() {
+        let core = crate::cold::core_over(ziptier_media::testing::RecordingDisk::new());
+        core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
+        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        core.recovering.store(true, std::sync::atomic::Ordering::Relaxed);
+        let keys: Vec<[u8; 4]> = (0..u32::from(u16::MAX)).map(u32::to_be_bytes).collect();
+        let puts =
+            keys.iter().map(|key| Operation::Put { key, value: b"above", expires_at_ms: None, flags: 0 });
+        let damages = Damages { salvage: false, noted: Mutex::default() };
+        assert_eq!(core.redo_all(puts, &damages), Ok(()));
+        assert!(core.locate(b"key", &core.pin()).1.below.is_none(), "the leaf lies on SSD");
+        assert_eq!(core.count_keys(), keys.len() as u64 + 1);
+    }
+
     #[test]
     fn parts_have_every_key_once_and_in_order() {
         let mut random = fastrand::Rng::with_seed(1);

@@ -1,9 +1,10 @@
 //! A disk that fails at its n-th operation, for every n: the store says so, refuses what it cannot keep, still answers,
 //! and what it had acknowledged is there when it is opened again.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use ziptier::{Durability, Error, Store};
+use ziptier::{Durability, Error, Options, SsdOptions, Store};
 use ziptier_media::disk::Disk;
 use ziptier_media::log::LogError;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
@@ -116,6 +117,47 @@ fn too_many_open_files_refuse_one_checkpoint_and_none_after_it() {
         assert_eq!(again.get(b"key"), Ok(Some(b"newer".to_vec())), "after operation {nth}");
     }
     assert!(refused > 3, "{refused}");
+}
+
+/// Both of its manifests have their names, and the folder could not be synced. The next checkpoint says the same of the
+/// log and names other images, since a leaf went to SSD meanwhile. A start with a manifest of each took the second one
+/// for a copy of the first, and kept nothing for it.
+#[test]
+fn a_start_between_a_refused_checkpoint_and_the_next_one_makes_both_manifests_alike() {
+    let with_ssd = |disk: Arc<dyn Disk>| {
+        let ssd = Some(SsdOptions { path: None, limit_bytes: 64 << 20 });
+        Options { ssd, ..options(disk, Durability::Always) }
+    };
+    let manifests = |disk: &RecordingDisk| {
+        ["MANIFEST", "MANIFEST.copy"].map(|name| disk.contents(&Path::new("/data").join(name)))
+    };
+    let mut left = 0;
+    for nth in 0..10_000 {
+        let recording = RecordingDisk::new();
+        let disk = FailingDisk::new(Arc::new(recording.clone()), Fault::TooManyFiles, nth);
+        let Ok(store) = Store::open(with_ssd(Arc::new(disk.clone()))) else { continue };
+        let is_put = store.put(b"key", b"value").is_ok();
+        let before = manifests(&recording);
+        let is_refused = store.checkpoint().is_err();
+        if !disk.has_failed() {
+            break;
+        }
+        if !is_put || !is_refused || manifests(&recording) == before {
+            continue;
+        }
+        left += 1;
+        assert_eq!(store.send_to_ssd(|| true), Ok(1));
+        let start = recording.position();
+        store.checkpoint().unwrap();
+        for position in start..recording.position() {
+            let killed = recording.killed_at(position);
+            let store = Store::open(with_ssd(Arc::new(killed.clone()))).unwrap();
+            assert_eq!(store.get(b"key"), Ok(Some(b"value".to_vec())), "killed at {position}");
+            let [one, copy] = manifests(&killed);
+            assert!(one.is_some() && one == copy, "killed at {position}");
+        }
+    }
+    assert!(left > 0, "no refused checkpoint left its manifests");
 }
 
 #[test]

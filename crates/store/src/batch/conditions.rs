@@ -29,6 +29,12 @@ const SEARCHES_MAX: usize = 64;
 /// Bytes of a value that is compared under the locks, at most: others wait for them meanwhile.
 const LOCKED_BYTES_MAX: u64 = 256 << 10;
 
+#[cfg(test)]
+std::thread_local! {
+    /// Changes the store before this thread compares a value without locks, as another thread may at that moment.
+    pub(super) static BEFORE_COMPARISON: std::cell::Cell<Option<fn(&Core)>> = const { std::cell::Cell::new(None) };
+}
+
 /// A condition on a key, without which a batch is not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,6 +133,10 @@ impl Core {
         wanted: &[u8],
         compared: &mut Compared,
     ) -> Result<(), Error> {
+        #[cfg(test)]
+        if let Some(change) = BEFORE_COMPARISON.get() {
+            change(self);
+        }
         let large = {
             let guard = self.pin();
             let (_, state) = self.locate(key, &guard);

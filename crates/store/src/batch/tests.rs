@@ -50,6 +50,38 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     assert!(core.is_held_up(&[0]));
 }
 
+/// Records that came up from SSD went down again before the locks were taken, and the batch never ended. A store
+/// without a limit has room for them in the end.
+#[test]
+#[cfg(not(shuttle))]
+fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
+    /// More often than a batch tries.
+    const TIMES: u32 = 100;
+    std::thread_local! {
+        static LEFT: std::cell::Cell<u32> = const { std::cell::Cell::new(TIMES) };
+    }
+    fn send_down(core: &Core) {
+        if let Some(left) = LEFT.get().checked_sub(1) {
+            LEFT.set(left);
+            core.send_some_to_ssd(|| true).expect("there is room");
+        }
+    }
+    let core = crate::cold::core_over(ziptier_media::testing::RecordingDisk::new());
+    core.put(b"key", b"value", PutMeta::default()).expect("there is room");
+    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    let batch = Batch::new().require(b"key", Condition::ValueIs(b"value".to_vec())).put(b"new", b"value");
+    core.set_memory_limit(Some(1 << 30));
+    conditions::BEFORE_COMPARISON.set(Some(send_down));
+    let refused = core.write(&batch).map_err(|error| error.kind());
+    assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
+    assert_eq!(LEFT.get(), TIMES - UNKNOWNS_MAX);
+    assert_eq!(core.count_keys(), 1);
+    core.set_memory_limit(None);
+    assert_eq!(core.write(&batch), Ok(true));
+    assert_eq!(LEFT.get(), 0);
+    assert_eq!(core.count_keys(), 2);
+}
+
 /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
 #[test]
 #[cfg(not(shuttle))]

@@ -104,13 +104,7 @@ impl Core {
         let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
         let stays = stays.map(|(merged, _)| merged.state);
         let plain: usize = stays.clone().map(|state| usize::from(state.plain)).sum();
-        // All records are loose to a dictionary that got codes.
-        let loose_of = |state: &LeafState| match generation(state) == target.as_ref().map(Coding::generation)
-        {
-            true => usize::from(state.loose),
-            false => state.body.len(),
-        };
-        let loose: usize = stays.map(loose_of).sum();
+        let loose: usize = stays.map(|state| usize::from(state.loose)).sum();
         let Gathered { mut entries, origins, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
         let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);

@@ -335,6 +335,38 @@ mod tests {
         }
     }
 
+    /// A body that grows by a size class of the allocator takes more than its landing frees.
+    #[test]
+    fn a_pack_of_the_queue_that_memory_has_no_room_for_does_not_count() {
+        let options = Options {
+            codec: CodecChoice::None,
+            background_threads: 0,
+            landing_bytes: 256,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let mut given_up = 0;
+        for number in 0..48_u32 {
+            let key = number.to_be_bytes();
+            core.put(&key, &[7; 100], PutMeta::default()).unwrap();
+            let guard = core.pin();
+            let (leaf, _) = core.locate(&key, &guard);
+            core.seal(leaf, &guard);
+            let packs_within = |limit_bytes| {
+                core.set_memory_limit(limit_bytes);
+                let before = core.stats.packs_background.get();
+                core.pack_queued(leaf, &guard);
+                core.stats.packs_background.get() - before
+            };
+            let packs = packs_within(Some(1));
+            let is_given_up = leaf.state(&guard).sealed.is_some();
+            assert_eq!(packs, u64::from(!is_given_up), "record {number}");
+            assert_eq!(packs_within(None), u64::from(is_given_up), "record {number}");
+            given_up += u32::from(is_given_up);
+        }
+        assert!(given_up > 0);
+    }
+
     #[test]
     fn blocks_under_way_outlive_idle_contexts_and_those_given_up_do_not_keep_them() {
         let engine = Holding::new();

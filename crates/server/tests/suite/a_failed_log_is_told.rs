@@ -172,7 +172,9 @@ fn a_failed_log_is_told_to_the_clients_of_its_database() {
 /// Some databases were clear then, and the error did not say which ones were not.
 #[test]
 fn a_database_that_refuses_keeps_no_other_one_from_being_cleared() {
-    let backend = GatedBackend::beside(Arc::new(GatedBackend::default()));
+    let other = Arc::new(GatedBackend::default());
+    let gate = other.gate();
+    let backend = GatedBackend::beside(other);
     backend.gate().keep_keys();
     let server = TestServer::start_with(Arc::new(backend), |_| {});
     let mut client = server.connect();
@@ -187,4 +189,9 @@ fn a_database_that_refuses_keeps_no_other_one_from_being_cleared() {
     assert_eq!(client.text("EXISTS key"), ":0\r\n");
     assert_eq!(client.text("ZT.DB.USE default"), "+OK\r\n");
     assert_eq!(client.text("EXISTS key"), ":1\r\n");
+    gate.keep_keys();
+    assert_eq!(
+        client.text("FLUSHALL"),
+        "-ERR these databases may keep their keys: default: made by a test; other: made by a test\r\n"
+    );
 }

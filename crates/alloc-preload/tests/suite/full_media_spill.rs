@@ -56,24 +56,20 @@ fn from_far_memory_to_dram() {
     in_child("full_media_spill::from_far_memory_to_dram", options, far_is_full);
 }
 
-/// jemalloc sums up after 4 MiB, and before the first sum far memory has no pages that tell how full a page is.
-fn far_is_full_before_a_sum() {
+fn far_is_full_after_the_start() {
     let in_far = bytes_in_far(&fill(3 * MB));
     assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
 }
 
 #[test]
-fn also_before_jemalloc_sums_up() {
+fn also_right_after_the_start() {
     let options = "policy=only-far,far-limit=1MiB,period-ms=60000";
-    in_child("full_media_spill::also_before_jemalloc_sums_up", options, far_is_full_before_a_sum);
+    in_child("full_media_spill::also_right_after_the_start", options, far_is_full_after_the_start);
 }
 
-/// jemalloc sums up after a 24th of this heap, 40 MiB, and then finds the arena of the second thread.
-fn far_is_full_in_a_new_arena() {
-    // SAFETY: the call takes a number.
-    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
-        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
-    }
+/// Has the library put all blocks into far memory, up to 1 MiB, in a heap after a 24th of which jemalloc sums up, 40
+/// MiB. Returns the page and the number of the change.
+fn want_far_in_a_large_heap() -> (SharedPage, u64) {
     assert_ne!(malloc(960 * MB), 0, "no page of the block is touched");
     let page = page_of(std::process::id());
     let changes = page.want(&Configuration {
@@ -81,6 +77,35 @@ fn far_is_full_in_a_new_arena() {
         far_limit_bytes: MB as u64,
         ..Configuration::DEFAULT
     });
+    (page, changes)
+}
+
+/// At jemalloc's last sum, far memory had no pages that tell how full a page is. The next tick sums up only if there is
+/// a new arena, and the first tick in DRAM has seen that of this thread.
+fn far_is_full_before_a_sum() {
+    let (page, changes) = want_far_in_a_large_heap();
+    let is_obeyed = |_| {
+        free(malloc(4096));
+        page.applied.load(Relaxed) == changes
+    };
+    assert!((0..48 * MB / 4096).any(is_obeyed));
+    let in_far = bytes_in_far(&fill(3 * MB));
+    assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+}
+
+#[test]
+fn also_before_jemalloc_sums_up() {
+    let options = "policy=only-dram,far-limit=1MiB,period-ms=60000";
+    in_child("full_media_spill::also_before_jemalloc_sums_up", options, far_is_full_before_a_sum);
+}
+
+/// jemalloc's sum finds the arena of the second thread.
+fn far_is_full_in_a_new_arena() {
+    // SAFETY: the call takes a number.
+    if unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } < 2 {
+        return ziptier_testing::not_run("several arenas", "take a machine with two processors");
+    }
+    let (page, changes) = want_far_in_a_large_heap();
     (0..48 * MB / 4096).for_each(|_| free(malloc(4096)));
     assert_eq!(page.applied.load(Relaxed), changes);
     // This thread takes the arena that the library made at its start.

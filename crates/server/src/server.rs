@@ -360,14 +360,19 @@ mod tests {
         let server = Server::bind(Config { port: 0, threads: 1, ..Config::default() }, backend).unwrap();
         let _clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
         let open = || server.shared.connections_open.load(Relaxed);
-        let mut accepted = Vec::new();
+        let mut looks = Vec::new();
         until("all clients are dealt", || {
             let before = open();
-            accept_some(&server.listeners[0], &server.shared);
-            accepted.push(open() - before);
+            let pause = accept_some(&server.listeners[0], &server.shared);
+            looks.push((open() - before, pause));
             open() == CLIENTS
         });
-        assert!(accepted.iter().all(|&clients| clients <= ACCEPTS_PER_LOOK), "{accepted:?}");
+        // No event tells of clients behind the bound, so the next look comes without a pause.
+        let pause = |clients| (clients == ACCEPTS_PER_LOOK).then_some(Duration::ZERO);
+        let is_right = |&(clients, said): &(usize, Option<Duration>)| {
+            clients <= ACCEPTS_PER_LOOK && said == pause(clients)
+        };
+        assert!(looks.iter().all(is_right), "{looks:?}");
         assert_eq!(accept_some(&server.listeners[0], &server.shared), None);
     }
 
@@ -434,6 +439,27 @@ mod tests {
         assert_eq!(&reply, b"+PONG\r\n");
         shared.stop();
         running.join().unwrap().unwrap();
+    }
+
+    /// A server that met a thread that had panicked returned, and other threads still sent replies.
+    #[test]
+    fn a_stop_waits_for_threads_behind_one_that_panicked() {
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let server = Server::bind(Config { port: 0, threads: 1, ..Config::default() }, backend).unwrap();
+        // The thread that joins the first one drops this end.
+        let (dropped_by_join, until_joined) = channel::<()>();
+        let panicked = thread::spawn(move || -> io::Result<()> { std::panic::panic_any(dropped_by_join) });
+        let (sender, ended) = channel();
+        let late = thread::spawn(move || {
+            assert!(until_joined.recv().is_err());
+            // A stop that does not wait returns in this time.
+            thread::sleep(Duration::from_millis(200));
+            sender.send(()).unwrap();
+            Ok(())
+        });
+        let workers = Workers { shared: Arc::clone(&server.shared), threads: vec![panicked, late] };
+        assert!(matches!(workers.stop(), Err(ServeError::WorkerPanicked)));
+        ended.try_recv().expect("the other thread has ended");
     }
 
     #[test]

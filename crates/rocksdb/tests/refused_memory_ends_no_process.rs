@@ -14,6 +14,7 @@ use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
 use ziptier_rocksdb::codec::{
     BlockType, CANNED, Codec, ENTROPY, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
 };
+use ziptier_rocksdb::counters::Counters;
 use ziptier_rocksdb::generation::Generation;
 use ziptier_rocksdb::settings::Settings;
 use ziptier_rocksdb::wal::{LogFile, LogReader};
@@ -142,11 +143,16 @@ fn tokens_give_way_to_the_raw_block_at_any_refusal() {
     [1, 2].into_iter().for_each(gives_way);
 }
 
-fn gives_way(level: i32) {
+fn trained(level: i32) -> (Codec, Arc<Generation>) {
     let tokens = with_level("token", "dynamic", level);
     let blocks: Vec<Vec<u8>> = (0..400).map(|seed| text(5000, seed)).collect();
     let samples: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
-    let generation: Arc<Generation> = tokens.train(&samples).unwrap();
+    let generation = tokens.train(&samples).unwrap();
+    (tokens, generation)
+}
+
+fn gives_way(level: i32) {
+    let (tokens, generation) = trained(level);
     // One row, rows of 512 bytes, and as many rows as a block can have: entries of three zeros, and no restart point.
     for raw in [text(400, 1), text(2 << 20, 1), vec![0; (3 << 17) + 4]] {
         let pack = || tokens.pack(TOKENS, Some(&generation), &raw, raw.len(), |_| ());
@@ -156,6 +162,22 @@ fn gives_way(level: i32) {
         }
         assert!(raw.len() < 1000 || refusals > 0, "{} bytes", raw.len());
     }
+}
+
+/// The encoder of tokens gets no memory, and then that of the block alone.
+#[test]
+fn each_refusal_counts_as_a_failure() {
+    let (tokens, generation) = trained(1);
+    let raw = text(2 << 20, 1);
+    let failures = || -> u64 {
+        let told = Counters::of_process().to_string();
+        let failures = told.lines().find_map(|line| line.strip_prefix("failures "));
+        failures.unwrap().parse().unwrap()
+    };
+    let before = failures();
+    let pack = || tokens.pack(TOKENS, Some(&generation), &raw, raw.len(), |_| ());
+    assert_eq!(refused_above(16 << 10, pack), Packed::Declined);
+    assert_eq!(failures() - before, 2);
 }
 
 #[test]
@@ -206,6 +228,28 @@ fn the_cache_forgets_what_its_index_has_no_room_for() {
     fs::remove_file(folder.path().join("index")).unwrap();
     let cache = refused_above(2 << 20, || Cache::open(&settings)).unwrap();
     assert_eq!(found(&cache, 0..KEYS), 0);
+}
+
+/// The saved index has a table of 3 MiB. The segment, of 4 MiB, has no room either.
+#[test]
+fn a_saved_index_that_has_no_room_is_left_out() {
+    const ENTRIES_BYTES: usize = 3 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let settings =
+        cache::Settings { codec: cache::Codec::None, ..cache::Settings::new(folder.path(), 256 << 20) };
+    let cache = Cache::open(&settings).unwrap();
+    assert!(cache.put(b"key", Kind::default(), b"block"));
+    drop(cache);
+    let path = folder.path().join("index");
+    let mut index = fs::read(&path).unwrap();
+    // Behind 16 bytes with the count of segments, and 32 for each, stands the count of the first table's entries.
+    let count_at = 16 + 32 * u32::from_le_bytes(index[12..16].try_into().unwrap()) as usize;
+    index[count_at..count_at + 4].copy_from_slice(&(ENTRIES_BYTES as u32 / 12).to_le_bytes());
+    index.resize(count_at + 4 + ENTRIES_BYTES + 4, 0);
+    fs::write(&path, index).unwrap();
+    let cache = refused_above(2 << 20, || Cache::open(&settings)).unwrap();
+    assert!(cache.get(b"key", |_, _| ()).is_none());
+    assert!(!path.exists());
 }
 
 #[test]

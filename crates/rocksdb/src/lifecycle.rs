@@ -378,6 +378,15 @@ mod tests {
         assert_eq!(lifecycle.state().review_after, REVIEW_BYTES);
     }
 
+    /// Tokens unpack faster than zstd, so they may be longer. Tokens with codes do not.
+    #[test]
+    fn tokens_with_codes_are_worth_no_more_than_their_bytes() {
+        for effort in [Effort::Fast, Effort::Dense] {
+            assert_eq!(Way::Tokens(effort).bytes_worth(1000, true), 1000);
+            assert_eq!(Way::Tokens(effort).bytes_worth(1000, false), 800);
+        }
+    }
+
     #[test]
     fn large_files_are_sampled_more_and_more_seldom_where_no_dictionary_pays() {
         let (lifecycle, alone) = (Lifecycle::new(Way::Canned), alone());

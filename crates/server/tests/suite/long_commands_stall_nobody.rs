@@ -269,6 +269,19 @@ fn a_client_that_reads_very_long_values_goes_on_apart() {
             assert_eq!(long.reply(), expected.as_bytes(), "{command}");
         }
     }
+    // Commands that look at no value stay on the worker. Here they would wait for a thread.
+    let mut long = server.connect();
+    assert_eq!(long.text("STRLEN a"), ":1\r\n");
+    gate.close("clear");
+    let mut clients = [(); 3].map(|()| server.connect());
+    clients.iter_mut().for_each(|client| client.send(b"FLUSHALL\r\n"));
+    until("all threads for long requests are taken", || {
+        gate.calls().iter().filter(|&&call| call == "clear").count() == 3
+    });
+    assert_eq!(long.text("PING"), "+PONG\r\n");
+    assert_eq!(long.text("SET b 2"), "+OK\r\n");
+    gate.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.reply(), b"+OK\r\n"));
 }
 
 /// RocksDB passes deleted keys one by one, in whatever number, until a compaction drops them.

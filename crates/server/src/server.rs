@@ -314,6 +314,7 @@ mod tests {
 
     use super::*;
     use crate::StoreBackend;
+    use crate::shared::ClientInfo;
 
     /// Seconds go by when the test says so; the second or two that really do are far from every bound.
     #[test]
@@ -460,6 +461,30 @@ mod tests {
         let workers = Workers { shared: Arc::clone(&server.shared), threads: vec![panicked, late] };
         assert!(matches!(workers.stop(), Err(ServeError::WorkerPanicked)));
         ended.try_recv().expect("the other thread has ended");
+    }
+
+    /// Disconnecting a client frees no byte of a request that another thread runs.
+    #[test]
+    fn clients_are_not_evicted_for_requests_that_run() {
+        const MIB: usize = 1 << 20;
+        let backend = Arc::new(StoreBackend::open(ziptier::Options::default()).unwrap());
+        let config = Config { port: 0, threads: 1, client_bytes_max: Some(16 * MIB), ..Config::default() };
+        let server = Server::bind(config, backend).unwrap();
+        let (shared, address) = (&server.shared, server.address());
+        let client = |id, held_bytes, job_bytes| {
+            let info = Arc::new(ClientInfo::new(id, address, address, 0));
+            assert!(shared.budget.take(held_bytes));
+            shared.budget.note_running(job_bytes);
+            info.held_bytes.store(held_bytes, Relaxed);
+            info.job_bytes.store(job_bytes, Relaxed);
+            shared.clients().insert(id, Arc::clone(&info));
+            info
+        };
+        let clients = [client(1, 6 * MIB, 6 * MIB), client(2, 5 * MIB, 0), client(3, 4 * MIB, 0)];
+        // Half of the 16 MiB is wanted, and the two clients without a running request hold 9.
+        shared.budget.note_refusal(8 * MIB);
+        shared.evict_clients();
+        assert_eq!(clients.map(|info| info.killed.load(Relaxed)), [false, true, false]);
     }
 
     #[test]

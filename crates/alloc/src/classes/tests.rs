@@ -69,7 +69,8 @@ fn other_process() {
     let mut member = joined(&FilePath::new(path.as_bytes()).unwrap()).unwrap();
     for line in std::io::stdin().lines().map(Result::unwrap) {
         if line == "exec" {
-            panic!("{}", Command::new("sleep").arg("60").exec());
+            // Longer than a test waits for it to be no member.
+            panic!("{}", Command::new("sleep").arg("300").exec());
         }
         let bytes = line.parse().unwrap();
         let share = member.tick([bytes, 0], 1000).unwrap();
@@ -469,14 +470,21 @@ fn a_tick_that_fails_leaves_errno_as_it_is() {
     let folder = Folder::new();
     let path = class(&folder, [1 << 20, NONE]);
     let mut member = joined(&path).unwrap();
+    let file = ClassFile::open(&path).unwrap();
+    let copy = file.read().unwrap();
     fs::File::options().write(true).open(folder.file()).unwrap().set_len(0).unwrap();
     reap(in_fork(|| {
-        // SAFETY: `errno` is this thread's own.
-        unsafe { *libc::__errno_location() = libc::ENOTTY };
-        let failure = member.tick([5, 7], 0).err();
-        // SAFETY: as above.
-        let errno = unsafe { *libc::__errno_location() };
-        assert_eq!((failure, errno), (Some(ClassError::Damaged), libc::ENOTTY));
+        let leaves_errno = |failure: &mut dyn FnMut() -> Option<ClassError>| {
+            // SAFETY: `errno` is this thread's own.
+            unsafe { *libc::__errno_location() = libc::ENOTTY };
+            let failure = failure();
+            // SAFETY: as above.
+            let errno = unsafe { *libc::__errno_location() };
+            assert_eq!((failure, errno), (Some(ClassError::Damaged), libc::ENOTTY));
+        };
+        leaves_errno(&mut || member.tick([5, 7], 0).err());
+        // Here the kernel finds that the file is short: a tick asks for the length before.
+        leaves_errno(&mut || file.write(&copy.classes[0]).err());
     }));
 }
 

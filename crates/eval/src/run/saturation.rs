@@ -306,6 +306,14 @@ mod tests {
         };
         let found = saturate(Effort { load_max: 16, ..Effort::default() }, &mut noisy).unwrap();
         assert_eq!((found.is_saturated(), found.largest_load()), (true, 8), "{found:?}");
+        // It ends the ramp there although throughput grows up to 16.
+        let mut seen = 0;
+        let mut hidden = |load: u64| {
+            seen += 1;
+            Ok(if seen <= ramp.len() { 100.0 } else { 100.0 * load as f64 })
+        };
+        let found = saturate(Effort { load_max: 16, ..Effort::default() }, &mut hidden).unwrap();
+        assert_eq!((found.is_saturated(), found.peak_load), (false, 16), "{found:?}");
         let one_only = searched(1, 0.0, Effort::default(), |_| 9.0);
         assert_eq!((one_only.is_saturated(), one_only.enough_load, one_only.knee), (true, 1, 1.0));
         let none = saturate(Effort::default(), &mut |_| Ok(0.0)).unwrap_err().to_string();

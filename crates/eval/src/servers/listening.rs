@@ -208,6 +208,7 @@ fn owner_of(inode: &str) -> Option<u32> {
 mod tests {
     use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
+    use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
 
     use super::*;
@@ -231,16 +232,22 @@ mod tests {
 
     #[test]
     fn a_program_that_listens_for_a_container_is_no_server() {
-        let named = "echo docker-proxy > /proc/$$/comm; echo named; read line";
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(owner_at(&address), Some(Some(std::process::id())));
+        // The shell has the socket, alone once its command is dropped here, and stops.
+        let named = "echo docker-proxy > /proc/$$/comm; echo named; kill -STOP $$";
         let mut shell = Command::new("sh");
-        shell.args(["-c", named]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        shell.args(["-c", named]).stdin(OwnedFd::from(listener)).stdout(Stdio::piped());
         let mut child = shell.spawn().unwrap();
+        drop(shell);
         let mut said = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
         let found = [child.id(), std::process::id()].map(is_forwarder);
-        drop(child.stdin.take());
+        let owner = owner_at(&address);
+        child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!((said.as_str(), found), ("named\n", [true, false]));
+        assert_eq!((said.as_str(), found, owner), ("named\n", [true, false], Some(None)));
     }
 
     #[test]

@@ -500,6 +500,19 @@ mod tests {
     }
 
     #[test]
+    fn other_processors_are_no_baseline() {
+        let on = |codec, operations, cpus: &[usize]| {
+            let mut one = configuration(codec, 4096, &[[operations, 1, 1]]);
+            one.spec.cpus = cpus.to_vec();
+            one
+        };
+        let rows = [on("lz4", 900, &[0]), on("zstd", 900, &[0]), on("lz4", 9, &[1]), on("zstd", 9, &[1])];
+        let verdicts = Verdicts::of(&outcome(rows.into()));
+        let [judged] = verdicts.judged.as_slice() else { panic!("{verdicts:?}") };
+        assert_eq!(judged.cases.iter().map(Case::throughput).collect::<Vec<_>>(), [1.0, 1.0]);
+    }
+
+    #[test]
     fn only_equal_settings_are_compared_and_engines_apart() {
         let engine = |engine: &str, qps| Figures {
             engine: Some(engine.into()),

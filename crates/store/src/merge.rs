@@ -318,7 +318,7 @@ mod tests {
 
     const NOW_MS: u64 = 10;
 
-    /// What a model knows of a key: the kind, the expiry and the payload.
+    /// A model's knowledge of a key: the kind, the expiry and the payload.
     type Known = (Kind, Option<u64>, [u8; REFERENCE_BYTES]);
 
     /// Records of some of twenty keys; their payloads begin with `origin`.
@@ -379,7 +379,7 @@ mod tests {
         }
     }
 
-    /// What the key has after a merge, and which of the two records goes for it.
+    /// The record of the key after a merge, and the one of the two that goes for it.
     fn merged(
         below: Option<&Known>,
         above: Option<&Known>,

@@ -346,7 +346,7 @@ impl Plan {
             |given: &str| Error::invalid("option", given, "no target of this benchmark compresses anything");
         let blocks = self.block_bytes.first().map(|bytes| ("--block-bytes", bytes.to_string()));
         let model = self.models.first().map(|model| ("--model", model.clone()));
-        // What compresses nothing has the codec `none`.
+        // A target that compresses nothing has the codec `none`.
         let codec = self.codecs.iter().find(|codec| *codec != "none").map(|codec| ("--codec", codec.clone()));
         let mut given = self.options.asked().into_iter().chain(blocks).chain(model).chain(codec);
         if let Some((flag, value)) = given.next()

@@ -205,7 +205,7 @@ impl Comparison {
         self.platforms.iter().position(|platform| platform.stage == *stage).unwrap_or(place)
     }
 
-    /// What is left to measure, a sentence for each platform.
+    /// Measurements that are left, a sentence for each platform.
     pub fn not_measured(&self) -> Vec<String> {
         let folder = self.folder.display();
         let sentence = |file: &String| {

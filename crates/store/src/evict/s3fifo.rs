@@ -35,7 +35,7 @@ pub(crate) struct S3Fifo<'c> {
     answers: Answers,
 }
 
-/// What a merge asked, and what comes of it.
+/// The answers to a merge, and the changes that follow from them.
 #[derive(Default)]
 struct Answers {
     /// The marks of the records that stay and come.

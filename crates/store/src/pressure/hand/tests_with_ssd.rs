@@ -1,4 +1,4 @@
-//! What a hand asks an SSD for, and what it sends there beside the records of leaves.
+//! A hand asks an SSD for leaves to change, and sends large values there beside the records of leaves.
 
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};

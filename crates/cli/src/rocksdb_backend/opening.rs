@@ -38,6 +38,10 @@ const DATABASES_MAX: u64 = OPEN_MAX as u64 + 1;
 const FOLDER_MODE: u32 = 0o700;
 /// Files that a database opens beside its SST files: logs, manifests and the like.
 const OTHER_FILES: u64 = 16;
+/// Refuses damage in the log, and drops a record that a kill or a power cut left incomplete at its end. RocksDB's usual
+/// mode takes damage for the end of the log, and so drops the acknowledged writes behind it in silence.
+const WHOLE_LOG: &str = "kTolerateCorruptedTailRecords";
+const LOG_UP_TO_DAMAGE: &str = "kPointInTimeRecovery";
 
 /// How to open RocksDB.
 pub(crate) struct Options {
@@ -49,6 +53,8 @@ pub(crate) struct Options {
     pub(crate) limit_bytes: Option<u64>,
     /// Files that the process may open.
     pub(crate) open_files: u64,
+    /// Whether to start with what stands before damage in the log.
+    pub(crate) salvage: bool,
 }
 
 /// What all databases have in common.
@@ -64,6 +70,8 @@ pub(super) struct Settings {
     memtable_bytes: usize,
     /// SST files that a database keeps open.
     files: u64,
+    /// What a start makes of damage in the log.
+    recovery: &'static str,
 }
 
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -75,7 +83,7 @@ impl RocksDbBackend {
     ///
     /// If RocksDB is not installed or refuses, or if the folder holds something else.
     pub(crate) fn open(options: Options) -> Result<Self, Error> {
-        let Options { library, dir, durability, compression, limit_bytes, open_files } = options;
+        let Options { library, dir, durability, compression, limit_bytes, open_files, salvage } = options;
         check(&dir)?;
         make_folder(&dir)?;
         let bytes = memory_bytes(limit_bytes);
@@ -90,6 +98,7 @@ impl RocksDbBackend {
             limit_bytes,
             memtable_bytes: (bytes / MEMTABLE_PART).clamp(*MEMTABLE_BYTES.start(), *MEMTABLE_BYTES.end()),
             files: (open_files / FILES_PART / DATABASES_MAX).clamp(*FILES.start(), *FILES.end()),
+            recovery: if salvage { LOG_UP_TO_DAMAGE } else { WHOLE_LOG },
         };
         let database = Self::open_named(&settings, DEFAULT_NAME, None)?;
         Ok(Self { named: Some(Named::new(settings)), ..database })
@@ -105,7 +114,7 @@ impl RocksDbBackend {
         if compression.needs_plugin {
             settings.library.load_plugin()?;
         }
-        let Settings { memtable_bytes, files, .. } = settings;
+        let Settings { memtable_bytes, files, recovery, .. } = settings;
         let first_level_bytes = FIRST_LEVEL_MEMTABLES * memtable_bytes;
         let arena_block_bytes = memtable_bytes / ARENA_BLOCKS;
         let jobs = std::thread::available_parallelism().map_or(0, usize::from).max(JOBS_MIN);
@@ -113,7 +122,7 @@ impl RocksDbBackend {
             "create_if_missing=true;write_buffer_size={memtable_bytes};target_file_size_base={memtable_bytes};\
              target_file_size_multiplier={FILE_GROWTH};max_bytes_for_level_base={first_level_bytes};\
              arena_block_size={arena_block_bytes};max_background_jobs={jobs};max_open_files={files};\
-             keep_log_file_num=4;{}",
+             keep_log_file_num=4;wal_recovery_mode={recovery};{}",
             compression.options
         );
         let table = Table { cache: BlockCache::Shared(&settings.memory), ..Table::default() };
@@ -157,13 +166,20 @@ impl RocksDbBackend {
     }
 }
 
-/// RocksDB's words for a database that another process has open name a lock, and nothing to do.
+/// RocksDB's words for a database that another process has open name a lock, and those for damage name no file. Neither
+/// names anything to do.
 fn of_open(error: host::Error, folder: &Path) -> Error {
-    let words = error.to_string();
+    let (words, folder) = (error.to_string(), folder.display());
+    if words.contains("Corruption: ") {
+        return format!(
+            "{folder} is damaged ({words}); its file LOG names the damaged file. Copy the folder; if that file is a \
+             .log, --salvage then starts with the writes before the damage"
+        )
+        .into();
+    }
     if !words.contains("While lock file") {
         return error.into();
     }
-    let folder = folder.display();
     format!("{folder} is open already in another process; close it there, or name another --dir ({words})")
         .into()
 }
@@ -225,6 +241,8 @@ mod tests {
     use super::*;
 
     mod clearing;
+    mod damage;
+    mod memtables;
 
     /// Bytes that this process has asked the system to read.
     fn read_bytes() -> u64 {
@@ -235,6 +253,12 @@ mod tests {
 
     /// Databases in a fresh folder, with 24 MiB of memory; nothing without RocksDB.
     fn opened(durability: Durability) -> Option<(tempfile::TempDir, RocksDbBackend)> {
+        let folder = tempfile::tempdir().unwrap();
+        let backend = RocksDbBackend::open(options(folder.path().join("databases"), durability)?);
+        Some((folder, backend.unwrap()))
+    }
+
+    fn options(dir: PathBuf, durability: Durability) -> Option<Options> {
         let path = std::env::var_os(LIBRARY_VARIABLE).map(PathBuf::from);
         let library = match Library::load(path.as_deref()) {
             Ok(library) => library,
@@ -243,16 +267,15 @@ mod tests {
                 return None;
             }
         };
-        let folder = tempfile::tempdir().unwrap();
-        let backend = RocksDbBackend::open(Options {
+        Some(Options {
             library,
-            dir: folder.path().join("databases"),
+            dir,
             durability,
             compression: Compression::named("builtin-none").unwrap(),
             limit_bytes: Some(32 << 20),
             open_files: 1_000,
-        });
-        Some((folder, backend.unwrap()))
+            salvage: false,
+        })
     }
 
     /// RocksDB's files would lie among somebody else's.
@@ -401,81 +424,6 @@ mod tests {
         assert_eq!(number("target_file_size_base"), 3 << 20);
         assert_eq!(number("max_bytes_for_level_base"), 12 << 20);
         assert!(number("max_background_jobs") >= 4);
-    }
-
-    /// Where they hold nearly all that memtables may, RocksDB flushes the database that is written to, at each write.
-    #[test]
-    fn idle_databases_are_flushed_first() {
-        let Some((_folder, backend)) = opened(Durability::No) else { return };
-        let databases = backend.databases().unwrap();
-        for number in 0..6 {
-            let text = format!("database-{number}");
-            let name = DatabaseName::new(text.as_bytes()).unwrap();
-            databases.open(name, &[]).unwrap();
-            let database = databases.find(name).unwrap().unwrap();
-            // A third of what one memtable may hold, and a sixth of what all may.
-            for key in 0..250_u32 {
-                database.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
-            }
-        }
-        let mut entries = Vec::new();
-        backend.for_each(|database| {
-            let property = database.database.property_number(c"rocksdb.num-entries-active-mem-table");
-            entries.push(property.unwrap());
-        });
-        // The last one is whole, though all of them are more than memtables may take.
-        assert_eq!((entries.len(), entries.last()), (7, Some(&250)), "{entries:?}");
-        assert!(entries.iter().sum::<u64>() <= 750, "{entries:?}");
-    }
-
-    #[test]
-    fn databases_that_hold_little_are_not_flushed() {
-        let Some((_folder, backend)) = opened(Durability::No) else { return };
-        let databases = backend.databases().unwrap();
-        for number in 0..12 {
-            let text = format!("database-{number}");
-            let name = DatabaseName::new(text.as_bytes()).unwrap();
-            databases.open(name, &[]).unwrap();
-            databases.find(name).unwrap().unwrap().put(b"key", &[0; 4_000], None).unwrap();
-        }
-        backend.put(b"key", b"value", None).unwrap();
-        assert!(backend.memory.unflushed_share() < 0.25, "{}", backend.memory.unflushed_share());
-    }
-
-    /// Its memtables stay in memory, and the others have to do with the rest.
-    #[test]
-    fn a_database_that_cannot_be_flushed_hinders_no_other() {
-        let Some((folder, backend)) = opened(Durability::No) else { return };
-        let (databases, name) = (backend.databases().unwrap(), DatabaseName::new(b"other").unwrap());
-        databases.open(name, &[]).unwrap();
-        let other = databases.find(name).unwrap().unwrap();
-        other.put(b"key", b"value", None).unwrap();
-        for key in 0..250_u32 {
-            backend.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
-        }
-        let dir = folder.path().join("databases");
-        std::fs::rename(dir.join(DEFAULT_NAME), dir.join("moved")).unwrap();
-        backend.memory.set_bytes(1 << 20);
-        other.put(b"more", b"value", None).unwrap();
-        assert!(other.meta(b"more").unwrap().is_some());
-        assert!(backend.put(b"more", b"value", None).is_err());
-    }
-
-    /// While flushes are slow, memtables of many databases would hold more than RocksDB's memory.
-    #[test]
-    fn writes_wait_for_a_flush_while_memtables_are_full() {
-        let Some((_folder, backend)) = opened(Durability::No) else { return };
-        for key in 0..250_u32 {
-            backend.put(&key.to_be_bytes(), &[0; 4_000], None).unwrap();
-        }
-        assert!(!backend.may_wait_for_room(true));
-        backend.memory.set_bytes(1 << 20);
-        assert!(backend.may_wait_for_room(true) && backend.may_wait_for_room(false));
-        backend.put(b"key", b"value", None).unwrap();
-        assert_eq!(backend.database.sst_files(), 1);
-        // RocksDB may free a flushed memtable a little later.
-        ziptier_testing::until("there is room", || !backend.may_wait_for_room(true));
-        assert_eq!(backend.count(), Ok(251));
     }
 
     /// A stop waits for long commands that run, and a count of all keys may take minutes.

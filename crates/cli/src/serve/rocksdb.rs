@@ -79,6 +79,7 @@ impl BackendArguments {
             compression: Compression::named(self.compression.as_deref().unwrap_or("builtin-lz4"))?,
             limit_bytes: options.memory_limit_bytes,
             open_files: raise_open_files(),
+            salvage: durable.salvage,
         }))
     }
 }
@@ -95,7 +96,6 @@ fn of_the_store(options: &ziptier::Options) -> Option<&'static str> {
         ("--path", block.path != Path::Auto),
         ("--model", matches!(block.device, DeviceSource::Modelled(_))),
         ("--huffman", block.huffman != Huffman::Dynamic),
-        ("--salvage", options.durable.as_ref().is_some_and(|durable| durable.salvage)),
     ];
     given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
 }

@@ -204,7 +204,6 @@ fn options_of_the_other_backend_are_refused() {
         (&["--codec", "zstd"][..], "--codec belongs to --backend store"),
         (&["--maxmemory-policy", "allkeys-s3fifo"], "--maxmemory-policy allkeys-s3fifo belongs"),
         (&["--ssd", "8MiB"], "--ssd belongs"),
-        (&["--salvage"], "--salvage belongs"),
         (&["--compression", "lz77"], "there is no compression lz77; say one of builtin-zstd,"),
     ] {
         let Some(command) = command(&dir, more) else { return };

@@ -124,6 +124,9 @@ fn measure(
     // A folder that is missing is told before hours of work, and so is a wrong option.
     evaluation.check(unit, platforms)?;
     evaluation.check_options(unit, platforms, &means)?;
+    if let Some(removed) = evaluation.remove_remains() {
+        output::say(&format!("{removed}\n"));
+    }
     if unit {
         tell(evaluation.construct(&means)?);
     }

@@ -3,6 +3,7 @@
 pub(crate) mod confine;
 pub(crate) mod plan;
 pub(crate) mod process;
+pub(crate) mod remains;
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;

@@ -321,7 +321,8 @@ fn neither_a_server_nor_a_run_outlives_what_started_it() {
     evaluation(folder.path());
     served_for_long(folder.path(), "");
     let mut command = ziptier();
-    command.args(["mbwu", "construct"]).arg(folder.path());
+    // Evaluations of other tests would find what this one leaves, and tell it.
+    command.args(["mbwu", "construct"]).arg(folder.path()).env("TMPDIR", folder.path());
     let mut evaluation = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     // The server, and the run that asks it.
     let begun = comes_true(|| children(evaluation.id()).len() == 2);
@@ -331,6 +332,35 @@ fn neither_a_server_nor_a_run_outlives_what_started_it() {
     assert!(begun, "{started:?}");
     let is_there = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok();
     assert!(comes_true(|| !started.iter().any(is_there)), "{started:?}");
+}
+
+#[test]
+fn what_a_killed_evaluation_left_is_removed_by_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (unit, media) = (folder.path().join("unit.toml"), folder.path().join("media"));
+    fs::create_dir(&media).unwrap();
+    evaluation(folder.path());
+    let (short, long) = (" --operations 2000\"", "\"");
+    replace(&unit, short, long);
+    replace(&unit, "seconds = 1\n", "seconds = 80000\n");
+    let construct = || {
+        let mut command = ziptier();
+        command.args(["mbwu", "construct"]).arg(folder.path()).env("TMPDIR", &media).stdout(Stdio::null());
+        command
+    };
+    let left = || fs::read_dir(&media).unwrap().count();
+    let mut killed = construct().stderr(Stdio::null()).spawn().unwrap();
+    let begun = comes_true(|| children(killed.id()).len() == 1 && left() == 1);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert!(begun && left() == 1, "{begun}");
+    replace(&unit, "--warmup-max 0\"", &format!("--warmup-max 0{short}"));
+    replace(&unit, "seconds = 80000\n", "seconds = 1\n");
+    let output = construct().stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("had left: {}/ziptier-eval-run-", media.display());
+    assert!(output.status.success() && said.contains(&expected) && said.lines().count() == 1, "{said}");
+    assert_eq!(left(), 0);
 }
 
 #[test]

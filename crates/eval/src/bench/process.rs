@@ -23,9 +23,9 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tempfile::TempDir;
 
 use crate::bench::confine::{Folders, Groups};
+use crate::bench::remains::{FreshFolder, mark};
 use crate::error::Error;
 use crate::medium::ceiling::{Ceiling, CeilingSpec, raw_ceiling};
 use crate::meters::Meters;
@@ -134,7 +134,9 @@ fn ordered() -> Result<What, String> {
 fn become_program(words: &[String]) -> u8 {
     const NOT_FOUND: u8 = 127;
     if let Some((program, arguments)) = words.split_first() {
-        let error = Command::new(program).args(arguments).stdin(Stdio::null()).exec();
+        let mut command = Command::new(program);
+        mark(&mut command, parent_id());
+        let error = command.args(arguments).stdin(Stdio::null()).exec();
         eprintln!("cannot start {program}: {error}");
     }
     NOT_FOUND
@@ -293,17 +295,20 @@ impl Launcher {
         }
         // They are removed in the end, also when the child was killed.
         let scratch = spec.confinement.folders().iter().map(|folder| {
-            let made = tempfile::Builder::new().prefix("ziptier-run-").tempdir_in(folder);
-            made.map_err(|source| Error::Io { action: "make a folder in", path: folder.clone(), source })
+            FreshFolder::new(folder, "run").map_err(|source| Error::Io {
+                action: "make a folder in",
+                path: folder.clone(),
+                source,
+            })
         });
-        let scratch = scratch.collect::<Result<Vec<TempDir>, Error>>()?;
+        let scratch = scratch.collect::<Result<Vec<FreshFolder>, Error>>()?;
         if let Some(first) = scratch.first() {
             command.env("TMPDIR", first.path());
             let own = scratch.iter().map(|folder| folder.path().to_owned()).collect();
             request.spec_mut().confinement.folder = Some(Folders::Several(own));
         }
         // So are those of a run without such folders. Most write none, and go on where no folder can be made.
-        let usual = scratch.is_empty().then(|| tempfile::Builder::new().prefix("ziptier-run-").tempdir());
+        let usual = scratch.is_empty().then(|| FreshFolder::new(&std::env::temp_dir(), "run"));
         let usual = usual.and_then(Result::ok);
         if let Some(usual) = &usual {
             command.env("TMPDIR", usual.path());

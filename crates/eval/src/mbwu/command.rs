@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tempfile::TempDir;
 
 use crate::bench::confine::{Confinement, Groups};
 use crate::bench::process::{Launcher, cpu_set};
+use crate::bench::remains::FreshFolder;
 use crate::error::Error;
 
 /// The longest time that it may take to end.
@@ -26,24 +26,27 @@ pub(crate) struct Running {
     pub(crate) line: String,
     child: Child,
     groups: Groups,
-    _folder: Option<TempDir>,
+    _folder: Option<FreshFolder>,
 }
 
-/// A new folder in this one.
-pub(crate) fn fresh_folder(parent: &Path, prefix: &str) -> Result<TempDir, Error> {
-    let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
-    folder.map_err(|source| Error::Io { action: "make a folder in", path: parent.to_owned(), source })
+/// A new folder of this kind in another one.
+pub(crate) fn fresh_folder(parent: &Path, kind: &str) -> Result<FreshFolder, Error> {
+    FreshFolder::new(parent, kind).map_err(|source| Error::Io {
+        action: "make a folder in",
+        path: parent.to_owned(),
+        source,
+    })
 }
 
 impl Running {
     /// Starts a program by its words, with a folder for `{folder}` among them, which is removed in the end.
     ///
     /// The program is killed when this thread ends, so that it does not outlive an evaluation that is killed. One that
-    /// a shell has started ends with this alone.
+    /// a shell has started ends with this, and otherwise at the start of the next evaluation.
     pub(crate) fn start(
         launcher: &Launcher,
         words: &[String],
-        folder: Option<TempDir>,
+        folder: Option<FreshFolder>,
         cpus: &[usize],
         confinement: &Confinement,
         stderr: Stdio,

@@ -11,6 +11,7 @@
 //! `results/NAME/` has a file for each round (`round-1.json`), the raw load (`raw.json`) and the machine
 //! (`machine.json`). `NAME` is the file of the platform, or `unit`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,9 @@ use serde_json::json;
 use toml::{Table, Value};
 
 use crate::bench::ProgressLine;
+use crate::bench::confine::places_of_groups;
 use crate::bench::process::{Launcher, check_cpus};
+use crate::bench::remains::remove_remains;
 use crate::error::Error;
 use crate::inputs::Inputs;
 use crate::mbwu::command::Running;
@@ -113,6 +116,15 @@ impl Evaluation {
         let unit = unit.then(|| Ok(self.unit()));
         let platforms = platforms.iter().map(|name| self.platform(name));
         unit.into_iter().chain(platforms).try_for_each(|subject| self.asked(&subject?, means).map(drop))
+    }
+
+    /// Ends and removes what evaluations and benchmarks that were killed left on this machine: processes, control
+    /// groups, and what lies on the media of this evaluation. Returns a line that tells it; nothing if there was nothing.
+    pub fn remove_remains(&self) -> Option<String> {
+        let works = self.sheets.platforms.iter().map(|(_, sheet, _)| &sheet.work);
+        let media = works.chain([&self.sheets.unit.work]).flat_map(|work| work.folders().iter().cloned());
+        let folders: BTreeSet<PathBuf> = media.chain([std::env::temp_dir()]).collect();
+        remove_remains(&places_of_groups(), &Vec::from_iter(folders))
     }
 
     /// Constructs the unit, or goes on with it.

@@ -44,7 +44,7 @@ fn run_to_end(launcher: &Launcher, words: &[String], medium: &Path) -> Result<()
     let mut said = File::from(said);
     let stderr = said.try_clone().map_err(failed)?;
     // A medium that is purged as a whole may have no place for a folder.
-    let folder = names_folder(words).then(|| fresh_folder(medium, "ziptier-medium-")).transpose()?;
+    let folder = names_folder(words).then(|| fresh_folder(medium, "medium")).transpose()?;
     let mut running = Running::start(launcher, words, folder, &[], &Confinement::default(), stderr.into())?;
     let line = running.line.clone();
     let status = running.wait().map_err(|source| Error::Io {
@@ -94,7 +94,7 @@ mod tests {
         let on_each = ordered(&["fstrim", "{folder}"]);
         assert_eq!(on_each.len(), 2, "{on_each:?}");
         for (order, medium) in on_each.iter().zip(&media) {
-            let fresh = medium.join("ziptier-medium-").display().to_string();
+            let fresh = medium.join("ziptier-eval-medium-").display().to_string();
             assert!(order.contains(&fresh) && !order.contains("{folder}"), "{order}");
             assert_eq!(fs::read_dir(medium).unwrap().count(), 0, "a folder is left over");
         }

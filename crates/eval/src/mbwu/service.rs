@@ -40,7 +40,7 @@ pub(crate) fn start(
         return Err(Error::invalid("work.server", "", "give a command"));
     }
     let parent = confinement.folders().first().cloned().unwrap_or_else(std::env::temp_dir);
-    let folder = fresh_folder(&parent, "ziptier-server-")?;
+    let folder = fresh_folder(&parent, "server")?;
     let mut service = Running::start(launcher, words, Some(folder), cpus, confinement, Stdio::inherit())?;
     let (began, run) = (Instant::now(), service.line.clone());
     while TcpStream::connect(address).is_err() {

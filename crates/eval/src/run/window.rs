@@ -432,6 +432,33 @@ mod tests {
         }
     }
 
+    /// Keys that a call gathered in the warm-up count with it, and as many wait for their call when the window ends. A
+    /// count by shares would need the time of each key, and would come to the same.
+    #[test]
+    fn a_batch_counts_with_all_of_its_keys_for_the_window_that_has_its_call() {
+        const TOGETHER: usize = 16;
+        let spec = RunSpec { multi_get: TOGETHER, ..RunSpec::new("ticking", "") };
+        let operations = simulated(spec, |target, arena, buffers| {
+            let (control, now) = (Control::new(1), target.now());
+            // The worker alone moves the clock, and looks for the window at each arrival.
+            let after = |ns: u64| {
+                let begin = now.load(Ordering::Relaxed);
+                while now.load(Ordering::Relaxed) < begin + ns {
+                    thread::yield_now();
+                }
+                now.load(Ordering::Relaxed)
+            };
+            let window = || {
+                after(2_000_000);
+                control.enter(Phase::Measure);
+                control.end(after(4_000_000));
+            };
+            worked(arena, buffers, &control, 10_000.0, window).tally.operations
+        });
+        assert!(operations >= 128, "{operations} operations");
+        assert_eq!(operations % TOGETHER as u64, 0, "{operations} operations");
+    }
+
     #[test]
     fn perf_records_from_the_begin_of_each_window_to_the_rest_after_it() {
         let orders = tempfile::NamedTempFile::new().unwrap();

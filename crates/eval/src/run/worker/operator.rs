@@ -96,7 +96,8 @@ impl<'w, 'a, T: Target> Operator<'w, 'a, T> {
     }
 
     /// Begins the timed window if the commander has. A batch that has gathered keys before counts with all of them: its
-    /// call is made within the window. About as many keys wait for their call when a window ends, and count for none.
+    /// call begins within the window. Keys wait for their call when a window ends, too, as many on average, and count
+    /// for none. So both ends of a window balance each other.
     #[inline]
     fn turn(&mut self, now: Phase, phase: &mut Phase, quota: &mut u64) {
         if now == Phase::Measure && *phase == Phase::WarmUp {

@@ -12,6 +12,7 @@ pub(crate) mod every_key;
 pub(crate) mod instance;
 pub(crate) mod measurement;
 mod replay;
+pub(crate) mod samples;
 pub(crate) mod saturation;
 mod search;
 #[cfg(test)]
@@ -312,7 +313,7 @@ impl<'a> Run<'a> {
             servers: window.servers,
             modelled: window.modelled,
             machine: window.machine,
-            samples: window.samples,
+            samples: window.samples.read(),
             read: window.read,
             write: window.write,
             percentiles: window.percentiles,

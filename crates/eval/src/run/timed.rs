@@ -13,6 +13,7 @@ use crate::run::clock::Clock;
 use crate::run::control::{Control, Phase};
 use crate::run::instance::Instance;
 use crate::run::measurement::{Latency, Percentiles, Sample, ServersCpu};
+use crate::run::samples::Samples;
 use crate::run::spec::RunSpec;
 use crate::run::steady::Steadiness;
 use crate::run::tally::Mistakes;
@@ -54,7 +55,7 @@ pub(crate) struct Window {
     pub(crate) modelled: ModelledWork,
     pub(crate) counters: Counters,
     pub(crate) machine: MachineUse,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Samples,
     /// Whether the throughput was steady, for a window that waited for that.
     pub(crate) steadiness: Option<Steadiness>,
 }
@@ -73,7 +74,7 @@ impl Window {
             modelled,
             counters: Counters::default(),
             machine: MachineUse::default(),
-            samples: Vec::new(),
+            samples: Samples::default(),
             steadiness: None,
         }
     }
@@ -148,7 +149,7 @@ impl Timed<'_> {
             let joined = |handle: thread::ScopedJoinHandle<'_, Buffers>| {
                 handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            let (mut samples, mut steadiness) = (Vec::new(), None);
+            let (mut samples, mut steadiness) = (Samples::default(), None);
             let (ended, whole) = match span.end {
                 End::Operations(_) => {
                     let (ended, whole) = during(begin.machine.clone(), || {
@@ -159,16 +160,16 @@ impl Timed<'_> {
                 }
                 End::Seconds(seconds) | End::Steady(seconds) => {
                     let ends_steady = matches!(span.end, End::Steady(_));
-                    samples = self.sampled(&control, seconds, &begin, done, |samples| {
-                        steadiness = ends_steady.then(|| Steadiness::of(&throughputs(samples)));
+                    samples = self.sampled(&control, seconds, &begin, done, |throughputs| {
+                        steadiness = ends_steady.then(|| Steadiness::of(throughputs));
                         steadiness.is_some_and(|verdict| verdict.is_steady())
                     });
                     (self.ended(&control, &begin), None)
                 }
             };
-            let parts = samples.iter().map(|sample| &sample.machine).chain(&whole);
+            let parts = samples.whole().into_iter().chain(&whole);
             let machine = ended.machine.with_energy_of(parts).of(begin.work);
-            let window = Window { machine, samples, steadiness, ..ended };
+            let window = Window { machine, samples: samples.ended(), steadiness, ..ended };
             used.extend(handles.drain(..).map(joined));
             let answered = self.work();
             if let Some(first) = used.first_mut().filter(|_| span.is_row) {
@@ -233,19 +234,19 @@ impl Timed<'_> {
         counters.reduce(|sum, more| sum.plus(&more)).unwrap_or_default()
     }
 
-    /// Waits until the window is over, or `is_enough`. Meanwhile it reads the meters and `done`, the operations so far,
-    /// up to five times a second.
+    /// Waits until the window is over, or the throughputs of its parts are enough. Meanwhile it reads the meters and
+    /// `done`, the operations so far, up to five times a second.
     fn sampled(
         &self,
         control: &Control,
         seconds: f64,
         begin: &Begin,
         done: impl Fn() -> u64,
-        mut is_enough: impl FnMut(&[Sample]) -> bool,
-    ) -> Vec<Sample> {
+        mut is_enough: impl FnMut(&[f64]) -> bool,
+    ) -> Samples {
         const SAMPLES_LEAST: f64 = 240.0;
         let interval_sec = whole_tenths(seconds / SAMPLES_LEAST).clamp(0.2, 1.0);
-        let (mut samples, mut before, mut done_before) = (Vec::new(), begin.machine.clone(), 0);
+        let (mut samples, mut before, mut done_before) = (Samples::new(), begin.machine.clone(), 0);
         let (mut wall_before, mut number) = (begin.wall, 1);
         loop {
             // The rest of a window that is no whole interval belongs to the last one.
@@ -258,7 +259,7 @@ impl Timed<'_> {
             samples.push(Sample { operations: done_now.saturating_sub(done_before), machine });
             (before, wall_before, done_before) = (now, wall, done_now);
             let elapsed_sec = self.wall.delta_as_nanos(begin.wall, wall) as f64 / 1e9;
-            if is_last || elapsed_sec >= seconds || control.is_stopped() || is_enough(&samples) {
+            if is_last || elapsed_sec >= seconds || control.is_stopped() || is_enough(samples.throughputs()) {
                 break;
             }
             number = next_interval(number, elapsed_sec, interval_sec);
@@ -278,11 +279,6 @@ pub(crate) fn whole_tenths(seconds: f64) -> f64 {
 /// the short rest of an interval would make a sample of a few operations, and the throughput seem to jump.
 fn next_interval(number: u64, elapsed_sec: f64, interval_sec: f64) -> u64 {
     (number + 1).max((elapsed_sec / interval_sec).round() as u64 + 1)
-}
-
-/// Operations per second of each part of a window.
-fn throughputs(samples: &[Sample]) -> Vec<f64> {
-    samples.iter().map(|sample| sample.operations as f64 / sample.machine.sec.max(1e-9)).collect()
 }
 
 #[cfg(test)]

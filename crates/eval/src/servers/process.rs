@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::prctl::get_child_subreaper;
+
 use crate::error::Error;
 use crate::servers::resp::{Connection, Reply, SILENCE_MAX};
 
@@ -183,6 +185,30 @@ pub(crate) fn pids() -> impl Iterator<Item = u32> {
 /// A process and all that descend from it: their CPU seconds so far, with those of children that have ended, and their
 /// resident bytes. Nothing if the process has ended.
 pub(crate) fn work_of_tree(root: u32) -> Option<(f64, u64)> {
+    Some(work_of(&tree_of(root)?))
+}
+
+/// The same of a child of this process, and of the daemons that descend from it if this process adopts these. A daemon
+/// leaves the tree of its parent once that has ended. The process that adopts daemons has no other children.
+pub(crate) fn work_of_child(pid: u32) -> Option<(f64, u64)> {
+    let own = work_of_tree(pid)?;
+    match get_child_subreaper() {
+        Ok(true) => work_below(std::process::id()),
+        _ => Some(own),
+    }
+}
+
+/// The same of all that descend from a process, without itself.
+fn work_below(root: u32) -> Option<(f64, u64)> {
+    let mut tree = tree_of(root)?;
+    // Its children that have ended and were waited for are in its own line alone.
+    let (_, stat) = tree.remove(0);
+    let (cpu_sec, rss_bytes) = work_of(&tree);
+    Some((cpu_sec + ended_cpu_sec_in(&stat), rss_bytes))
+}
+
+/// A process and all that descend from it, each with its line of `/proc/PID/stat`. It stands first.
+fn tree_of(root: u32) -> Option<Vec<(u32, String)>> {
     let stat_of = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
     let mut others: Vec<(u32, String)> = pids().filter_map(|pid| Some((pid, stat_of(pid)?))).collect();
     let mut tree: Vec<(u32, String)> = others.extract_if(.., |(pid, _)| *pid == root).collect();
@@ -193,12 +219,16 @@ pub(crate) fn work_of_tree(root: u32) -> Option<(f64, u64)> {
         tree.extend(others.extract_if(.., |(_, stat)| parent_in(stat) == Some(parent)));
         known += 1;
     }
+    Some(tree)
+}
+
+fn work_of(tree: &[(u32, String)]) -> (f64, u64) {
     let rss_bytes = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
         crate::meters::rss_of(&status.unwrap_or_default())
     };
     let cpu_sec = tree.iter().map(|(_, stat)| cpu_sec_in(stat) + ended_cpu_sec_in(stat)).sum();
-    Some((cpu_sec, tree.iter().map(|(pid, _)| rss_bytes(pid)).sum()))
+    (cpu_sec, tree.iter().map(|(pid, _)| rss_bytes(pid)).sum())
 }
 
 /// The parent in a line of `/proc/PID/stat`.
@@ -267,6 +297,9 @@ mod tests {
         assert!(running_sec > 0.02 && ended_sec > 0.02 && rss_bytes > 100_000, "{running_sec} {ended_sec}");
         let parts_sec = cpu_sec_in(&stat(own)) + running_sec + ended_sec;
         assert!((all_sec - parts_sec).abs() < 0.001, "{all_sec} {parts_sec}");
+        let (below_sec, below_bytes) = work_below(own).unwrap();
+        assert!((below_sec - running_sec - ended_sec).abs() < 0.001, "{below_sec}");
+        assert!((1..rss_bytes).contains(&below_bytes), "{below_bytes} of {rss_bytes}");
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(work_of_tree(own), None);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::servers::function::{Fault, Function, PIPELINE_MAX, unexpected};
 use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, RESTLESS, WATCHED};
-use crate::servers::process::{wait_until_quiet, work_of_tree};
+use crate::servers::process::{wait_until_quiet, work_of_child};
 use crate::servers::replies::{Hello, Reply};
 use crate::servers::resp::SILENCE_MAX;
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
@@ -92,7 +92,7 @@ impl ExecTarget {
     }
 
     fn cpu_sec(&self) -> Option<f64> {
-        work_of_tree(self.function.pid()).map(|(cpu_sec, _)| cpu_sec)
+        work_of_child(self.function.pid()).map(|(cpu_sec, _)| cpu_sec)
     }
 }
 
@@ -120,7 +120,7 @@ impl Target for ExecTarget {
         }
         Ok(ExecTarget {
             command,
-            opened_rss_bytes: work_of_tree(function.pid()).map_or(0, |(_, rss_bytes)| rss_bytes),
+            opened_rss_bytes: work_of_child(function.pid()).map_or(0, |(_, rss_bytes)| rss_bytes),
             function,
             hello,
             is_loading: AtomicBool::new(true),
@@ -268,7 +268,7 @@ impl Target for ExecTarget {
             self.tells_held.store(true, Ordering::Relaxed);
             return told;
         }
-        let (_, rss_bytes) = work_of_tree(self.function.pid())?;
+        let (_, rss_bytes) = work_of_child(self.function.pid())?;
         Some(rss_bytes.saturating_sub(self.opened_rss_bytes))
     }
 

@@ -52,10 +52,7 @@ pub(crate) fn run(command: &Command) -> ExitCode {
             output::print(&report);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            output::say(&format!("ziptier: {error}\n"));
-            ExitCode::FAILURE
-        }
+        Err(error) => output::refuse(&error),
     }
 }
 

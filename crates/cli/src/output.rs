@@ -41,6 +41,12 @@ pub(crate) fn fail(error: &Error) -> ExitCode {
     ExitCode::from(error.exit_status())
 }
 
+/// Ends a command that cannot work with its input.
+pub(crate) fn refuse(error: &dyn std::error::Error) -> ExitCode {
+    say(&format!("error: {error}\n"));
+    ExitCode::from(2)
+}
+
 /// Writes `text` to standard error as it is. Work goes on if nobody reads it any more, where `eprint!` would panic.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -17,6 +17,7 @@ mod bench_server_compares_with_redis;
 mod costs_are_compared;
 mod databases_have_names;
 mod doctor_explains_what_it_found;
+mod errors_look_alike;
 mod figures_fail_when_a_row_fails;
 mod folders_are_checked_dumped_and_restored;
 mod heaps_are_spread_over_two_media;

@@ -115,11 +115,28 @@ pub(crate) fn run(command: &Command) -> ExitCode {
         Command::Example(arguments) => Ok(example(&arguments.name).into()),
         Command::Throughput(arguments) => throughput(arguments),
         Command::Cores(arguments) => cores(arguments),
-        Command::Shards(arguments) => Cluster::read(&arguments.file)
-            .map(|(cluster, table)| render_balances(&cluster, &table, arguments.format)),
-        Command::MemoryMode(arguments) => Memory::read(&arguments.file)
-            .and_then(|(memory, table)| render_memory(&arguments.file, &memory, &table, arguments.format)),
+        Command::Shards(arguments) => shards(arguments),
+        Command::MemoryMode(arguments) => memory_mode(arguments),
     })
+}
+
+fn shards(arguments: &FileArguments) -> Result<String, Error> {
+    let (cluster, table) = Cluster::read(&arguments.file)?;
+    let text = render_balances(&cluster, &table, arguments.format, &mut show_progress);
+    output::show_progress("");
+    Ok(text)
+}
+
+fn memory_mode(arguments: &FileArguments) -> Result<String, Error> {
+    let FileArguments { file, format } = arguments;
+    let (memory, table) = Memory::read(file)?;
+    let text = render_memory(file, &memory, &table, *format, &mut show_progress);
+    output::show_progress("");
+    text
+}
+
+fn show_progress(done: u64, all: u64) {
+    output::show_progress(&format!("simulating: {} %", done * 100 / all.max(1)));
 }
 
 fn example(name: &str) -> &'static str {

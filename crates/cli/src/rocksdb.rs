@@ -1,7 +1,12 @@
 //! `ziptier rocksdb`: a database of RocksDB's, without its application.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use ziptier::ByteSize;
@@ -139,7 +144,7 @@ fn rewrite(
     let library = folder.library.load()?;
     let before = library.inspect(&folder.dir)?;
     output::say(&format!("rewriting {}\n", folder.dir.display()));
-    if let Some(unneeded) = rewrite(library)? {
+    if let Some(unneeded) = watched(&folder.dir, || rewrite(library))? {
         return Ok(unneeded + "\n");
     }
     let after = library.inspect(&folder.dir)?;
@@ -154,6 +159,44 @@ fn rewrite(
         change_pct.abs(),
         if change_pct < 0.0 { "less" } else { "more" }
     ))
+}
+
+/// Does `work`, and meanwhile shows how much of a database is rewritten.
+fn watched<R>(dir: &Path, work: impl FnOnce() -> R) -> R {
+    const SHOWN_EVERY: Duration = Duration::from_millis(500);
+    let before = &data_files(dir);
+    let (working, is_over) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while is_over.recv_timeout(SHOWN_EVERY) == Err(RecvTimeoutError::Timeout) {
+                output::show_progress(&rewritten(before, &data_files(dir)));
+            }
+            output::show_progress("");
+        });
+        let done = work();
+        drop(working);
+        done
+    })
+}
+
+/// The files of a database with its records, and their bytes.
+fn data_files(dir: &Path) -> BTreeMap<OsString, u64> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let is_data = |name: &OsString| {
+        Path::new(name).extension().is_some_and(|extension| extension == "sst" || extension == "blob")
+    };
+    let named = entries.map(|entry| (entry.file_name(), entry.metadata().map_or(0, |found| found.len())));
+    named.filter(|(name, _)| is_data(name)).collect()
+}
+
+/// What a migration has done so far, by the files before it and those that are there.
+fn rewritten(before: &BTreeMap<OsString, u64>, now: &BTreeMap<OsString, u64>) -> String {
+    let bytes = |files: &BTreeMap<OsString, u64>, were_before: bool| {
+        let counted = files.iter().filter(|(name, _)| before.contains_key(*name) == were_before);
+        counted.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let (left, all) = (bytes(now, true), bytes(before, true));
+    format!("rewriting: {} written, {} of {} left", mib(bytes(now, false)), mib(left), mib(all))
 }
 
 /// One line for each way of packing.
@@ -215,4 +258,31 @@ fn named(compression: &str) -> String {
     let names: Vec<&str> = names.collect();
     let manager = if matches!(manager, "ZiptierV1" | "ZiptierV2") { "ziptier: " } else { "" };
     format!("{manager}{}", if names.is_empty() { "raw".to_owned() } else { names.join(", ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_of_a_migration_follows_from_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, kib: usize| std::fs::write(folder.path().join(name), vec![0u8; kib << 10]).unwrap();
+        write("000007.sst", 3 << 10);
+        write("000008.sst", 1 << 10);
+        write("LOG", 1);
+        let before = data_files(folder.path());
+        write("000009.sst", 512);
+        assert_eq!(
+            rewritten(&before, &data_files(folder.path())),
+            "rewriting: 0.50 MiB written, 4.00 MiB of 4.00 MiB left"
+        );
+        std::fs::remove_file(folder.path().join("000007.sst")).unwrap();
+        assert_eq!(
+            rewritten(&before, &data_files(folder.path())),
+            "rewriting: 0.50 MiB written, 1.00 MiB of 4.00 MiB left"
+        );
+        assert_eq!(watched(Path::new("/no/such/folder"), || 7), 7);
+    }
 }

@@ -87,35 +87,39 @@ pub struct Way {
     pub counts: Counts,
 }
 
-/// Simulates all ways. `folder` is where a trace without a path from the root lies.
+/// Simulates all ways. `folder` is where a trace without a path from the root lies. `progress` gets the parts that are
+/// done, and all parts.
 ///
 /// # Errors
 ///
 /// A sentence: the trace cannot be read.
-pub fn simulate_memory(memory: &Memory, folder: &Path) -> Result<Vec<Way>, String> {
+pub fn simulate_memory(
+    memory: &Memory,
+    folder: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<Way>, String> {
+    progress(0, 1);
     let requests = memory.requests(folder)?;
     let (dram, far, data) = (memory.dram.gb.0, memory.far.gb.0, memory.data_gb.0);
     let dram_bytes = (requests.bytes() as f64 * dram / data) as u64;
-    let way = |name, fits, counts| Way { name, fits, counts };
-    Ok(vec![
-        way(
-            "DRAM alone",
-            data <= dram,
-            placed(&requests, memory, &mut Fixed(vec![true; requests.sizes.len()])),
-        ),
-        way("memory mode", data <= far, memory_mode(&requests, memory, dram_bytes)),
-        way("by size", data <= dram + far, placed(&requests, memory, &mut by_size(&requests, dram_bytes))),
-        way(
-            "by hotness",
-            data <= dram + far,
-            placed(&requests, memory, &mut Hotness::new(&requests, dram_bytes, memory.replace_every)),
-        ),
-        way(
-            "far alone",
-            data <= far,
-            placed(&requests, memory, &mut Fixed(vec![false; requests.sizes.len()])),
-        ),
-    ])
+    let fixed = |is_in_dram| placed(&requests, memory, &mut Fixed(vec![is_in_dram; requests.sizes.len()]));
+    let by_hotness = || {
+        let mut hotness = Hotness::new(&requests, dram_bytes, memory.replace_every);
+        placed(&requests, memory, &mut hotness)
+    };
+    let ways: [(&'static str, bool, &dyn Fn() -> Counts); 5] = [
+        ("DRAM alone", data <= dram, &|| fixed(true)),
+        ("memory mode", data <= far, &|| memory_mode(&requests, memory, dram_bytes)),
+        ("by size", data <= dram + far, &|| placed(&requests, memory, &mut by_size(&requests, dram_bytes))),
+        ("by hotness", data <= dram + far, &by_hotness),
+        ("far alone", data <= far, &|| fixed(false)),
+    ];
+    let all = ways.len() as u64 + 1;
+    let simulated = ways.into_iter().zip(1..).map(|((name, fits, counts), done)| {
+        progress(done, all);
+        Way { name, fits, counts: counts() }
+    });
+    Ok(simulated.collect())
 }
 
 /// Requests before this one are not counted.
@@ -317,7 +321,7 @@ mod tests {
              far = {{ gb = 200, latency_ns = 300, gb_per_second_read = 5, gb_per_second_write = 1, write_bytes = 256 }}"
         );
         let (memory, _) = Memory::parse(&text).unwrap_or_else(|sentence| panic!("{sentence}"));
-        let ways = simulate_memory(&memory, Path::new("")).unwrap();
+        let ways = simulate_memory(&memory, Path::new(""), &mut |_, _| {}).unwrap();
         (memory, ways)
     }
 
@@ -389,7 +393,7 @@ mod tests {
                  far = {{ gb = 1, latency_ns = 300, gb_per_second_read = 5, gb_per_second_write = 1 }}"
             );
             let (memory, _) = Memory::parse(&text).unwrap();
-            simulate_memory(&memory, Path::new("")).unwrap()[1].counts
+            simulate_memory(&memory, Path::new(""), &mut |_, _| {}).unwrap()[1].counts
         };
         assert_eq!(with("1e12"), with("0.0011"));
     }
@@ -410,11 +414,13 @@ mod tests {
         let text = "data_gb = 1\ntrace = 'bad.lis'\nobject_bytes = '512'\n\
                     dram = { gb = 1, latency_ns = 80, gb_per_second = 10 }\n\
                     far = { gb = 1, latency_ns = 300, gb_per_second_read = 5, gb_per_second_write = 1 }";
-        let told = simulate_memory(&Memory::parse(text).unwrap().0, folder.path()).unwrap_err();
+        let told =
+            simulate_memory(&Memory::parse(text).unwrap().0, folder.path(), &mut |_, _| {}).unwrap_err();
         assert!(told.contains("bad.lis, line 2: give a page and a count, as ARC's traces have"), "{told}");
         // Time and page, which begin another kind of trace.
         std::fs::write(folder.path().join("bad.lis"), "7 2 0 0\n8 1000000000000\n").unwrap();
-        let told = simulate_memory(&Memory::parse(text).unwrap().0, folder.path()).unwrap_err();
+        let told =
+            simulate_memory(&Memory::parse(text).unwrap().0, folder.path(), &mut |_, _| {}).unwrap_err();
         assert!(told.contains("bad.lis, line 2: with its 1000000000000 pages"), "{told}");
     }
 }

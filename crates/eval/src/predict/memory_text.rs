@@ -11,6 +11,7 @@ use crate::results::table::{Format, aligned, grouped, objects, tsv, wrapped};
 use crate::statistics::Deviation;
 
 /// Simulates the file at `path`, whose numbers are in `table`; the results in this format, ending with a newline.
+/// `progress` gets the parts that are done, and all parts.
 ///
 /// # Errors
 ///
@@ -20,9 +21,10 @@ pub fn render_memory(
     memory: &Memory,
     table: &toml::Table,
     format: Format,
+    progress: &mut dyn FnMut(u64, u64),
 ) -> Result<String, Error> {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let ways = simulate_memory(memory, folder)
+    let ways = simulate_memory(memory, folder, progress)
         .map_err(|sentence| Error::Inputs { path: path.to_owned(), sentence })?;
     let timed: Vec<Timed<'_>> = ways.iter().map(|way| Timed::new(way, memory, table)).collect();
     Ok(match format {

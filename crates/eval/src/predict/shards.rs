@@ -88,12 +88,22 @@ pub struct Balance {
 
 /// Simulates every number of shards in every way.
 pub fn simulate(cluster: &Cluster) -> Vec<Balance> {
+    simulate_with(cluster, &mut |_, _| {})
+}
+
+/// Simulates likewise, and tells the parts that are done, and all parts.
+fn simulate_with(cluster: &Cluster, progress: &mut dyn FnMut(u64, u64)) -> Vec<Balance> {
     let distribution = cluster.distribution.parse().unwrap_or(Distribution::Uniform);
     let law = KeyLaw::new(distribution, cluster.keys.into());
     let requests = requests(cluster, &law);
     let ways = [Sharding::Ring(cluster.virtual_nodes as usize), Sharding::Jump, Sharding::Slots];
-    let of = |shards| ways.map(|sharding| balance(cluster, &law, &requests, sharding, shards));
-    cluster.shards.iter().flat_map(|&shards| of(shards)).collect()
+    let cases = cluster.shards.iter().flat_map(|&shards| ways.map(|sharding| (sharding, shards)));
+    let all = (ways.len() * cluster.shards.len() + 1) as u64;
+    let simulated = cases.zip(1..).map(|((sharding, shards), done)| {
+        progress(done, all);
+        balance(cluster, &law, &requests, sharding, shards)
+    });
+    simulated.collect()
 }
 
 /// The requests for each key.
@@ -140,9 +150,15 @@ fn balance(cluster: &Cluster, law: &KeyLaw, requests: &[u32], sharding: Sharding
     }
 }
 
-/// The balances in this format, ending with a newline.
-pub fn render_balances(cluster: &Cluster, table: &toml::Table, format: Format) -> String {
-    let all = simulate(cluster);
+/// The balances in this format, ending with a newline. `progress` gets the parts that are done, and all parts.
+pub fn render_balances(
+    cluster: &Cluster,
+    table: &toml::Table,
+    format: Format,
+    progress: &mut dyn FnMut(u64, u64),
+) -> String {
+    progress(0, 1);
+    let all = simulate_with(cluster, progress);
     let error = table.get("operations_per_second").and_then(error_of);
     let error_pct = error.map(|error| error.times(100.0 / cluster.operations_per_second.0));
     let rows = || all.iter().map(|balance| row(balance, error_pct));
@@ -221,6 +237,16 @@ mod tests {
             distribution: distribution.into(),
             requests: 1_000_000,
         }
+    }
+
+    #[test]
+    fn each_part_of_a_simulation_is_told() {
+        let mut told = Vec::new();
+        let two = Cluster { shards: vec![2, 3], requests: 100, keys: 100, ..cluster(2, 160, "uniform") };
+        let text =
+            render_balances(&two, &toml::Table::new(), Format::Tsv, &mut |done, all| told.push((done, all)));
+        assert_eq!(text.lines().count(), 7, "{text}");
+        assert_eq!(told, [(0, 1), (1, 7), (2, 7), (3, 7), (4, 7), (5, 7), (6, 7)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::network::waiting;
 use crate::error::Error;
 use crate::results::row::median;
 
@@ -64,6 +65,11 @@ impl Point {
     /// Cores that the threads can keep busy.
     pub(super) fn busy(&self) -> usize {
         self.threads.min(self.cores)
+    }
+
+    /// The share of the threads that wait for a core if all want one.
+    pub(super) fn waiting(&self) -> f64 {
+        waiting(self.threads as f64, self.busy() as f64)
     }
 
     /// The median of the rounds' throughput.

@@ -7,7 +7,8 @@
 //! - `c` servers serve at most `c` at a time;
 //! - cores are servers that slow each other down. With `p` of them busy each operation takes `1 + s (p - 1) + k p (p -
 //!   1)` times as long, by the Universal Scalability Law (Gunther, "A General Theory of Computational Scalability Based
-//!   on Rational Functions", arXiv 0808.1431). `s` is the contention and `k` the coherency.
+//!   on Rational Functions", arXiv 0808.1431). `s` is the contention and `k` the coherency. Crowding adds a part `c w`,
+//!   where `w` is the share of the operations at the cores that wait for one.
 //!
 //! A *closed* network has a fixed number of operations under way: one for each thread. Its solution is exact for
 //! exponential service, and for any service with processor sharing (Baskett, Chandy, Muntz and Palacios, 1975). The
@@ -32,7 +33,14 @@ pub(super) enum Speed {
         contention: f64,
         /// The same for each pair of busy cores.
         coherency: f64,
+        /// The part by which an operation is slowed down if nearly all others wait for a core.
+        crowding: f64,
     },
+}
+
+/// The share of so many operations that wait while so many cores are busy. One alone waits for no other.
+pub(super) fn waiting(present: f64, busy: f64) -> f64 {
+    (1.0 - busy.max(1.0) / present).max(0.0)
 }
 
 impl Speed {
@@ -48,7 +56,11 @@ impl Speed {
     /// Work done, where 1 is that of one operation alone.
     fn at(&self, present: f64) -> f64 {
         let busy = self.busy(present);
-        busy / self.slowdown(busy)
+        let crowded = match *self {
+            Speed::Cores { crowding, .. } => crowding * waiting(present, busy),
+            _ => 0.0,
+        };
+        busy / (self.slowdown(busy) + crowded)
     }
 
     /// How much longer an operation takes with so many busy.
@@ -297,7 +309,8 @@ mod tests {
 
     #[test]
     fn cores_without_other_stations_follow_the_scalability_law() {
-        let cores = |cores| [station(1e-6, Speed::Cores { cores, contention: 0.03, coherency: 0.001 })];
+        let speed = |cores| Speed::Cores { cores, contention: 0.03, coherency: 0.001, crowding: 0.0 };
+        let cores = |cores| [station(1e-6, speed(cores))];
         for threads in [1, 2, 8, 32, 200] {
             let busy = f64::from(threads).min(32.0);
             let law = busy / (1.0 + 0.03 * (busy - 1.0) + 0.001 * busy * (busy - 1.0));
@@ -305,6 +318,17 @@ mod tests {
             close(closed_throughput(&cores(32.0), threads as usize), law * 1e6);
         }
         close(closed(&cores(2.0), 32).stations[0].busy, 2.0);
+    }
+
+    /// Threads that have their core do not crowd each other, and of many threads nearly all wait.
+    #[test]
+    fn cores_are_slower_while_threads_wait_for_them() {
+        let speed = |cores| Speed::Cores { cores, contention: 0.0, coherency: 0.0, crowding: 0.4 };
+        let throughput = |cores, threads| closed_throughput(&[station(1e-6, speed(cores))], threads);
+        close(throughput(2.0, 2), 2e6);
+        close(throughput(2.0, 8), 2e6 / 1.3);
+        close(throughput(2.0, 2_000), 2e6 / (1.0 + 0.4 * 0.999));
+        close(throughput(0.5, 1), 0.5e6);
     }
 
     #[test]

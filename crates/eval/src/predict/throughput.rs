@@ -177,11 +177,11 @@ impl Fits {
         let cores =
             stations.iter().position(|station| station.name == CORES).expect("every network has cores");
         // As in the fit: the cores that the threads can keep busy. A rate has no threads.
-        let busy = match case.threads {
-            Some(threads) => threads.0.round().min(case.cores.0),
-            None => solution.stations[cores].busy,
+        let cpu_sec = match case.threads {
+            Some(threads) => self.all.cpu_sec_with(threads.0.round(), case.cores.0),
+            None => self.all.cpu_sec_at(solution.stations[cores].busy),
         };
-        let slowed = stations[cores].demand_sec * (self.all.cpu_sec_at(busy) / self.all.cpu_sec);
+        let slowed = stations[cores].demand_sec * (cpu_sec / self.all.cpu_sec);
         Ok(Prediction {
             case: Some(case.name.clone()),
             threads: case.threads.map(|threads| threads.0.round()),
@@ -277,13 +277,12 @@ fn every_second(series: &Series) -> Vec<usize> {
 }
 
 fn held_out(series: &Series, point: &Point, demands: Option<&Demands>) -> HeldOut {
-    let busy = point.busy() as f64;
     HeldOut {
         series: series.name.clone(),
         point: point.clone(),
         throughput: demands
             .map(|demands| demands.throughput(point.threads, point.cores) * demands.left_of(point.busy())),
-        cpu_sec: demands.map(|demands| demands.cpu_sec_at(busy)),
+        cpu_sec: demands.map(|demands| demands.cpu_sec_with(point.threads as f64, point.cores as f64)),
         is_modelled: series.model.is_some(),
     }
 }

@@ -56,6 +56,7 @@ fn row(one: &Predicted, status: String, case: Option<&str>, prediction: Option<&
         ("fitted_cpu_us", fitted(demands.cpu_sec * 1e6, 4)),
         ("fitted_contention", fitted(demands.contention, 6)),
         ("fitted_coherency", fitted(demands.coherency, 6)),
+        ("fitted_crowding", fitted(demands.crowding, 6)),
         ("fitted_blocking", fitted(demands.blocking, 6)),
         ("fitted_wait_us", fitted(demands.wait_sec * 1e6, 4)),
         ("fitted_share_left_by_others", fitted(demands.left_of(usize::MAX), 4)),
@@ -112,12 +113,13 @@ fn predicted_text(one: &Predicted) -> String {
 fn fitted(one: &Predicted) -> String {
     let demands = &one.demands;
     let begin = format!(
-        "{}. Fitted: {:.3} us of CPU time for an operation, contention {:.4}, coherency {:.5}, {:.3} us away from the \
-         cores",
+        "{}. Fitted: {:.3} us of CPU time for an operation, contention {:.4}, coherency {:.5}, crowding {:.4}, \
+         {:.3} us away from the cores",
         one.series,
         demands.cpu_sec * 1e6,
         demands.contention,
         demands.coherency,
+        demands.crowding,
         demands.wait_sec * 1e6
     );
     match demands.left.as_slice() {

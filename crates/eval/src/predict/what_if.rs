@@ -102,7 +102,9 @@ impl Case {
                 demands.cpu_sec * self.cpu_factor.0 * 1e6
             ));
         }
-        let mut stations = Demands { cpu_sec, ..demands.clone() }.stations(self.cores.0);
+        // Operations that arrive at a rate are no threads that crowd the cores.
+        let crowding = self.threads.map_or(0.0, |_| demands.crowding);
+        let mut stations = Demands { cpu_sec, crowding, ..demands.clone() }.stations(self.cores.0);
         stations.extend(self.stations.iter().map(Visited::station));
         Ok(stations)
     }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use ziptier_accel::discovery::{Discovery, Places};
+use ziptier_eval::folded;
 use ziptier_findings::{Recorder, Remedy, Section, shell_word};
 
 use crate::output;
@@ -129,19 +130,20 @@ impl Report {
     }
 
     fn to_screen(&self) -> String {
-        let mut screen = format!("{}\n", self.headline);
+        let mut screen = folded("", &self.headline);
         for section in &self.sections {
             let subjects = section.findings.iter().map(|finding| finding.subject.chars().count());
             let width = subjects.max().unwrap_or(0);
             let _ = writeln!(screen, "\n{}", section.title);
             for finding in &section.findings {
-                let sign = finding.mark.sign();
-                let _ = writeln!(screen, "  {sign} {:width$}  {}", finding.subject, finding.text);
+                let begin = format!("  {} {:width$}  ", finding.mark.sign(), finding.subject);
+                screen += &folded(&begin, &finding.text);
             }
         }
         screen.push_str("\nWhat to do\n");
         for (index, remedy) in self.remedies().enumerate() {
-            let _ = writeln!(screen, "  {}. {}:", index + 1, remedy.purpose);
+            screen += &folded(&format!("  {}. ", index + 1), &format!("{}:", remedy.purpose));
+            // A command stays one line, to be given as it is.
             remedy.commands.iter().for_each(|command| screen.push_str(&format!("       {command}\n")));
         }
         screen

@@ -79,7 +79,7 @@ pub use meters::machine::{DiskUse, InterfaceUse, MachineUse, OwnIo};
 pub use meters::{Growth, Meters, ModelledWork, Usage};
 pub use results::folder::Program;
 pub use results::footer::faults;
-pub use results::table::{Format, render};
+pub use results::table::{Format, folded, render};
 pub use run::measurement::{
     Latency, Measurement, Percentile, Percentiles, Replayed, Sample, ServersCpu, Step,
 };

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::keys::KeyShape;
 use crate::data::values::ValueBytes;
 use crate::error::Error;
+use crate::results::table::folded;
 use crate::run::spec::{RunSpec, TraceSpec};
 use crate::workload::distribution::Distribution;
 use crate::workload::mix::Mix;
@@ -132,11 +133,11 @@ impl Workload {
         Self::short_names().into_iter().map(str::to_owned).chain(twitter::names())
     }
 
-    /// Every named workload, one in a line: name, shares in per cent, and what it brings with it.
+    /// Every named workload: name, shares in per cent, and what it brings with it.
     pub fn list() -> String {
         let mut text = String::from("workload              operations, and what else belongs to it\n");
         for workload in Self::names().filter_map(|name| Self::named(&name).ok()) {
-            text += &format!("{:<21} {}\n", workload.name, workload.in_words());
+            text += &folded(&format!("{:<21} ", workload.name), &workload.in_words());
         }
         text
     }
@@ -204,13 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn the_list_has_a_line_for_each_workload() {
+    fn the_list_has_lines_for_each_workload_that_fit_a_terminal() {
         let list = Workload::list();
-        assert_eq!(list.lines().count(), 1 + Workload::names().count());
+        let named = list.lines().filter(|line| !line.starts_with(' '));
+        assert_eq!(named.count(), 1 + Workload::names().count());
         assert!(
             list.contains("\nycsb-e                95 % scan, 5 % insert, ycsb keys, values of 1000 B"),
             "{list}"
         );
-        assert!(list.lines().all(|line| line.len() <= 120), "{list}");
+        assert!(list.lines().all(|line| line.len() <= 80), "{list}");
     }
 }

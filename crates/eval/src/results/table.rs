@@ -198,6 +198,27 @@ pub(crate) fn wrapped(text: &str) -> String {
     lines
 }
 
+/// A text behind a begin, broken at spaces into lines that fit a terminal. Further lines begin below the text.
+pub fn folded(begin: &str, text: &str) -> String {
+    let indent = begin.chars().count();
+    let (mut lines, mut width) = (begin.to_owned(), indent);
+    for (place, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if place > 0 && width + 1 + length > COLUMNS {
+            lines.push('\n');
+            lines += &" ".repeat(indent);
+            width = indent;
+        } else if place > 0 {
+            lines.push(' ');
+            width += 1;
+        }
+        lines += word;
+        width += length;
+    }
+    lines.push('\n');
+    lines
+}
+
 /// Lines of cells in columns; the first `names` columns are set to the left, the others to the right. If they are wider
 /// than a terminal, the longest cells of the first column stand on lines of their own.
 pub(crate) fn aligned(lines: &[Vec<String>], names: usize) -> String {

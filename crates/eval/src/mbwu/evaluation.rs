@@ -119,7 +119,7 @@ impl Evaluation {
     }
 
     /// Ends and removes what evaluations and benchmarks that were killed left on this machine: processes, control
-    /// groups, and what lies on the media of this evaluation. Returns a line that tells it; nothing if there was nothing.
+    /// groups, and files on the media of this evaluation. Returns a line that tells it; nothing if there was nothing.
     pub fn remove_remains(&self) -> Option<String> {
         let works = self.sheets.platforms.iter().map(|(_, sheet, _)| &sheet.work);
         let media = works.chain([&self.sheets.unit.work]).flat_map(|work| work.folders().iter().cloned());

@@ -1,11 +1,11 @@
 //! Fits what an operation demands to measured runs.
 //!
-//! 1. CPU time: an operation takes `cpu_sec × (1 + s (p - 1) + k p (p - 1) + c w)` CPU-seconds while `p` cores are busy,
-//!    with `p` the smaller of threads and cores. `s` and `k` are the contention and coherency of the Universal
-//!    Scalability Law, here of CPU time. `c` is the crowding: threads spin for a lock whose holder waits for a core, and
-//!    `w` is the share of the threads that wait for one. This is linear in its four unknowns. The fit takes the least
-//!    squares of relative errors that no negative unknown has. Crowding must lower them by more than chance does, by the
-//!    F test at 99.9 per cent.
+//! 1. CPU time: an operation takes `cpu_sec × (1 + s (p - 1) + k p (p - 1) + c w)` CPU-seconds while `p` cores are
+//!    busy, with `p` the smaller of threads and cores. `s` and `k` are the contention and coherency of the Universal
+//!    Scalability Law, here of CPU time. `c` is the crowding: threads spin for a lock whose holder waits for a core,
+//!    and `w` is the share of the threads that wait for one. This is linear in its four unknowns. The fit takes the
+//!    least squares of relative errors that no negative unknown has. Crowding must lower them by more than chance does,
+//!    by the F test at 99.9 per cent.
 //! 2. Throughput: threads wait for `wait_sec` away from the cores, and further contention (`blocking`) makes them wait
 //!    without CPU time. A search without derivatives (Hooke and Jeeves, 1961) finds the two with the least squares of
 //!    the logarithms. On a machine that others share, the part of the busy cores that they left takes the place of

@@ -358,8 +358,10 @@ fn what_a_killed_evaluation_left_is_removed_by_the_next_one() {
     replace(&unit, "seconds = 80000\n", "seconds = 1\n");
     let output = construct().stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    let expected = format!("had left: {}/ziptier-eval-run-", media.display());
-    assert!(output.status.success() && said.contains(&expected) && said.lines().count() == 1, "{said}");
+    let expected = format!("{}/ziptier-eval-run-", media.display());
+    assert!(output.status.success() && said.lines().count() == 1, "{said}");
+    // A test beside this one may have left a process.
+    assert!(said.starts_with("removed what an evaluation") && said.contains(&expected), "{said}");
     assert_eq!(left(), 0);
 }
 

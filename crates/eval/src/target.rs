@@ -5,6 +5,7 @@ pub(crate) mod options;
 pub(crate) mod registry;
 
 use std::error::Error as StdError;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::oracle::Oracle;
 use crate::servers::listening::own_processor_numbers;
 use crate::target::options::TargetOptions;
+use crate::targets::Connections;
 use crate::workload::mix::Operation;
 
 /// The error of a target, with its own message.
@@ -40,6 +42,8 @@ pub struct Config {
     pub instance: u64,
     /// Stores side by side.
     pub instances: u64,
+    /// The connections of each thread that has several, by their numbers, for targets that have connections.
+    pub connections: Vec<Range<u64>>,
     /// The folders that the files of these stores lie in, by turns; none for the folder for temporary files.
     pub folders: Vec<PathBuf>,
     /// Whether requests come from a trace, so that nobody knows the keys beforehand.
@@ -73,6 +77,9 @@ pub trait Target: Sized + Send + Sync {
 
     /// The number of keys that a call stores while keys are loaded.
     const LOADED_AT_ONCE: usize = 1;
+
+    /// Whether a thread may have several connections to the store, and a call under way on each.
+    const HAS_CONNECTIONS: bool = false;
 
     /// Checks whether [`Target::open`] would take these options, without opening anything. It refuses an option in one
     /// sentence that begins with "it". The default takes no options.
@@ -120,6 +127,14 @@ pub trait Target: Sized + Send + Sync {
     fn multi_put(&self, records: &[(&[u8], &[u8])]) -> Result<(), TargetError> {
         records.iter().try_for_each(|(key, value)| self.put(key, value))
     }
+
+    /// The connections with these numbers, for a thread that has several. A target that has connections refuses scans.
+    fn connections(&self, _: Range<u64>) -> Result<Connections, TargetError> {
+        Err("it has no connections of threads; leave out --connections".into())
+    }
+
+    /// Takes connections back, on which no call is under way, for the next window.
+    fn keep(&self, _: Connections) {}
 
     /// Told once, when all keys are loaded: a target that is usually measured after it came to rest does so here. That
     /// counts as loading.

@@ -90,6 +90,7 @@ fn plan(target: &str) -> Plan {
         key_bytes: None,
         multi_get: 1,
         multi_put: 1,
+        connections: None,
         value_bytes: vec![usual.value_bytes],
         value_orders: vec![usual.value_order],
         names_unavailable: false,

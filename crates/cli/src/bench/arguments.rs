@@ -53,6 +53,7 @@ Examples:
   ziptier bench --target rocksdb --codec builtin-zstd,ziptier --block-bytes 4096,16384
   ziptier bench --suite rocksdb --corpus calgary --rounds 3
   ziptier bench --target redis://127.0.0.1 --threads 16 --multi-get 16 --corpus FILE --value-order apart
+  ziptier bench --target redis://127.0.0.1 --threads 1 --connections 50 --multi-get 16 --workload read_only
   ziptier bench --target file:/mnt/nvme/medium --value-bytes 4000 --threads 1,8,32 --workload read_only
   ziptier bench --target 'exec:python3 function.py' --workload read_only,write_only --threads 4
   ziptier bench --conformance --target 'exec:python3 function.py'
@@ -102,7 +103,7 @@ pub(crate) struct Arguments {
         value_name = "LIST",
         conflicts_with_all = [
             "suite", "workload", "workload_file", "mix", "keys", "key_shape", "key_bytes", "multi_get", "multi_put",
-            "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99", "saturate",
+            "connections", "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99", "saturate",
             "until_steady", "warmup_max"
         ],
         help_heading = RUNS
@@ -218,6 +219,11 @@ pub(crate) struct Arguments {
     /// most 10; suite cassandra: 32, each with --multi-get requests in flight]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     threads: Vec<u64>,
+    /// Connections to a server that speaks RESP, of all threads together. A thread with several sends the next call of
+    /// each as soon as its replies have come. A call is --multi-get reads or --multi-put writes [default: one for each
+    /// thread]
+    #[arg(long, value_name = "N", conflicts_with = "saturate", help_heading = RUNS)]
+    connections: Option<u64>,
     /// Seconds of each timed window, or of each of the two phases of suite bypass [default: 5; traces: to their end]
     #[arg(long, value_name = "S", help_heading = RUNS)]
     seconds: Option<f64>,
@@ -419,6 +425,7 @@ impl Arguments {
             names_unavailable: false,
             workloads: self.asked_workloads()?,
             threads: self.threads.clone(),
+            connections: self.connections,
             landing_bytes: self.landing_bytes.clone(),
             background: self.background.clone(),
             background_threads: self.background_threads,

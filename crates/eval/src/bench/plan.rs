@@ -52,6 +52,8 @@ pub struct Plan {
     pub workloads: Vec<Workload>,
     /// Threads per store.
     pub threads: Vec<u64>,
+    /// Connections of all threads to a store; `None` for one of each thread.
+    pub connections: Option<u64>,
     /// Sizes of a leaf's write buffer; empty for the target's default.
     pub landing_bytes: Vec<usize>,
     /// Compaction in the background off and on; empty for the target's default.
@@ -173,7 +175,9 @@ impl Plan {
         let mut possible = Vec::new();
         for spec in runs {
             spec.check()?;
-            match self.check_options(&spec, registry.find(&spec.target)?)? {
+            let target = registry.find(&spec.target)?;
+            check_connections(&spec, target)?;
+            match self.check_options(&spec, target)? {
                 None => possible.push(spec),
                 Some(reason) => {
                     let known =
@@ -428,6 +432,7 @@ impl Plan {
 
     pub(crate) fn common(&self) -> RunSpec {
         RunSpec {
+            connections: self.connections,
             keys: self.keys,
             key_shape: self.key_shape,
             key_bytes: self.key_bytes,
@@ -449,6 +454,13 @@ impl Plan {
             ..RunSpec::new("", &self.corpus)
         }
     }
+}
+
+/// Refuses connections for a target that has none.
+fn check_connections(spec: &RunSpec, target: &Registration) -> Result<(), Error> {
+    let Some(connections) = spec.connections.filter(|_| !target.has_connections) else { return Ok(()) };
+    let expected = format!("the target {} has no connections; leave out one of the two", spec.target);
+    Err(Error::invalid("--connections", connections.to_string(), expected))
 }
 
 /// The reason why a library cannot be preloaded, if that is visible without a trial.

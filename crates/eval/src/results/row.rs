@@ -247,6 +247,7 @@ fn row(spec: &RunSpec, measured: &Measurement, log: Option<&str>) -> Row {
         ("distribution", chosen(spec.distribution.to_string())),
         ("multi_get", Cell::Count(spec.multi_get as i64)),
         ("multi_put", Cell::Count(spec.multi_put as i64)),
+        ("connections", Cell::count(spec.connections)),
         ("landing_bytes", Cell::count(spec.landing_bytes.map(|bytes| bytes as u64))),
         ("instances", Cell::Count(spec.instances as i64)),
         ("background", Cell::count(spec.background.map(u64::from))),

@@ -395,7 +395,8 @@ fn title(plan: &Plan, outcome: &Outcome) -> String {
         1 => String::new(),
         number => format!(", {what} in batches of {number}"),
     };
-    let batches = in_batches("reads", plan.multi_get) + &in_batches("writes", plan.multi_put);
+    let connections = plan.connections.map(|number| format!(", {number} connections")).unwrap_or_default();
+    let batches = in_batches("reads", plan.multi_get) + &in_batches("writes", plan.multi_put) + &connections;
     let halves = match plan.train_on {
         crate::run::spec::TrainOn::All => "",
         crate::run::spec::TrainOn::FirstHalf => " (second half; the first half was loaded before)",

@@ -34,6 +34,13 @@ impl Arrivals {
         Some(arrival)
     }
 
+    /// The time of the next arrival if it has come, or the nanoseconds until it does.
+    pub(crate) fn due(&mut self, chooser: &mut Chooser) -> Result<u64, u64> {
+        let arrival = self.timer.due(self.next_ns)?;
+        self.draw(chooser);
+        Ok(arrival)
+    }
+
     /// How many nanoseconds the next arrival of a window that is over has waited; nothing behind the last one.
     pub(crate) fn missed_ns(&mut self, chooser: &mut Chooser, control: &Control) -> Option<u64> {
         let missed_ns = self.timer.missed_ns(self.next_ns, control)?;
@@ -64,17 +71,25 @@ impl Timer {
     /// window is over.
     pub(crate) fn wait_until(&self, at_ns: f64, control: &Control) -> Option<u64> {
         while !control.is_stopped() {
-            let now = self.clock.raw();
-            let elapsed = self.clock.delta_as_nanos(self.start, now);
-            if elapsed as f64 >= at_ns {
-                // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
-                let late_ns = elapsed - at_ns as u64;
-                let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
-                return Some(now - (late_ns as f64 * per_ns) as u64);
+            match self.due(at_ns) {
+                Ok(at) => return Some(at),
+                Err(left_ns) => self.clock.pause(left_ns, self.spun_ns_max),
             }
-            self.clock.pause((at_ns - elapsed as f64) as u64, self.spun_ns_max);
         }
         None
+    }
+
+    /// The time of the clock at which so many nanoseconds had passed since the start, or the nanoseconds until then.
+    fn due(&self, at_ns: f64) -> Result<u64, u64> {
+        let now = self.clock.raw();
+        let elapsed = self.clock.delta_as_nanos(self.start, now);
+        if (elapsed as f64) < at_ns {
+            return Err((at_ns - elapsed as f64) as u64);
+        }
+        // Only the clock knows its units per nanosecond, so the code goes back from now by the lateness.
+        let late_ns = elapsed - at_ns as u64;
+        let per_ns = if elapsed == 0 { 1.0 } else { (now - self.start) as f64 / elapsed as f64 };
+        Ok(now - (late_ns as f64 * per_ns) as u64)
     }
 
     /// Nanoseconds from a moment of a window that is over until now; nothing if the moment lies behind the window.

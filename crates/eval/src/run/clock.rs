@@ -11,7 +11,7 @@ const OFF_MAX: f64 = 0.01;
 /// A longer wait begins with a sleep and ends with spinning, because the system may wake a sleeper late.
 pub(crate) const SPUN_NS_MAX: u64 = 1_000_000;
 /// The interval at which a sleeper checks whether to stop.
-const SLEEP_NS_MAX: u64 = 20_000_000;
+pub(crate) const SLEEP_NS_MAX: u64 = 20_000_000;
 
 /// Tells how many nanoseconds lie between two readings.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use crate::run::every_key::Load;
 use crate::run::replay::feed::Inbox;
 use crate::run::replay::owner::{Owner, Replayer};
 use crate::run::tally::Mistakes;
-use crate::run::worker::{Operator, Worker};
+use crate::run::worker::{Operator, Worker, multiplex};
 use crate::target::{Batch, Config, Counters, Records, Target, TargetError, Work};
 use crate::workload::mix::Operation;
 
@@ -83,6 +83,9 @@ impl<T: Target> AnyTarget for T {
     }
 
     fn operate(&self, worker: &mut Worker<'_>, control: &Control) {
+        if worker.has_connections() {
+            return multiplex(self, worker, control);
+        }
         Operator::new(self, worker).run(control);
     }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -119,6 +120,9 @@ pub struct RunSpec {
     pub workload: Workload,
     /// Threads per instance.
     pub threads: u64,
+    /// Connections of all threads to each store; `None` for one of each thread.
+    #[serde(default)]
+    pub connections: Option<u64>,
     /// Keys per instance.
     pub keys: u64,
     /// How keys look.
@@ -192,6 +196,8 @@ const INSERTS_MAX: f64 = 268_435_456.0;
 /// Keys are numbered by 32 bits times this; beyond, the oracle's memory is the limit.
 const KEYS_MAX: u64 = 2_000_000_000;
 const OPERATIONS_MAX: u64 = 1_000_000_000_000;
+/// As many clients as Redis takes, unless it is told otherwise.
+const CONNECTIONS_MAX: u64 = 10_000;
 
 impl RunSpec {
     /// The longest window.
@@ -213,6 +219,7 @@ impl RunSpec {
             codec: "none".into(),
             workload: Workload::of("read_only", Mix::percent(100, 0)),
             threads: 1,
+            connections: None,
             keys: 50_000,
             key_shape: KeyShape::Decimal,
             key_bytes: None,
@@ -337,11 +344,27 @@ impl RunSpec {
                 return wrong(what, number.to_string(), expected);
             }
         }
+        self.check_connections()?;
         if let Some(threads) = self.background_threads.filter(|&threads| threads > 64) {
             return wrong("--background-threads", threads.to_string(), "give 0 to 64");
         }
         self.options.check()?;
         self.check_window()
+    }
+
+    /// Checks that each thread has a connection.
+    fn check_connections(&self) -> Result<(), Error> {
+        let Some(connections) = self.connections else { return Ok(()) };
+        let expected = match self.pace {
+            Pace::Saturated(_) => {
+                "a search counts threads that wait for one answer each; leave out --connections or --saturate"
+            }
+            _ if !(self.threads..=CONNECTIONS_MAX).contains(&connections) => {
+                "give at least one connection per thread and at most 10,000"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::invalid("--connections", connections.to_string(), expected))
     }
 
     /// Checks what is done in the window, and for how long.
@@ -391,6 +414,7 @@ impl RunSpec {
         let chosen = [
             ("--multi-get", self.multi_get != 1),
             ("--multi-put", self.multi_put != 1),
+            ("--connections", self.connections.is_some()),
             ("--instances", self.instances != 1),
             ("--train-on", self.train_on != TrainOn::All),
             ("--until-steady", self.until_steady),
@@ -477,6 +501,12 @@ impl RunSpec {
         }
     }
 
+    /// The connections of one of so many threads, by their numbers among those of all: as evenly spread as may be.
+    pub(crate) fn connections_of(&self, thread: u64, threads: u64) -> Range<u64> {
+        let all = self.connections.unwrap_or(threads);
+        thread * all / threads..(thread + 1) * all / threads
+    }
+
     /// The words before that number: a search may find fewer.
     pub(crate) fn up_to(&self) -> &'static str {
         if matches!(self.pace, Pace::Saturated(_)) { "up to " } else { "" }
@@ -492,6 +522,13 @@ impl RunSpec {
             background_threads: self.background_threads,
             raw_bytes: self.raw_bytes(),
             instances: self.instances,
+            connections: match self.connections {
+                Some(_) => (0..self.threads)
+                    .map(|thread| self.connections_of(thread, self.threads))
+                    .filter(|numbers| numbers.end - numbers.start > 1)
+                    .collect(),
+                None => Vec::new(),
+            },
             folders: self.confinement.folders().to_vec(),
             is_replay: self.trace().is_some(),
             options: self.options.clone(),

@@ -148,6 +148,7 @@ impl Arena<'_> {
             scan_lengths: ScanLengths::new(spec.workload.scan),
             thread,
             threads,
+            connections: spec.connections_of(thread, threads),
             multi_get: spec.multi_get,
             multi_put: spec.multi_put,
             clock: self.timed.clock.cloned(),

@@ -1,12 +1,15 @@
 //! One thread of a window: the operations that it makes, and what it learns of them, whatever the target.
 //!
 //! A worker plans its operations, an [`Operator`] makes them on a target, and the worker judges the answers. Operators
-//! are compiled for each type of target, and workers once for all.
+//! are compiled for each type of target, and workers once for all. A worker with several connections has a
+//! [`Multiplexer`](multiplexer::Multiplexer) in place of an operator.
 
 mod charges;
+mod multiplexer;
 mod operator;
 mod planning;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,6 +18,7 @@ use crate::data::oracle::{Forecast, Oracle, Word};
 use crate::run::arrivals::Arrivals;
 use crate::run::clock::Clock;
 use crate::run::tally::Tally;
+pub(crate) use crate::run::worker::multiplexer::multiplex;
 pub(crate) use crate::run::worker::operator::Operator;
 use crate::target::{Records, TargetError, Work};
 use crate::workload::distribution::Chooser;
@@ -51,6 +55,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) scan_lengths: ScanLengths,
     pub(crate) thread: u64,
     pub(crate) threads: u64,
+    /// Its connections by their numbers, for a target that has connections.
+    pub(crate) connections: Range<u64>,
     pub(crate) multi_get: usize,
     pub(crate) multi_put: usize,
     pub(crate) clock: Option<Clock>,
@@ -139,6 +145,11 @@ struct Writes<'a> {
 }
 
 impl<'a> Worker<'a> {
+    /// Whether it has several connections.
+    pub(crate) fn has_connections(&self) -> bool {
+        self.connections.end - self.connections.start > 1
+    }
+
     /// Begins a window. Forgets a batch that the last one left behind, which has no arrival in this one.
     fn begin(&mut self) {
         self.buffers.keys.clear();

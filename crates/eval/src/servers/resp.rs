@@ -1,5 +1,9 @@
 //! Requests and replies of RESP, the protocol of Redis, version 2.
 
+pub(crate) mod connections;
+#[cfg(test)]
+pub(crate) mod served;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
@@ -14,14 +18,18 @@ const VALUE_BYTES_MAX: usize = 512 << 20;
 const LINE_BYTES_MAX: usize = 64 << 10;
 const CLOSED: &str = "it closed the connection";
 const BUFFER_BYTES: usize = 16 << 10;
+/// The variable from which redis-cli takes a password, too.
+pub(crate) const PASSWORD: &str = "REDISCLI_AUTH";
 
 /// Appends a GET to `out`.
+#[inline]
 pub(crate) fn get(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"*2\r\n$3\r\nGET\r\n");
     value(key, out);
 }
 
 /// Appends a SET to `out`.
+#[inline]
 pub(crate) fn set(key: &[u8], bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"*3\r\n$3\r\nSET\r\n");
     value(key, out);
@@ -29,7 +37,7 @@ pub(crate) fn set(key: &[u8], bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Appends any request to `out`.
-fn request(parts: &[&[u8]], out: &mut Vec<u8>) {
+pub(crate) fn request(parts: &[&[u8]], out: &mut Vec<u8>) {
     header(b'*', parts.len(), out);
     for part in parts {
         value(part, out);
@@ -144,14 +152,95 @@ fn length(digits: &[u8]) -> Option<usize> {
     digits.iter().try_fold(0, longer).filter(|_| !digits.is_empty())
 }
 
+/// A database of a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Endpoint {
+    pub(crate) socket: SocketAddr,
+    pub(crate) database: u32,
+}
+
+impl Endpoint {
+    /// A connection to it. The error is a sentence.
+    pub(crate) fn connect(&self) -> Result<Connection, String> {
+        let mut connection = Connection::open(self.socket).map_err(|error| {
+            format!("no server answers at {}: {error}; start one, or name its address", self.socket)
+        })?;
+        if let Ok(password) = std::env::var(PASSWORD) {
+            done("AUTH", connection.ask(&[b"AUTH", password.as_bytes()])?)?;
+        }
+        if self.database != 0 {
+            done("SELECT", connection.ask(&[b"SELECT", self.database.to_string().as_bytes()])?)?;
+        }
+        Ok(connection)
+    }
+}
+
+/// Whether a request was done. Every other answer is an error.
+pub(crate) fn done(request: &str, reply: Reply<&[u8]>) -> Result<(), String> {
+    match reply {
+        Reply::Status(b"OK") => Ok(()),
+        other => Err(other.unexpected(request)),
+    }
+}
+
+/// Replies that have come over a connection, and the bytes of all that nobody has forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// Bytes of replies that were read lie before those in `unread`, and room lies behind them.
+    bytes: Vec<u8>,
+    unread: Range<usize>,
+}
+
+impl Inbox {
+    /// Room for bytes that come.
+    fn room(&mut self) -> &mut [u8] {
+        if self.unread.end == self.bytes.len() {
+            // What has come decides about room, never what was announced.
+            self.bytes.resize(BUFFER_BYTES.max(2 * self.bytes.len()), 0);
+        }
+        &mut self.bytes[self.unread.end..]
+    }
+
+    /// Takes in so many bytes, which came into the room.
+    fn came(&mut self, bytes: usize) {
+        self.unread.end += bytes;
+    }
+
+    /// The next reply, by the places of its bytes; nothing while it is not whole. The bytes stay there until the inbox
+    /// forgets them.
+    fn next_reply(&mut self) -> Result<Option<Reply<Range<usize>>>, String> {
+        let start = self.unread.start;
+        let Some((reply, length)) = parse(&self.bytes[self.unread.clone()])? else { return Ok(None) };
+        self.unread.start += length;
+        Ok(Some(reply.map(|place| start + place.start..start + place.end)))
+    }
+
+    /// A reply with the bytes at its places.
+    fn at(&self, reply: Reply<Range<usize>>) -> Reply<&[u8]> {
+        reply.map(|place| &self.bytes[place])
+    }
+
+    /// Whether nothing has come that nobody has forgotten.
+    fn is_empty(&self) -> bool {
+        self.unread.end == 0
+    }
+
+    /// Forgets the replies, all of which were read, so that their memory takes others.
+    fn forget(&mut self) -> Result<(), String> {
+        if !self.unread.is_empty() {
+            return Err("it answered more than it was asked".into());
+        }
+        self.unread = 0..0;
+        Ok(())
+    }
+}
+
 /// A connection that waits for its replies. Every error is a sentence that begins with "it".
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
     requests: Vec<u8>,
-    /// Bytes of replies that were read lie before those in `unread`, and room lies behind them.
-    replies: Vec<u8>,
-    unread: Range<usize>,
+    replies: Inbox,
     hangs: bool,
 }
 
@@ -166,7 +255,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Connection { stream, requests: Vec::new(), replies: Vec::new(), unread: 0..0, hangs: false })
+        Ok(Connection { stream, requests: Vec::new(), replies: Inbox::default(), hangs: false })
     }
 
     /// Whether the server was silent for too long.
@@ -200,10 +289,8 @@ impl Connection {
     /// Waits for the next reply, and tells the places of its bytes. They stay there until the connection forgets them.
     pub(crate) fn place(&mut self) -> Result<Reply<Range<usize>>, String> {
         loop {
-            let start = self.unread.start;
-            if let Some((reply, length)) = parse(&self.replies[self.unread.clone()])? {
-                self.unread.start += length;
-                return Ok(reply.map(|place| start + place.start..start + place.end));
+            if let Some(reply) = self.replies.next_reply()? {
+                return Ok(reply);
             }
             self.receive()?;
         }
@@ -211,23 +298,24 @@ impl Connection {
 
     /// A reply with the bytes at its places.
     pub(crate) fn at(&self, reply: Reply<Range<usize>>) -> Reply<&[u8]> {
-        reply.map(|place| &self.replies[place])
+        self.replies.at(reply)
     }
 
     /// Forgets the replies, all of which were read, so that their memory takes others.
     pub(crate) fn forget(&mut self) -> Result<(), String> {
-        if !self.unread.is_empty() {
-            return Err("it answered more than it was asked".into());
-        }
-        self.unread = 0..0;
-        Ok(())
+        self.replies.forget()
     }
 
     /// Forgets the replies likewise, and exchanges the memory with their bytes for other memory.
     pub(crate) fn swap(&mut self, memory: &mut Vec<u8>) -> Result<(), String> {
         self.forget()?;
-        std::mem::swap(&mut self.replies, memory);
+        std::mem::swap(&mut self.replies.bytes, memory);
         Ok(())
+    }
+
+    /// The connection itself. No reply is under way.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
     }
 
     /// Sends one request and waits for its reply.
@@ -238,14 +326,10 @@ impl Connection {
     }
 
     fn receive(&mut self) -> Result<(), String> {
-        if self.unread.end == self.replies.len() {
-            // What has come decides about room, never what was announced.
-            self.replies.resize(BUFFER_BYTES.max(2 * self.replies.len()), 0);
-        }
-        match self.stream.read(&mut self.replies[self.unread.end..]) {
+        match self.stream.read(self.replies.room()) {
             Ok(0) => Err(CLOSED.into()),
             Ok(got) => {
-                self.unread.end += got;
+                self.replies.came(got);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
@@ -255,17 +339,27 @@ impl Connection {
 
     fn failed(&mut self, what: &str, error: &io::Error) -> String {
         match error.kind() {
-            // A server that ends with requests unread resets the connection.
-            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
-                CLOSED.into()
-            }
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {
                 self.hangs = true;
-                format!("it did not {what} for {} s", SILENCE_MAX.as_secs())
+                silent(what, SILENCE_MAX)
             }
-            _ => format!("it did not {what}: {error}"),
+            _ => failed(what, error),
         }
     }
+}
+
+/// The sentence for an error of a connection.
+fn failed(what: &str, error: &io::Error) -> String {
+    match error.kind() {
+        // A server that ends with requests unread resets the connection.
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => CLOSED.into(),
+        _ => format!("it did not {what}: {error}"),
+    }
+}
+
+/// The sentence for a server that was silent for so long.
+fn silent(what: &str, patience: Duration) -> String {
+    format!("it did not {what} for {} s", patience.as_secs_f64())
 }
 
 #[cfg(test)]

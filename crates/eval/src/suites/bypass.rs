@@ -138,6 +138,7 @@ pub(crate) fn run(
         scan_lengths: ScanLengths::new(run.workload.scan),
         thread: 0,
         threads: 1,
+        connections: 0..1,
         multi_get: 1,
         multi_put: 1,
         clock: Some(clock),

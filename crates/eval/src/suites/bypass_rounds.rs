@@ -55,6 +55,13 @@ impl BypassPlan {
         only("--workload", "other than read_only".into(), reads, "reads and nothing else")?;
         only("--multi-get", asked.multi_get.to_string(), asked.multi_get == 1, "reads keys one by one")?;
         only("--multi-put", asked.multi_put.to_string(), asked.multi_put == 1, "writes nothing")?;
+        let connections = asked.connections.map(|number| number.to_string());
+        only(
+            "--connections",
+            connections.unwrap_or_default(),
+            asked.connections.is_none(),
+            "has one thread",
+        )?;
         only("--instances", asked.instances.to_string(), asked.instances == 1, "has one store")?;
         only(
             "--rounds",

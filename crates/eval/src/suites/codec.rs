@@ -68,6 +68,7 @@ pub(crate) mod tests {
             key_shape: usual.key_shape,
             multi_get: 1,
             multi_put: 1,
+            connections: None,
             value_bytes: vec![usual.value_bytes],
             value_orders: vec![usual.value_order],
             block_bytes: vec![],

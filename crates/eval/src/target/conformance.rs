@@ -153,6 +153,7 @@ fn mixed(target: &Instance, oracle: &Oracle, threads: u64, at_once: usize) -> Mi
                     scan_lengths: ScanLengths::new(ScanLength::default()),
                     thread,
                     threads,
+                    connections: thread..thread + 1,
                     multi_get: at_once,
                     multi_put: at_once,
                     clock: None,

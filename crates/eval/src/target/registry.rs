@@ -56,6 +56,8 @@ pub struct Registration {
     /// Whether it is a foreign database, which a machine may lack. Smoke checks skip it, and so do suites unless the
     /// user names it.
     pub is_foreign: bool,
+    /// Whether its threads may have several connections each.
+    pub has_connections: bool,
     pub(crate) open: Open,
     pub(crate) check: fn(&Config) -> Result<(), TargetError>,
 }
@@ -72,6 +74,7 @@ impl Registration {
             tunable: codecs != ["none"],
             is_harness: false,
             is_foreign: false,
+            has_connections: T::HAS_CONNECTIONS,
             open: instance::open::<T>,
             check: T::check,
         }

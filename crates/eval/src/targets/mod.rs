@@ -20,3 +20,5 @@ pub use null::NullTarget;
 pub(crate) use resp::NAME as RESP_NAME;
 pub use resp::{Replies, RespTarget};
 pub use skiplist::SkipListTarget;
+
+pub use crate::servers::resp::connections::Connections;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::data::oracle::Oracle;
 use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
-use crate::servers::resp::{self, Connection, Reply};
+use crate::servers::resp::connections::Connections;
+use crate::servers::resp::{self, Connection, Endpoint, PASSWORD, Reply, done};
 use crate::target::{Batch, Config, Gone, Records, Target, TargetError, Work};
 use crate::workload::mix::Operation;
 
@@ -32,8 +33,6 @@ const PLACES: usize = 64;
 const LOADING: &str = ": LOADING ";
 /// The longest time that this may take it.
 const LOAD_MAX: Duration = Duration::from_secs(300);
-/// The variable from which redis-cli takes a password, too.
-const PASSWORD: &str = "REDISCLI_AUTH";
 
 #[derive(Debug, PartialEq, Eq)]
 struct Address {
@@ -73,28 +72,15 @@ struct Place(Mutex<Vec<Connection>>);
 /// A database of a server, and the connections that no thread uses now.
 #[derive(Debug)]
 struct Database {
-    socket: SocketAddr,
-    number: u32,
+    endpoint: Endpoint,
     /// At the places of the threads that used them last.
     idle: [Place; PLACES],
 }
 
 impl Database {
-    fn new(socket: SocketAddr, number: u32) -> Self {
-        Database { socket, number, idle: [const { Place(Mutex::new(Vec::new())) }; PLACES] }
-    }
-
-    fn connect(&self) -> Result<Connection, String> {
-        let mut connection = Connection::open(self.socket).map_err(|error| {
-            format!("no server answers at {}: {error}; start one, or name its address", self.socket)
-        })?;
-        if let Ok(password) = std::env::var(PASSWORD) {
-            done("AUTH", connection.ask(&[b"AUTH", password.as_bytes()])?)?;
-        }
-        if self.number != 0 {
-            done("SELECT", connection.ask(&[b"SELECT", self.number.to_string().as_bytes()])?)?;
-        }
-        Ok(connection)
+    fn new(socket: SocketAddr, database: u32) -> Self {
+        let endpoint = Endpoint { socket, database };
+        Database { endpoint, idle: [const { Place(Mutex::new(Vec::new())) }; PLACES] }
     }
 
     /// Calls `with` with a connection of this thread's own. The thread gets its last one if that rests, since the
@@ -104,13 +90,13 @@ impl Database {
         let own = own_place();
         let idle = |place: usize| self.idle[place % PLACES].0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = (own..own + PLACES).find_map(|place| idle(place).pop());
-        let mut connection = taken.map_or_else(|| self.connect(), Ok).map_err(Gone)?;
+        let mut connection = taken.map_or_else(|| self.endpoint.connect(), Ok).map_err(Gone)?;
         let answer = with(&mut connection).and_then(|answer| connection.forget().map(|()| answer));
         if let Err(error) = &answer {
             if connection.hangs() {
                 return Err(Gone(error.clone()).into());
             }
-            connection = self.connect().map_err(|reason| Gone(format!("{error}, and {reason}")))?;
+            connection = self.endpoint.connect().map_err(|reason| Gone(format!("{error}, and {reason}")))?;
         }
         idle(own).push(connection);
         Ok(answer?)
@@ -190,6 +176,8 @@ pub struct RespTarget {
     evicts: bool,
     /// Whether it was not quiet in time.
     is_restless: AtomicBool,
+    /// Those of threads that have several, between two windows.
+    connections: Mutex<Vec<Connections>>,
 }
 
 impl RespTarget {
@@ -210,14 +198,6 @@ impl Batch for Replies {
     #[inline]
     fn answer(&self, position: usize) -> Option<&[u8]> {
         self.bytes.get(self.places.get(position)?.clone()?)
-    }
-}
-
-/// Every other answer is an error.
-fn done(request: &str, reply: Reply<&[u8]>) -> Result<(), String> {
-    match reply {
-        Reply::Status(b"OK") => Ok(()),
-        other => Err(other.unexpected(request)),
     }
 }
 
@@ -243,6 +223,7 @@ impl Target for RespTarget {
 
     const CHECKED_AT_ONCE: usize = 64;
     const LOADED_AT_ONCE: usize = 64;
+    const HAS_CONNECTIONS: bool = true;
 
     fn check(config: &Config) -> Result<(), TargetError> {
         config.target.parse::<Address>()?;
@@ -259,6 +240,7 @@ impl Target for RespTarget {
         let database = Database::new(socket, number);
         match database.len_once_loaded()? {
             0 => Ok(RespTarget {
+                connections: Mutex::new(Connections::of_threads(database.endpoint, &config.connections)?),
                 evicts: database.evicts(),
                 database,
                 oracles: config.oracles.clone(),
@@ -322,6 +304,17 @@ impl Target for RespTarget {
         self.database.ask(|connection| removed(&connection.ask(&[b"DEL", key])?))
     }
 
+    fn connections(&self, numbers: Range<u64>) -> Result<Connections, TargetError> {
+        let mut rested = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = rested.iter().position(|some| *some.numbers() == numbers);
+        let taken = place.map(|place| rested.swap_remove(place));
+        Ok(taken.map_or_else(|| Connections::open(self.database.endpoint, numbers), Ok).map_err(Gone)?)
+    }
+
+    fn keep(&self, connections: Connections) {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(connections);
+    }
+
     fn scan(&self, _: &[u8], _: usize, _: &mut Records) -> Result<(), TargetError> {
         Err(NO_SCAN.into())
     }
@@ -377,6 +370,21 @@ impl Drop for RespTarget {
 }
 
 #[cfg(test)]
+impl RespTarget {
+    /// The target of a server that nobody has asked.
+    pub(crate) fn unasked(socket: SocketAddr) -> Self {
+        RespTarget {
+            database: Database::new(socket, 0),
+            oracles: Vec::new(),
+            server: None,
+            evicts: false,
+            is_restless: AtomicBool::new(false),
+            connections: Mutex::default(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
@@ -412,17 +420,6 @@ mod tests {
         assert!(told.contains("leave out --instances"), "{told}");
     }
 
-    /// The target of a server that nobody has asked.
-    fn unasked(socket: SocketAddr) -> RespTarget {
-        RespTarget {
-            database: Database::new(socket, 0),
-            oracles: Vec::new(),
-            server: None,
-            evicts: false,
-            is_restless: AtomicBool::new(false),
-        }
-    }
-
     #[test]
     fn answers_are_those_of_the_last_call() {
         let long = vec![b'v'; 100_000];
@@ -430,7 +427,7 @@ mod tests {
         resp::value(&long, &mut first);
         let replies = [first, b"$2\r\nbc\r\n".to_vec(), b"$1\r\nd\r\n$1\r\ne\r\n".to_vec()];
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = unasked(listener.local_addr().unwrap());
+        let target = RespTarget::unasked(listener.local_addr().unwrap());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut client = listener.accept().unwrap().0;
@@ -454,7 +451,7 @@ mod tests {
     #[test]
     fn an_answer_that_nobody_asked_for_fails_the_call_that_got_it() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = unasked(listener.local_addr().unwrap());
+        let target = RespTarget::unasked(listener.local_addr().unwrap());
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut client = listener.accept().unwrap().0;
@@ -502,7 +499,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_come_to_rest_is_told() {
-        let target = unasked(([127, 0, 0, 1], 1).into());
+        let target = RespTarget::unasked(([127, 0, 0, 1], 1).into());
         target.wait_until_quiet();
         assert!(!target.describe().ends_with(RESTLESS));
         target.is_restless.store(true, Ordering::Relaxed);

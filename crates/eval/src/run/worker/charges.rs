@@ -6,14 +6,26 @@
 
 use crate::run::arrivals::Arrivals;
 use crate::run::control::Control;
-use crate::run::worker::{Worker, Writes};
+use crate::run::worker::{Buffers, Worker, Writes};
 use crate::workload::mix::{Operation, WHOLE};
+
+/// Operations that wait for more of their kind to go with when a window ends, and when the first of them came.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct Waiting {
+    pub(super) operations: usize,
+    pub(super) arrival: Option<u64>,
+}
 
 impl Worker<'_> {
     /// Records these waits. Of operations that go together, the first waits longest, as in a batch.
-    pub(super) fn charge(&mut self, mut arrivals: Arrivals, gathered: &Writes<'_>, control: &Control) {
-        let (mut reads, mut writes) = (self.buffers.pending.len(), gathered.indices.len());
-        self.charge_gathered(gathered, control);
+    pub(super) fn charge(
+        &mut self,
+        mut arrivals: Arrivals,
+        [waiting_reads, waiting_writes]: [Waiting; 2],
+        control: &Control,
+    ) {
+        let (mut reads, mut writes) = (waiting_reads.operations, waiting_writes.operations);
+        self.charge_gathered([waiting_reads, waiting_writes], control);
         while let Some(waited_ns) = arrivals.missed_ns(&mut self.chooser, control) {
             let operation = self.mix.operation(self.chooser.below(u64::from(WHOLE)));
             let (latencies, arrived, together) = match operation {
@@ -31,14 +43,20 @@ impl Worker<'_> {
         }
     }
 
+    /// The reads and the writes that wait for more of them.
+    pub(super) fn waiting(&self, gathered: &Writes<'_>) -> [Waiting; 2] {
+        let Buffers { pending, batch_arrival, .. } = &self.buffers;
+        [(pending.len(), *batch_arrival), (gathered.indices.len(), gathered.arrival)]
+            .map(|(operations, arrival)| Waiting { operations, arrival })
+    }
+
     /// The same of the calls that wait for more operations.
-    fn charge_gathered(&mut self, gathered: &Writes<'_>, control: &Control) {
+    fn charge_gathered(&mut self, waiting: [Waiting; 2], control: &Control) {
         if control.ended_at().is_none() {
             return;
         }
-        let waited_ns = |calls: usize, first: Option<u64>| self.elapsed_ns(first.filter(|_| calls > 0)?);
-        let read_ns = waited_ns(self.buffers.pending.len(), self.buffers.batch_arrival);
-        let write_ns = waited_ns(gathered.indices.len(), gathered.arrival);
+        let waited_ns = |one: Waiting| self.elapsed_ns(one.arrival.filter(|_| one.operations > 0)?);
+        let [read_ns, write_ns] = waiting.map(waited_ns);
         let tally = &mut self.buffers.tally;
         read_ns.into_iter().for_each(|ns| tally.read_ns.saturating_record(ns));
         write_ns.into_iter().for_each(|ns| tally.write_ns.saturating_record(ns));

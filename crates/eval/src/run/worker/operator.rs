@@ -89,7 +89,8 @@ impl<'w, 'a, T: Target> Operator<'w, 'a, T> {
             self.worker.buffers.tally.restart();
         }
         if let Some(arrivals) = arrivals {
-            self.worker.charge(arrivals, &writes, control);
+            let waiting = self.worker.waiting(&writes);
+            self.worker.charge(arrivals, waiting, control);
         }
         // No window counts the last writes.
         self.make(&mut writes);

@@ -1,0 +1,259 @@
+//! Several connections of one thread to a server that speaks RESP, each with a call under way.
+//!
+//! A thread with one connection has [`Connection`](super::Connection), which waits for its own replies.
+//!
+//! 1. [`Connections::send`] sends a call, as far as the system takes it. The rest follows when there is room.
+//! 2. [`Connections::wait`] waits for all connections at once, so that one system call brings replies of several.
+//! 3. [`Connections::receive`] reads what has come over one of them, and [`Connections::answer`] parses it in the
+//!    memory that received it. All connections take turns with this memory, so that it stays in the processor's cache.
+
+use std::io::{ErrorKind, Read, Write};
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+
+use super::{CLOSED, Endpoint, Inbox, Reply, SILENCE_MAX, failed, silent};
+
+/// The connections of one thread, none of which any other thread uses.
+#[derive(Debug)]
+pub struct Connections {
+    endpoint: Endpoint,
+    /// Their numbers among the connections of all threads, from 0 on.
+    numbers: Range<u64>,
+    lanes: Vec<Lane>,
+    poll: Poll,
+    events: Events,
+    /// Connections that something has come over, or that have room for a rest.
+    ready: Vec<usize>,
+    /// The memory that received the last replies, while no connection waits for the rest of one.
+    spare: Inbox,
+    patience: Duration,
+}
+
+#[derive(Debug)]
+struct Lane {
+    stream: TcpStream,
+    /// The rest of a call.
+    unsent: Vec<u8>,
+    /// Empty between two calls, and before anything has come.
+    replies: Inbox,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Request {
+    Get,
+    Put,
+    Delete,
+}
+
+/// The answer to a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer<'a> {
+    /// The value of a key, if there is one.
+    Found(Option<&'a [u8]>),
+    /// A value is stored.
+    Stored,
+    /// Whether there was a key to delete.
+    Deleted(bool),
+    /// The server did not do what was asked: a sentence that begins with "it".
+    Refused(String),
+}
+
+impl Request {
+    /// Appends the request to those of a call. The value is that of a put, and other requests leave it out.
+    #[inline]
+    pub(crate) fn add_to(self, call: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+        match self {
+            Request::Get => super::get(key, call),
+            Request::Put => super::set(key, value, call),
+            Request::Delete => super::request(&[b"DEL", key], call),
+        }
+    }
+
+    /// The name of the command.
+    fn command(self) -> &'static str {
+        match self {
+            Request::Get => "GET",
+            Request::Put => "SET",
+            Request::Delete => "DEL",
+        }
+    }
+}
+
+impl Connections {
+    /// Connects those of each thread, which have these numbers. The error names the connection that failed.
+    pub(crate) fn of_threads(endpoint: Endpoint, threads: &[Range<u64>]) -> Result<Vec<Self>, String> {
+        threads.iter().map(|numbers| Self::open(endpoint, numbers.clone())).collect()
+    }
+
+    /// Connects those of one thread. The error names the connection that failed.
+    pub(crate) fn open(endpoint: Endpoint, numbers: Range<u64>) -> Result<Self, String> {
+        let count = (numbers.end - numbers.start) as usize;
+        let poll = Poll::new().map_err(|error| format!("its connections cannot be waited for: {error}"))?;
+        let mut connections = Connections {
+            endpoint,
+            numbers,
+            lanes: Vec::with_capacity(count),
+            poll,
+            events: Events::with_capacity(count),
+            ready: Vec::with_capacity(count),
+            spare: Inbox::default(),
+            patience: SILENCE_MAX,
+        };
+        for place in 0..count {
+            let lane = connections.connect(place).map_err(|error| connections.named(place, &error))?;
+            connections.lanes.push(lane);
+        }
+        Ok(connections)
+    }
+
+    fn connect(&self, place: usize) -> Result<Lane, String> {
+        let fail = |error| format!("its connection cannot be waited for: {error}");
+        let stream = self.endpoint.connect()?.into_stream();
+        stream.set_nonblocking(true).map_err(fail)?;
+        let mut stream = TcpStream::from_std(stream);
+        let both = Interest::READABLE | Interest::WRITABLE;
+        self.poll.registry().register(&mut stream, Token(place), both).map_err(fail)?;
+        Ok(Lane { stream, unsent: Vec::new(), replies: Inbox::default() })
+    }
+
+    /// Their numbers among the connections of all threads.
+    pub(crate) fn numbers(&self) -> &Range<u64> {
+        &self.numbers
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The time for which the server may be silent.
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// The sentence for a connection that has failed.
+    pub(crate) fn named(&self, place: usize, sentence: &str) -> String {
+        let port = self.lanes.get(place).and_then(|lane| lane.stream.local_addr().ok()).map(|own| own.port());
+        let port = port.map(|port| format!(", from port {port}")).unwrap_or_default();
+        format!("connection {}{port}: {sentence}", self.numbers.start + place as u64 + 1)
+    }
+
+    /// The sentence for a server that was silent for too long.
+    pub(crate) fn silence(&self) -> String {
+        silent("answer", self.patience)
+    }
+
+    /// Connects anew what has failed. Nothing of the old connection is left.
+    pub(crate) fn replace(&mut self, place: usize) -> Result<(), String> {
+        self.lanes[place] = self.connect(place)?;
+        Ok(())
+    }
+
+    /// Sends a call over a connection that rests, and forgets its bytes.
+    pub(crate) fn send(&mut self, place: usize, call: &mut Vec<u8>) -> Result<(), String> {
+        let Lane { stream, unsent, .. } = &mut self.lanes[place];
+        let sent = write(stream, call).map(|sent| unsent.extend_from_slice(&call[sent..]));
+        call.clear();
+        sent
+    }
+
+    /// Waits until something has come, for so long at most; whether anything has.
+    pub(crate) fn wait(&mut self, at_most: Duration) -> Result<bool, String> {
+        let fail = |error: std::io::Error| format!("its connections cannot be waited for: {error}");
+        let mut timeout = at_most;
+        if !at_most.subsec_nanos().is_multiple_of(1_000_000) {
+            // epoll counts milliseconds, and arrivals come at any time between.
+            let mut all = [PollFd::new(self.poll.registry().as_fd(), PollFlags::POLLIN)];
+            match ppoll(&mut all, Some(at_most.into()), None) {
+                Ok(_) | Err(Errno::EINTR) => timeout = Duration::ZERO,
+                Err(error) => return Err(fail(error.into())),
+            }
+        }
+        match self.poll.poll(&mut self.events, Some(timeout)) {
+            // The caller waits again.
+            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
+            done => done.map_err(fail)?,
+        }
+        self.ready.extend(self.events.iter().map(|event| event.token().0));
+        Ok(!self.ready.is_empty())
+    }
+
+    /// The next connection that something has come over.
+    pub(crate) fn next_ready(&mut self) -> Option<usize> {
+        self.ready.pop()
+    }
+
+    /// Reads what has come over a connection; whether anything has. Unless the call is whole then, the caller asks
+    /// until nothing has: the system tells of new bytes alone, and of the end of a connection once.
+    pub(crate) fn receive(&mut self, place: usize) -> Result<bool, String> {
+        let Lane { stream, unsent, replies } = &mut self.lanes[place];
+        if !unsent.is_empty() {
+            let sent = write(stream, unsent)?;
+            unsent.drain(..sent);
+        }
+        if replies.is_empty() {
+            std::mem::swap(replies, &mut self.spare);
+        }
+        loop {
+            match stream.read(replies.room()) {
+                Ok(0) => return Err(CLOSED.into()),
+                Ok(got) => {
+                    replies.came(got);
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if replies.is_empty() {
+                        std::mem::swap(replies, &mut self.spare);
+                    }
+                    return Ok(false);
+                }
+                Err(error) => return Err(failed("answer", &error)),
+            }
+        }
+    }
+
+    /// The next answer that has come over a connection; nothing while it is not whole.
+    #[inline]
+    pub(crate) fn answer(&mut self, place: usize, request: Request) -> Result<Option<Answer<'_>>, String> {
+        let replies = &mut self.lanes[place].replies;
+        let Some(reply) = replies.next_reply()? else { return Ok(None) };
+        Ok(Some(match (request, replies.at(reply)) {
+            (Request::Get, Reply::Value(value)) => Answer::Found(Some(value)),
+            (Request::Get, Reply::Nothing) => Answer::Found(None),
+            (Request::Put, Reply::Status(b"OK")) => Answer::Stored,
+            (Request::Delete, Reply::Integer(deleted)) => Answer::Deleted(deleted == 1),
+            (request, other) => Answer::Refused(other.unexpected(request.command())),
+        }))
+    }
+
+    /// Forgets the answers to a call, all of which were read.
+    pub(crate) fn end(&mut self, place: usize) -> Result<(), String> {
+        let replies = &mut self.lanes[place].replies;
+        replies.forget()?;
+        std::mem::swap(replies, &mut self.spare);
+        Ok(())
+    }
+}
+
+/// Writes as much as the system takes now, and returns how much that was.
+fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<usize, String> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match stream.write(&bytes[sent..]) {
+            Ok(0) => return Err(CLOSED.into()),
+            Ok(taken) => sent += taken,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed("take a request", &error)),
+        }
+    }
+    Ok(sent)
+}

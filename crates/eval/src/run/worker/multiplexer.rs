@@ -509,3 +509,6 @@ impl<'w, 'a> Multiplexer<'w, 'a> {
         self.idle.push_back(place);
     }
 }
+
+#[cfg(test)]
+mod tests;

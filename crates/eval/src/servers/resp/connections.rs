@@ -257,3 +257,147 @@ fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<usize, String> {
     }
     Ok(sent)
 }
+
+#[cfg(test)]
+impl Connections {
+    /// Lets the server be silent for so long and no longer.
+    pub(crate) fn be_patient_for(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use ziptier_testing::HANG;
+
+    use super::*;
+    use crate::servers::resp::served::{Answered, Asked, serve};
+
+    /// Two connections to a server whose right answers go through `answer`.
+    fn connected(answer: impl Fn(&Asked, Vec<u8>) -> Answered + Send + Sync + 'static) -> Connections {
+        Connections::open(Endpoint { socket: serve(answer), database: 0 }, 0..2).unwrap()
+    }
+
+    /// Makes a call of one request, and waits for its answer.
+    fn asked(
+        connections: &mut Connections,
+        place: usize,
+        request: Request,
+        value: &[u8],
+        with: impl FnOnce(Answer<'_>),
+    ) -> Result<(), String> {
+        let mut call = Vec::new();
+        request.add_to(&mut call, b"k", value);
+        connections.send(place, &mut call)?;
+        answered(connections, place, request, with)
+    }
+
+    fn answered(
+        connections: &mut Connections,
+        place: usize,
+        request: Request,
+        with: impl FnOnce(Answer<'_>),
+    ) -> Result<(), String> {
+        loop {
+            assert!(connections.wait(HANG)?, "nothing came");
+            while connections.next_ready().is_some() {}
+            while connections.receive(place)? {
+                if let Some(answer) = connections.answer(place, request)? {
+                    with(answer);
+                    return connections.end(place);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn connections_take_turns_with_the_memory_of_replies() {
+        let mut connections = connected(|_, right| (right, true));
+        for place in [0, 1, 1, 0] {
+            let value = vec![place as u8; 1_000];
+            asked(&mut connections, place, Request::Put, &value, |answer| {
+                assert_eq!(answer, Answer::Stored);
+            })
+            .unwrap();
+            asked(&mut connections, 1 - place, Request::Get, &[], |answer| {
+                assert_eq!(answer, Answer::Found(Some(&value)));
+            })
+            .unwrap();
+        }
+        assert!(connections.lanes.iter().all(|lane| lane.replies.bytes.is_empty()));
+        assert_eq!(connections.spare.bytes.len(), super::super::BUFFER_BYTES);
+    }
+
+    /// The server reads nothing until the client has sent what the system takes.
+    #[test]
+    fn a_call_that_the_system_does_not_take_at_once_is_sent_as_the_server_reads() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = Endpoint { socket: listener.local_addr().unwrap(), database: 0 };
+        let value = vec![b'v'; 32 << 20];
+        let mut call = Vec::new();
+        Request::Put.add_to(&mut call, b"k", &value);
+        let bytes = call.len();
+        thread::scope(|scope| {
+            let (go, wait) = mpsc::channel();
+            let server = scope.spawn(move || {
+                let mut client = listener.accept().unwrap().0;
+                wait.recv().unwrap();
+                let mut read = vec![0; bytes];
+                client.read_exact(&mut read).unwrap();
+                client.write_all(b"+OK\r\n").unwrap();
+                read
+            });
+            let mut connections = Connections::open(endpoint, 0..1).unwrap();
+            let sent = call.clone();
+            connections.send(0, &mut call).unwrap();
+            assert!(call.is_empty());
+            go.send(()).unwrap();
+            let stored = |answer: Answer<'_>| assert_eq!(answer, Answer::Stored);
+            answered(&mut connections, 0, Request::Put, stored).unwrap();
+            assert!(server.join().unwrap() == sent, "the server got other bytes");
+        });
+    }
+
+    /// The system tells of the bytes and of the end at once, and not again.
+    #[test]
+    fn a_connection_that_ends_within_a_reply_has_ended_and_another_takes_its_place() {
+        let mut connections = connected(|asked, right| match asked.connection {
+            0 => (b"$5\r\nab".to_vec(), false),
+            _ => (right, true),
+        });
+        let told = asked(&mut connections, 0, Request::Get, &[], |_| {}).unwrap_err();
+        assert_eq!(told, CLOSED);
+        connections.replace(0).unwrap();
+        let nothing = |answer: Answer<'_>| assert_eq!(answer, Answer::Found(None));
+        asked(&mut connections, 0, Request::Get, &[], nothing).unwrap();
+    }
+
+    #[test]
+    fn an_answer_that_nobody_asked_for_fails_the_call_that_got_it() {
+        let mut connections = connected(|_, right| (right.repeat(2), true));
+        let told = asked(&mut connections, 0, Request::Delete, &[], |answer| {
+            assert_eq!(answer, Answer::Deleted(false));
+        });
+        assert_eq!(told.unwrap_err(), "it answered more than it was asked");
+    }
+
+    #[test]
+    fn an_answer_to_another_request_is_a_refusal() {
+        let mut connections = connected(|_, _| (b"+OK\r\n".to_vec(), true));
+        asked(&mut connections, 0, Request::Get, &[], |answer| {
+            assert_eq!(answer, Answer::Refused("it answered GET with OK".into()));
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_made_is_named() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let told = Connections::open(Endpoint { socket, database: 0 }, 4..6).unwrap_err();
+        assert!(told.starts_with(&format!("connection 5: no server answers at {socket}: ")), "{told}");
+    }
+}

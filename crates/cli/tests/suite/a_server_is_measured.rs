@@ -79,6 +79,18 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
         for arguments in [
             &["--mix", "read=50,write=30,delete=20", "--operations", "20000"][..],
             &[
+                "--mix",
+                "read=50,write=30,delete=10,insert=5,rmw=5",
+                "--connections",
+                "13",
+                "--multi-get",
+                "4",
+                "--multi-put",
+                "3",
+                "--operations",
+                "20000",
+            ],
+            &[
                 "--workload",
                 "read_only",
                 "--multi-get",

@@ -463,6 +463,13 @@ fn bad_requests_end_with_2_and_one_sentence() {
         (&["--value-order", "sorted"], "strangers, neighbours, apart, records, drift"),
         (&["--rounds", "0"], "give 1 to 1000"),
         (&["--multi-get", "0"], "keys per call"),
+        (&["--connections", "8"], "the target store has no connections"),
+        (
+            &["--target", "redis://127.0.0.1:1", "--threads", "4", "--connections", "3"],
+            "at least one connection per thread",
+        ),
+        (&["--target", "redis://127.0.0.1:1", "--connections", "10001"], "at most 10,000"),
+        (&["--connections", "8", "--saturate", "4"], "cannot be used with"),
         (&["--until-p99", "0"], "give microseconds"),
         (&["--rate", "0"], "give operations per second"),
         (&["--rate", "9..1:3"], "such as 1000..50000:8"),

@@ -14,6 +14,7 @@ use crate::run::clock::Clock;
 use crate::run::control::{Control, Phase};
 use crate::run::every_key::{check_all, load};
 use crate::run::instance::Instance;
+use crate::run::spec::RunSpec;
 use crate::run::tally::{Mistakes, Tally};
 use crate::run::worker::{Buffers, Worker};
 use crate::servers::resp::Endpoint;
@@ -115,6 +116,20 @@ fn comes(is_so: impl Fn() -> bool) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     true
+}
+
+#[test]
+fn connections_are_spread_over_threads_as_evenly_as_may_be() {
+    for (connections, spread, several) in [
+        (None, [0..1, 1..2, 2..3, 3..4], 0),
+        (Some(5), [0..1, 1..2, 2..3, 3..5], 1),
+        (Some(13), [0..3, 3..6, 6..9, 9..13], 4),
+    ] {
+        let spec = RunSpec { threads: 4, connections, ..RunSpec::new("redis://", "json") };
+        assert_eq!([0, 1, 2, 3].map(|thread| spec.connections_of(thread, 4)), spread);
+        // A thread with one connection is no concern of the target.
+        assert_eq!(spec.config().connections, spread[4 - several..]);
+    }
 }
 
 #[test]

@@ -103,8 +103,8 @@ pub(crate) struct Arguments {
         value_name = "LIST",
         conflicts_with_all = [
             "suite", "workload", "workload_file", "mix", "keys", "key_shape", "key_bytes", "multi_get", "multi_put",
-            "connections", "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99", "saturate",
-            "until_steady", "warmup_max"
+            "connections", "value_bytes", "value_order", "train_on", "distribution", "instances", "rate", "until_p99",
+            "saturate", "until_steady", "warmup_max"
         ],
         help_heading = RUNS
     )]

@@ -308,7 +308,12 @@ impl Target for RespTarget {
         let mut rested = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let place = rested.iter().position(|some| *some.numbers() == numbers);
         let taken = place.map(|place| rested.swap_remove(place));
-        Ok(taken.map_or_else(|| Connections::open(self.database.endpoint, numbers), Ok).map_err(Gone)?)
+        drop(rested);
+        let connections = match taken {
+            Some(mut connections) => connections.renew().map(|()| connections),
+            None => Connections::open(self.database.endpoint, numbers),
+        };
+        Ok(connections.map_err(Gone)?)
     }
 
     fn keep(&self, connections: Connections) {

@@ -44,6 +44,13 @@ struct Lane {
     replies: Inbox,
 }
 
+impl Lane {
+    /// Whether the connection has not ended, if nothing is expected of it.
+    fn is_open(&self) -> bool {
+        self.stream.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+}
+
 /// What a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
@@ -153,6 +160,17 @@ impl Connections {
     /// Connects anew what has failed. Nothing of the old connection is left.
     pub(crate) fn replace(&mut self, place: usize) -> Result<(), String> {
         self.lanes[place] = self.connect(place)?;
+        Ok(())
+    }
+
+    /// Connects anew what the server has closed while no call was under way, as servers do with clients that rest for
+    /// long. The error names the connection that failed.
+    pub(crate) fn renew(&mut self) -> Result<(), String> {
+        for place in 0..self.lanes.len() {
+            if !self.lanes[place].is_open() {
+                self.replace(place).map_err(|error| self.named(place, &error))?;
+            }
+        }
         Ok(())
     }
 
@@ -374,6 +392,19 @@ mod tests {
         connections.replace(0).unwrap();
         let nothing = |answer: Answer<'_>| assert_eq!(answer, Answer::Found(None));
         asked(&mut connections, 0, Request::Get, &[], nothing).unwrap();
+    }
+
+    #[test]
+    fn a_connection_that_ends_at_rest_is_renewed() {
+        let mut connections = connected(|asked, right| (right, asked.connection > 0));
+        let stored = |answer: Answer<'_>| assert_eq!(answer, Answer::Stored);
+        asked(&mut connections, 0, Request::Put, b"v", stored).unwrap();
+        ziptier_testing::until("the server has hung up", || !connections.lanes[0].is_open());
+        connections.renew().unwrap();
+        for place in [0, 1] {
+            let found = |answer: Answer<'_>| assert_eq!(answer, Answer::Found(Some(b"v")));
+            asked(&mut connections, place, Request::Get, &[], found).unwrap();
+        }
     }
 
     #[test]

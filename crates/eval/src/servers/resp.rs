@@ -195,7 +195,7 @@ impl Inbox {
     /// Room for bytes that come.
     fn room(&mut self) -> &mut [u8] {
         if self.unread.end == self.bytes.len() {
-            // What has come decides about room, never what was announced.
+            // The bytes that have come decide about room, never the announced ones.
             self.bytes.resize(BUFFER_BYTES.max(2 * self.bytes.len()), 0);
         }
         &mut self.bytes[self.unread.end..]

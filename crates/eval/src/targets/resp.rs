@@ -176,7 +176,7 @@ pub struct RespTarget {
     evicts: bool,
     /// Whether it was not quiet in time.
     is_restless: AtomicBool,
-    /// Those of threads that have several, between two windows.
+    /// The connections of threads that have several, between two windows.
     connections: Mutex<Vec<Connections>>,
 }
 

@@ -7,8 +7,8 @@
 //! 2. An idle connection takes the call. Without an idle one, the thread waits for answers of all connections at once.
 //! 3. The worker judges answers where they came in. The clock of a latency stops before that.
 //!
-//! A call counts for the window in which it was sent, whenever its answers come. So what is under way when a window
-//! begins counts as little as what is sent behind its end.
+//! A call counts for the window in which it was sent, whenever its answers come. A call that is under way when a window
+//! begins does not count. Otherwise a window would count more calls than it has time for.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -90,7 +90,7 @@ struct Call {
     answered: usize,
     /// A reading of the clock of latencies: when the call was sent, or when its first operation came.
     start: u64,
-    /// What the first half of the operation took.
+    /// The time of the first half of the operation.
     earlier_ns: u64,
     /// Whether it was sent within the window.
     counts: bool,
@@ -126,7 +126,7 @@ pub(super) struct Multiplexer<'w, 'a> {
     worker: &'w mut Worker<'a>,
     oracle: &'a Oracle,
     connections: Connections,
-    /// Those of the connections.
+    /// The call of each connection.
     calls: Vec<Call>,
     idle: VecDeque<usize>,
     reads: Gathered,
@@ -346,7 +346,7 @@ impl<'w, 'a> Multiplexer<'w, 'a> {
             _ => &mut self.single,
         };
         let call = &mut self.calls[place];
-        // Those of the last call of the connection are gone, and their memory takes the next ones.
+        // The keys of the last call are gone, and their memory takes the next ones.
         std::mem::swap(&mut call.asked, &mut gathered.asked);
         for one in &mut call.asked {
             one.before = self.oracle.observe(one.index);

@@ -51,7 +51,7 @@ impl Lane {
     }
 }
 
-/// What a call asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Request {
     Get,

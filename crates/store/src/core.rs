@@ -20,7 +20,7 @@ use crate::far::FarMemory;
 use crate::index::Index;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState, RightSibling};
-use crate::maintenance::Queue;
+use crate::maintenance::{Queue, Unsettled};
 use crate::memory::Gauges;
 use crate::merge::Newest;
 use crate::options::{CodecChoice, KEY_BYTES_MAX, Options};
@@ -69,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
     pub(crate) queue: Queue,
+    pub(crate) unsettled: Unsettled,
     /// The data of eviction, while it is on.
     pub(crate) eviction: Box<Eviction>,
     /// Whether records are evicted at the limit; otherwise writes are refused there.
@@ -133,6 +134,7 @@ impl Core {
             pressure: Pressure::default(),
             stats: Counters::default(),
             queue: Queue::default(),
+            unsettled: Unsettled::default(),
             eviction: Box::new(Eviction::new(options.eviction)),
             evicts: AtomicBool::new(options.eviction),
             commits: Commits::default(),

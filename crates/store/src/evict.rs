@@ -225,9 +225,9 @@ impl Core {
         self.remember(leaf, &marks, guard);
     }
 
-    /// Has a leaf with a fresh landing wait, if it does not yet: records that stay there for a whole probation are
-    /// merged then.
-    pub(crate) fn note_landing(&self, leaf: &Leaf) {
+    /// Has a leaf with a fresh landing wait for its turn, if it does not yet: records that stay there for a whole
+    /// probation are merged then.
+    pub(crate) fn wait_on_probation(&self, leaf: &Leaf) {
         let Some(eviction) = self.evicting() else { return };
         let stamp = eviction.probation.now() % STAMPS;
         if leaf.waits[0].compare_exchange(NOWHERE, stamp as u8, Relaxed, Relaxed).is_ok() {

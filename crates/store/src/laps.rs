@@ -9,7 +9,7 @@ const PAUSE_WORKED: Duration = Duration::from_millis(200);
 const PAUSE_IDLE: Duration = Duration::from_secs(1);
 /// A large store has many leaves that need nothing. The pause is so many times as long as the lap looked at these, so
 /// that it takes this part of a processor at most.
-const PAUSE_FACTOR: u32 = 30;
+const PAUSE_FACTOR: u32 = 100;
 /// Laps that count for leaves that nobody uses begin so far from each other at least.
 const COUNTED_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause. Nothing is late meanwhile but bytes: of landings, and of expired records.
@@ -19,11 +19,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Laps {
     /// When the lap before ended.
     ended: Instant,
-    /// How long the next lap waits for writes to settle.
+    /// How long the next lap waits once leaves were settled.
     pause: Duration,
-    /// How long it waits while there is no landing. It doubles with each lap that finds nothing to do, so that a store
-    /// that nobody writes to comes to rest. A change that leaves no landing, such as another dictionary or a batch that
-    /// was packed at once, then waits at most as long as the store was idle before.
+    /// How long it waits if none was. It doubles with each lap that finds nothing to do, so that a store that nobody
+    /// writes to comes to rest. A change that leaves no landing, such as another dictionary or a batch that was packed
+    /// at once, then waits at most as long as the store was idle before.
     rest: Duration,
     /// Whether a part of the lap is done.
     has_begun: bool,
@@ -50,9 +50,14 @@ impl Laps {
         }
     }
 
-    /// Whether the next part of a lap is due; `has_landings` says whether any leaf has one.
-    pub(crate) fn is_due(&self, now: Instant, has_landings: bool) -> bool {
-        let pause = if has_landings { self.pause } else { self.rest };
+    /// Whether a part of the lap is done.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Whether the next part of a lap is due; `has_settled` says whether leaves were settled since the lap before.
+    pub(crate) fn is_due(&self, now: Instant, has_settled: bool) -> bool {
+        let pause = if has_settled { self.pause } else { self.rest };
         self.has_begun || now.duration_since(self.ended) >= pause
     }
 
@@ -66,13 +71,11 @@ impl Laps {
         self.counts
     }
 
-    /// Notes a part of a lap; `worked` says whether it found something to do.
-    pub(crate) fn note_part(&mut self, took: Duration, worked: bool) {
+    /// Notes a part of a lap: how long it looked at leaves that need nothing, and whether it found something to do.
+    pub(crate) fn note_part(&mut self, looked: Duration, worked: bool) {
         self.has_begun = true;
         self.worked |= worked;
-        if !worked {
-            self.looked += took;
-        }
+        self.looked += looked;
     }
 
     /// Notes the end of a lap; `has_expiring` says whether it met records that are going to expire.
@@ -88,20 +91,20 @@ impl Laps {
 mod tests {
     use super::*;
 
-    /// The parts of a lap, and the pauses behind it with landings and without.
+    /// The parts of a lap, and the pauses behind it when leaves were settled and when none was.
     type Case<'a> = (&'a [(Duration, bool)], Duration, Duration);
 
     fn assert_pauses(laps: &mut Laps, cases: &[Case<'_>]) {
         let mut now = laps.ended;
         for (parts, pause, rest) in cases {
-            for (took, worked) in *parts {
-                laps.note_part(*took, *worked);
+            for (looked, worked) in *parts {
+                laps.note_part(*looked, *worked);
                 assert!(laps.is_due(now, false), "a lap goes on");
             }
             laps.end(now, false);
-            for (pause, has_landings) in [(*pause, true), (*rest, false)] {
-                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), has_landings), "{parts:?}");
-                assert!(laps.is_due(now + pause, has_landings), "{parts:?}");
+            for (pause, has_settled) in [(*pause, true), (*rest, false)] {
+                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), has_settled), "{parts:?}");
+                assert!(laps.is_due(now + pause, has_settled), "{parts:?}");
             }
             now += *rest;
         }
@@ -116,11 +119,15 @@ mod tests {
             &[
                 (&[(millis(1), true)], PAUSE_WORKED, PAUSE_WORKED),
                 (&[(millis(1), false)], PAUSE_IDLE, PAUSE_IDLE),
-                // A load of many records settles.
-                (&[(seconds(100), true)], PAUSE_WORKED, PAUSE_WORKED),
-                (&[(millis(100), false), (millis(400), false)], seconds(15), seconds(15)),
-                // One of many leaves is written to.
-                (&[(millis(100), false), (millis(9), true), (millis(400), false)], seconds(15), seconds(15)),
+                // All leaves get another dictionary.
+                (&[(millis(1), true); 2], PAUSE_WORKED, PAUSE_WORKED),
+                (&[(millis(100), false), (millis(400), false)], seconds(50), seconds(50)),
+                // One of many leaves is filled.
+                (
+                    &[(millis(100), false), (millis(9), true), (millis(400), false)],
+                    millis(50_900),
+                    millis(50_900),
+                ),
                 (&[(seconds(20), false)], PAUSE_MAX, PAUSE_MAX),
             ],
         );
@@ -148,7 +155,7 @@ mod tests {
         let mut laps = Laps::new(Instant::now());
         let doubled = [1, 2, 4, 8, 16, 32, 60, 60].map(|rest| (idle, PAUSE_IDLE, seconds(rest)));
         assert_pauses(&mut laps, &doubled);
-        assert_pauses(&mut laps, &[(&[(millis(3), true)], PAUSE_WORKED, PAUSE_WORKED)]);
+        assert_pauses(&mut laps, &[(&[(millis(1), true)], PAUSE_WORKED, PAUSE_WORKED)]);
         assert_pauses(&mut laps, &doubled[..3]);
         let now = laps.ended;
         laps.note_part(millis(3), false);

@@ -217,6 +217,8 @@ pub(crate) struct Leaf {
     removed: AtomicBool,
     /// Waits in the queue of the packers.
     queued: AtomicBool,
+    /// Is on the list of leaves with landings.
+    listed: AtomicBool,
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
     warm: AtomicBool,
     pub(crate) clock: Clock,
@@ -270,6 +272,7 @@ impl Leaf {
             owned: AtomicBool::new(false),
             removed: AtomicBool::new(false),
             queued: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             warm: AtomicBool::new(false),
             clock: Clock::default(),
             usage: Usage::default(),
@@ -401,7 +404,7 @@ impl Leaf {
         self.swept_appends.swap(appends, Ordering::Relaxed) == appends
     }
 
-    /// Whether nothing was appended since [`Leaf::is_quiet`] was last asked, which this does not change.
+    /// The same without asking.
     pub(crate) fn stays_quiet(&self) -> bool {
         self.swept_appends.load(Ordering::Relaxed) == self.appends()
     }
@@ -447,6 +450,21 @@ impl Leaf {
     /// Takes the mark away again.
     pub(crate) fn dequeue(&self) {
         self.queued.store(false, Ordering::Release);
+    }
+
+    /// Marks the leaf as listed; `false` when it was. The caller has published a landing, or sees one.
+    pub(crate) fn list(&self) -> bool {
+        !self.listed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes the mark away. A writer that found the mark has published a landing, which the caller sees then.
+    pub(crate) fn unlist(&self) {
+        self.listed.swap(false, Ordering::AcqRel);
+    }
+
+    /// Whether the leaf is on the list of leaves with landings.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed.load(Ordering::Relaxed)
     }
 
     /// Whether it belongs in DRAM, as far as the tierer knows.

@@ -1,36 +1,36 @@
-//! Background work: the packers' queue, and the sweep that settles, recodes and fills leaves.
+//! Background work: threads that settle, recode and fill leaves, make room, and train dictionaries.
 //!
 //! Not for work that a call needs to go on: writers pack and make room themselves if the background is late.
 //!
 //! 1. A background thread packs leaves of the queue first, because their writers may wait.
 //! 2. The first thread also makes room, evicts, and runs the tierer.
-//! 3. When nothing of that is due, it sweeps the leaves in key order, a few times a second while it finds something to
-//!    do.
-//! 4. A leaf is *quiet* if nothing was appended to it since the cycle before. The sweep settles quiet leaves and comes
-//!    back to the others.
+//! 3. When nothing of that is due, it settles the leaves that were written to, a few times a second (`unsettled`).
+//! 4. It sweeps all leaves in key order, more and more seldom while it finds nothing to do.
+//! 5. A leaf is *quiet* if nothing was appended to it since the visit before. A visit settles a quiet leaf, and others
+//!    wait for the next one.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
-use std::thread::{JoinHandle, Thread};
+mod queue;
+mod sweep;
+mod unsettled;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_epoch::Guard;
 
+pub(crate) use self::queue::Queue;
+pub(crate) use self::sweep::Sweep;
+use self::unsettled::Rounds;
+pub(crate) use self::unsettled::Unsettled;
 use crate::Error;
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::laps::Laps;
-use crate::leaf::{Leaf, LeafState, Ownership};
-use crate::packing::{Goal, generation};
-use crate::sync::{Mutex, back_off};
+use crate::leaf::{Leaf, Ownership};
+use crate::sync::back_off;
 use crate::tierer::Tierer;
-use crate::together::LEAVES_AHEAD_MAX;
 
-/// Leaves that wait at most; above this, writers pack themselves.
-const QUEUE_LEAVES_MAX: usize = 512;
-/// A sleeping packer is woken when this many wait; fewer are found when it looks by itself.
-const QUEUE_LEAVES_WAKE: usize = 64;
 /// How long a packer sleeps after work, and at most.
 const NAP_MIN: Duration = Duration::from_millis(1);
 const NAP_MAX: Duration = Duration::from_millis(64);
@@ -40,72 +40,6 @@ const NAP_READ: Duration = Duration::from_millis(8);
 const SWEEP_LEAVES: usize = 64;
 /// Packs between two looks at the dictionary.
 const DICTIONARY_PACKS: u32 = 128;
-/// A quiet leaf below this share of a full body is filled from its right neighbours.
-const FULL_PCT: usize = 97;
-/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a
-/// single half-empty leaf is not worth it.
-const ROOM_PCT: usize = 3;
-/// Right neighbours that one leaf is filled from in a row.
-const FILLS_MAX: usize = 8;
-/// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
-/// a split are well above it.
-const JOINED_PCT: usize = 85;
-/// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
-/// this many has token numbers of one width. So what is packed again pays for copying the rest.
-const LOOSE_SHARE: usize = 4;
-/// A leaf is condensed after so many laps that count (`laps.rs`) and found it neither read nor written to. No lap
-/// between them found it read or written to.
-const UNUSED_LAPS: u8 = 2;
-
-/// Leaves with a sealed landing, first come first served. The queue keeps no leaf alive that was joined with its
-/// neighbour.
-#[derive(Default)]
-pub(crate) struct Queue {
-    leaves: Mutex<VecDeque<Weak<Leaf>>>,
-    packers: Mutex<Vec<Thread>>,
-    stopping: AtomicBool,
-}
-
-impl Queue {
-    /// Hands `leaf` to the packers; `false` when too many wait already.
-    pub(crate) fn push(&self, leaf: &Leaf) -> bool {
-        if !leaf.enqueue() {
-            return true;
-        }
-        let waiting = {
-            let mut leaves = self.leaves.lock();
-            if leaves.len() >= QUEUE_LEAVES_MAX {
-                leaf.dequeue();
-                return false;
-            }
-            leaves.push_back(leaf.share_weakly());
-            leaves.len()
-        };
-        if waiting.is_multiple_of(QUEUE_LEAVES_WAKE)
-            && let Some(packer) = self.packers.lock().get(waiting / QUEUE_LEAVES_WAKE - 1)
-        {
-            packer.unpark();
-        }
-        true
-    }
-
-    /// Wakes the thread that makes room.
-    pub(crate) fn wake(&self) {
-        if let Some(packer) = self.packers.lock().first() {
-            packer.unpark();
-        }
-    }
-
-    /// The leaf that waits longest.
-    pub(crate) fn pop(&self) -> Option<Arc<Leaf>> {
-        let leaf = {
-            let mut leaves = self.leaves.lock();
-            std::iter::from_fn(|| leaves.pop_front()).find_map(|leaf| leaf.upgrade())?
-        };
-        leaf.dequeue();
-        Some(leaf)
-    }
-}
 
 /// The background threads of a store; they end when this is dropped.
 pub(crate) struct Packers {
@@ -144,8 +78,11 @@ impl Drop for Packers {
 struct Background {
     /// It also makes room, evicts, tiers and sweeps.
     is_first: bool,
+    rounds: Rounds,
     sweep: Sweep,
     laps: Laps,
+    /// Leaves were settled since the last lap began.
+    has_settled: bool,
     tierer: Tierer,
     /// Packs since the thread looked whether a dictionary is due.
     packs: u32,
@@ -154,53 +91,16 @@ struct Background {
 
 impl Background {
     fn new(is_first: bool, now: Instant) -> Self {
-        let (sweep, laps, tierer) = (Sweep::default(), Laps::new(now), Tierer::default());
-        Self { is_first, sweep, laps, tierer, packs: 0, nap: NAP_MIN }
-    }
-}
-
-/// The position of the sweep.
-#[derive(Default)]
-pub(crate) struct Sweep {
-    /// Lowest key of the next leaf.
-    cursor: Vec<u8>,
-    /// Treat every leaf as quiet.
-    all_quiet: bool,
-    /// The lap counts for leaves that nobody uses.
-    counts: bool,
-    /// Whether a leaf was found that is, or was lately, out of its form.
-    worked: bool,
-    /// Whether a leaf of this cycle has records that are going to expire.
-    has_expiring: bool,
-    /// Quiet leaves seen in this cycle, and how full they were.
-    fullness: Fullness,
-    /// Whether quiet leaves are filled in this cycle.
-    fills: bool,
-}
-
-impl Sweep {
-    /// A sweep that brings every leaf to its form, even if writers append there.
-    pub(crate) fn of_all() -> Self {
-        Self { all_quiet: true, ..Self::default() }
-    }
-}
-
-/// How full the quiet leaves of a cycle were.
-#[derive(Default)]
-struct Fullness {
-    leaves: usize,
-    room_pct: usize,
-}
-
-impl Fullness {
-    fn add(&mut self, full_pct: usize) {
-        self.leaves += 1;
-        self.room_pct += 100_usize.saturating_sub(full_pct);
-    }
-
-    /// Whether so much room is left that filling leaves pays.
-    fn is_low(&self) -> bool {
-        self.room_pct > ROOM_PCT * self.leaves
+        Self {
+            is_first,
+            rounds: Rounds::new(now),
+            sweep: Sweep::default(),
+            laps: Laps::new(now),
+            has_settled: false,
+            tierer: Tierer::default(),
+            packs: 0,
+            nap: NAP_MIN,
+        }
     }
 }
 
@@ -256,13 +156,22 @@ impl Core {
             return true;
         }
         // Eviction comes before the sweep. If it is still due, it found nothing that could go.
-        if !work.laps.is_due(now, self.gauges.landing.held() > 0) || self.is_eviction_due() {
+        if self.is_eviction_due() {
             return false;
         }
+        if work.rounds.is_due(self, now) {
+            work.has_settled |= self.settle_some(&mut work.rounds, SWEEP_LEAVES);
+            return true;
+        }
+        if !work.laps.is_due(now, work.has_settled) {
+            return false;
+        }
+        work.has_settled &= work.laps.has_begun();
         let began = Instant::now();
         work.sweep.counts = work.laps.counts(began);
         let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);
-        work.laps.note_part(began.elapsed(), std::mem::take(&mut work.sweep.worked));
+        let looked = began.elapsed().saturating_sub(std::mem::take(&mut work.sweep.busy));
+        work.laps.note_part(looked, std::mem::take(&mut work.sweep.worked));
         if ended {
             work.laps.end(Instant::now(), std::mem::take(&mut work.sweep.has_expiring));
             self.dictionaries.release_idle();
@@ -304,193 +213,6 @@ impl Core {
         (0..3).for_each(|_| self.pin().flush());
         self.wait_for_retired();
         self.reclaim();
-    }
-
-    /// Visits up to `leaves` leaves; `true` when that ended a lap.
-    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
-        for _ in 0..leaves {
-            // New bodies and old ones are held beside each other until no reader has the old ones.
-            self.wait_for_retired();
-            if !sweep.all_quiet && self.is_eviction_due() {
-                break;
-            }
-            if sweep.all_quiet {
-                self.make_room_to_pack(&sweep.cursor);
-            }
-            let guard = self.pin();
-            let (leaf, _) = self.locate(&sweep.cursor, &guard);
-            if !self.visit(leaf, sweep, &guard) {
-                continue;
-            }
-            match &leaf.state(&guard).high {
-                Some(high) => {
-                    sweep.cursor.clear();
-                    sweep.cursor.extend_from_slice(high);
-                }
-                None => {
-                    sweep.cursor.clear();
-                    sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
-                    return true;
-                }
-            }
-        }
-        self.pin().flush();
-        false
-    }
-
-    /// Does for a leaf what its state asks for. `false` if the leaf has to be settled and another thread maintains it:
-    /// the sweep comes back, and holds no epoch meanwhile.
-    fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> bool {
-        let quiet = leaf.is_quiet() || sweep.all_quiet;
-        let is_unused = quiet && leaf.clock.counts() == 0;
-        // A lap that does not count may still find that somebody used the leaf.
-        let rests = (sweep.counts || !is_unused) && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
-        sweep.worked |= !quiet;
-        sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
-        let has_to_be_settled = || sweep.all_quiet && leaf.state(guard).is_unsettled();
-        let mut round = 0;
-        let ownership = loop {
-            match leaf.try_own() {
-                Some(ownership) => break ownership,
-                None if has_to_be_settled() && round < 1000 => back_off(round),
-                None => return !has_to_be_settled(),
-            }
-            round += 1;
-        };
-        let state = leaf.state(guard);
-        if state.closed || !self.has_place_for(&[state]) {
-            return true;
-        }
-        // In quiet times it would be cooled.
-        let cools = sweep.all_quiet && state.heated && leaf.clock.counts() == 0;
-        let mut goal = if cools { Some(Goal::Recode) } else { self.goal(state, quiet, sweep.all_quiet) };
-        if goal.is_none() && rests && self.heats && state.below.is_none() && is_plain(state) {
-            goal = Some(Goal::Condense);
-        }
-        if let Some(goal) = goal {
-            sweep.worked |= if quiet {
-                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard)
-            } else {
-                self.settle_written(leaf, goal, guard)
-            };
-        }
-        if leaf.state(guard).below.is_some() {
-            if quiet {
-                sweep.worked |= self.join_cold(leaf, guard);
-            }
-        } else if quiet {
-            sweep.fullness.add(self.full_pct(leaf.state(guard)));
-            for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
-                if !(sweep.fills || sweep.all_quiet)
-                    || !self.has_room(leaf.state(guard), sweep.all_quiet, guard)
-                {
-                    break;
-                }
-                if !Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch)) {
-                    break;
-                }
-                sweep.worked = true;
-            }
-        } else if self.is_small(leaf.state(guard), guard) {
-            sweep.worked |= Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
-        }
-        drop(ownership);
-        true
-    }
-
-    /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
-    fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
-        let was_heated = leaf.state(guard).heated;
-        // Records of the open landing may change when others expire.
-        self.seal(leaf, guard);
-        let settled = Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ()));
-        if settled {
-            self.count_settled(goal, was_heated);
-        }
-        settled
-    }
-
-    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
-    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
-        let state = leaf.state(guard);
-        // A landing that is sealed already is packed first, so that the open one can be.
-        if state.sealed.is_some() && state.open.is_some() {
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
-        }
-        self.seal(leaf, guard);
-        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
-    }
-
-    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
-    pub(crate) fn denser(&self, state: &LeafState) -> Option<Goal> {
-        self.goal(state, true, true).filter(|goal| matches!(goal, Goal::Recode | Goal::Condense))
-    }
-
-    /// The pack that a leaf needs, if any. Where all leaves are to be `dense`, one whose values were coded fast needs
-    /// another pack.
-    pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
-        if quiet
-            && !state.heated
-            && !state.keeps_damage
-            && !state.body.is_empty()
-            && state.below.is_none()
-            && let Some(current) = self.dictionaries.current()
-        {
-            // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
-            let dense = dense || current.blocks().is_some();
-            let is_loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
-            if dense && is_loose || generation(state) != Some(current.generation()) {
-                return Some(if dense { Goal::Recode } else { Goal::Renew });
-            }
-            if dense && is_plain(state) {
-                return Some(Goal::Condense);
-            }
-        }
-        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
-        let settles = quiet && state.is_unsettled();
-        let kept = if dense { Goal::Settle } else { Goal::Keep };
-        (expired || settles || state.sealed.is_some()).then_some(kept)
-    }
-
-    /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
-    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
-        // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
-        let is_large = |bytes: usize, records: usize| {
-            records * 100 >= self.limits.records_full * JOINED_PCT
-                || bytes * 100 >= self.limits.bytes_full * JOINED_PCT
-        };
-        if is_large(state.body.asked_bytes(), state.body.len()) {
-            return false;
-        }
-        let Some(right) = state.right(guard) else { return false };
-        let pair = [state, right.state(guard)];
-        let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
-        let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
-        !is_large(bytes, records)
-            && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
-            && generation(pair[0]) == generation(pair[1])
-    }
-
-    /// How full a leaf is, by records or by bytes.
-    fn full_pct(&self, state: &LeafState) -> usize {
-        let records_pct = state.body.len() * 100 / self.limits.records_full;
-        records_pct.max(state.body.asked_bytes() * 100 / self.limits.bytes_full)
-    }
-
-    /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
-    /// first, or its records would have both leaves recoded.
-    fn has_room(&self, state: &LeafState, dense: bool, guard: &Guard) -> bool {
-        let Some(right) = state.right(guard) else { return false };
-        let right = right.state(guard);
-        // A neighbour's first record may not fit, however much room there is; blocks are cut.
-        let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
-        self.full_pct(state) < FULL_PCT
-            && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
-            && [state, right]
-                .iter()
-                .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
-            && generation(state) == generation(right)
-            && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
     }
 
     /// The leaf of `key`, owned, if no other thread owns it.
@@ -560,14 +282,6 @@ impl Core {
             }
         }
     }
-}
-
-/// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
-/// state counts them, too. So the body has the last word.
-fn is_plain(state: &LeafState) -> bool {
-    let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
-    let has_codes = || state.coding.as_ref().is_some_and(Coding::has_codes);
-    are_many(state.plain.into()) && has_codes() && are_many(state.body.plain())
 }
 
 // No unsafe code comes this way: Miri would only be slow.

@@ -5,12 +5,13 @@
 //!
 //! 1. A round is due when enough was read for the clocks to mean something, or a second after any read. A store that
 //!    nobody reads costs nothing.
-//! 2. The first walk over the leaves measures how heat is spread.
-//! 3. The second walk cools raw leaves that are no longer hot: they take their form again.
+//! 2. The first walk over the leaves measures how heat is spread. If there is none, the round ends.
+//! 3. The second walk cools raw leaves that are no longer hot: they take their form again. Without raw leaves there is
+//!    no such walk.
 //! 4. The third walk heats hot leaves within the room that became free, promotes leaves and values, and lets the counts
 //!    decay. It relaxes leaves that are read: their token numbers get one width again.
 //!
-//! A hot set that moves is raw again after one or two rounds.
+//! A hot set that moves is raw again after one or two rounds. A round that nobody read before forgets all counts.
 
 use std::time::{Duration, Instant};
 
@@ -68,8 +69,8 @@ pub(crate) struct Tierer {
     heated_bytes: u64,
     /// The count of reads when the round began.
     reads: u64,
-    /// So much was read that older counts mean nothing any more.
-    enough: bool,
+    /// So much was read that older counts mean nothing any more, or nothing.
+    forgets: bool,
     /// The time that the round took: in all, and to change leaves.
     busy: Duration,
     changing: Duration,
@@ -159,10 +160,16 @@ impl Tierer {
         core.stats.body_reads() - self.reads
     }
 
-    /// Notes that a walk over all leaves ended; `true` when that ended the round.
-    fn passed(&mut self) -> bool {
+    /// Notes that a walk over all leaves ended; `true` when that ended the round. Leaves that nobody read are warm no
+    /// longer, which the last walk notes where there is a `place_below`.
+    fn passed(&mut self, place_below: bool) -> bool {
         self.cursor.clear();
         self.pass = match self.pass {
+            Pass::Measure if self.heats.sum == 0.0 && !place_below => {
+                self.ended = Some(Instant::now());
+                Pass::Measure
+            }
+            Pass::Measure if self.heated_bytes == 0 => Pass::Heat,
             Pass::Measure => Pass::Cool,
             Pass::Cool => Pass::Heat,
             Pass::Heat => {
@@ -183,9 +190,10 @@ impl Core {
     pub(crate) fn tier(&self, tierer: &mut Tierer, leaves: usize) -> bool {
         let began = Instant::now();
         if tierer.cursor.is_empty() && tierer.pass == Pass::Measure {
+            let reads = tierer.reads_since(self);
             *tierer = Tierer {
                 reads: self.stats.body_reads(),
-                enough: tierer.reads_since(self) >= reads_wanted(self),
+                forgets: reads >= reads_wanted(self) || reads == 0,
                 settles: tierer.settles,
                 ..Tierer::default()
             };
@@ -198,7 +206,9 @@ impl Core {
             left -= 1;
             if tierer.pass == Pass::Measure {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
-                tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
+                if self.far.is_some() {
+                    tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
+                }
                 tierer.heated_bytes += if state.heated { state.body.asked_bytes() as u64 } else { 0 };
             } else if self.judge(leaf, thresholds, tierer, &mut { LEAVES_AHEAD_MAX }, &guard) {
                 // Nobody should hold the epoch for long.
@@ -227,7 +237,7 @@ impl Core {
                 Pass::Cool => {}
             }
         }
-        passed && tierer.passed()
+        passed && tierer.passed(self.far.is_some())
     }
 
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
@@ -290,7 +300,7 @@ impl Core {
             let came = self.far.is_some()
                 && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
-            leaf.clock.decay(tierer.enough);
+            leaf.clock.decay(tierer.forgets);
             if came {
                 return true;
             }
@@ -342,14 +352,14 @@ impl Core {
         thresholds: Thresholds,
         tierer: &Tierer,
     ) -> Option<Goal> {
-        let heat = f64::from(counts) / state.body.len().max(1) as f64;
+        let heat = || f64::from(counts) / state.body.len().max(1) as f64;
         match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
             Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
-                (heat < thresholds.cool).then_some(Goal::Renew)
+                (heat() < thresholds.cool).then_some(Goal::Renew)
             }
-            Pass::Cool if state.heated => (heat < thresholds.hot).then_some(Goal::Renew),
-            Pass::Heat if !state.heated && heat > thresholds.hot && counts >= COUNTS_MIN => {
+            Pass::Cool if state.heated => (heat() < thresholds.hot).then_some(Goal::Renew),
+            Pass::Heat if !state.heated && counts >= COUNTS_MIN && heat() > thresholds.hot => {
                 let fits = is_compressed(state)
                     && !state.keeps_damage
                     && self.has_room_for_heat(tierer, raw_bytes(state));

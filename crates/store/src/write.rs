@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::Guard;
 
@@ -407,6 +408,15 @@ impl Core {
                 return;
             }
         }
+    }
+
+    /// Notes that `leaf` was given a landing.
+    pub(crate) fn note_landing(&self, leaf: &Leaf) {
+        // Nobody would take leaves from the list without a thread in the background, or while the store is loaded.
+        if self.has_background && !self.loading.load(Ordering::Relaxed) {
+            self.unsettled.add(leaf);
+        }
+        self.wait_on_probation(leaf);
     }
 
     /// Gives the leaf of `key` a landing with room for `record`. Its room doubles.

@@ -5,8 +5,9 @@ use ziptier_codec::token::Dictionary;
 use super::*;
 use crate::body::{Builder, Entry, EntryKey, fingerprint};
 use crate::coding::Coding;
-use crate::leaf::RightSibling;
+use crate::leaf::{LeafState, RightSibling};
 use crate::options::{CodecChoice, Options};
+use crate::packing::generation;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 
 #[test]

@@ -4,6 +4,8 @@ use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use super::*;
+use crate::coding::Coding;
+use crate::leaf::LeafState;
 use crate::options::{CodecChoice, Options};
 use crate::{FarOptions, FarPlace, Store, tierer::Tierer};
 
@@ -64,7 +66,8 @@ fn lap(store: &Store, sweep: &mut Sweep) {
 
 /// Laps that count; what the bodies hold after each.
 fn counted_laps<const LAPS: usize>(store: &Store) -> [u64; LAPS] {
-    let mut sweep = Sweep { counts: true, ..Sweep::default() };
+    let mut sweep = Sweep::default();
+    sweep.counts = true;
     [(); LAPS].map(|()| {
         lap(store, &mut sweep);
         bodies(store)

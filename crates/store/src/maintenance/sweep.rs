@@ -1,0 +1,327 @@
+//! Visits of leaves: what a leaf needs, and the laps over all leaves.
+//!
+//! Not for when laps begin, which `laps` says, nor for leaves that were just written to, which `unsettled` lists.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_epoch::Guard;
+
+use crate::coding::Coding;
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState};
+use crate::packing::{Goal, generation};
+use crate::sync::back_off;
+use crate::together::LEAVES_AHEAD_MAX;
+
+/// A quiet leaf below this share of a full body is filled from its right neighbours.
+const FULL_PCT: usize = 97;
+/// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a
+/// single half-empty leaf is not worth it.
+const ROOM_PCT: usize = 3;
+/// Right neighbours that one leaf is filled from in a row.
+const FILLS_MAX: usize = 8;
+/// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
+/// a split are well above it.
+const JOINED_PCT: usize = 85;
+/// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
+/// this many has token numbers of one width. So what is packed again pays for copying the rest.
+const LOOSE_SHARE: usize = 4;
+/// A leaf is condensed after so many laps that count (`laps.rs`) and found it neither read nor written to. No lap
+/// between them found it read or written to.
+const UNUSED_LAPS: u8 = 2;
+
+/// The position of the sweep.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// Lowest key of the next leaf.
+    cursor: Vec<u8>,
+    /// Treat every leaf as quiet.
+    all_quiet: bool,
+    /// The lap counts for leaves that nobody uses.
+    pub(super) counts: bool,
+    /// Whether a leaf was found that is, or was lately, out of its form.
+    pub(super) worked: bool,
+    /// The time that changing leaves took.
+    pub(super) busy: Duration,
+    /// Whether a leaf of this cycle has records that are going to expire.
+    pub(super) has_expiring: bool,
+    /// Quiet leaves seen in this cycle, and how full they were.
+    fullness: Fullness,
+    /// Whether quiet leaves are filled in this cycle.
+    fills: bool,
+}
+
+impl Sweep {
+    /// A sweep that brings every leaf to its form, even if writers append there.
+    pub(crate) fn of_all() -> Self {
+        Self { all_quiet: true, ..Self::default() }
+    }
+}
+
+/// How the visit of a leaf ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Visited {
+    /// The leaf needs nothing, or another thread does it.
+    Idle,
+    /// The visit did what the leaf needed, if there was room for that.
+    Done,
+    /// The leaf has to be settled, and another thread maintains it: the sweep comes back, and holds no epoch meanwhile.
+    Busy,
+}
+
+/// How full the quiet leaves of a cycle were.
+#[derive(Default)]
+struct Fullness {
+    leaves: usize,
+    room_pct: usize,
+}
+
+impl Fullness {
+    fn add(&mut self, full_pct: usize) {
+        self.leaves += 1;
+        self.room_pct += 100_usize.saturating_sub(full_pct);
+    }
+
+    /// Whether so much room is left that filling leaves pays.
+    fn is_low(&self) -> bool {
+        self.room_pct > ROOM_PCT * self.leaves
+    }
+}
+
+impl Core {
+    /// Visits up to `leaves` leaves; `true` when that ended a lap.
+    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
+        let mut left = leaves;
+        while left > 0 {
+            // New bodies and old ones are held beside each other until no reader has the old ones.
+            self.wait_for_retired();
+            if !sweep.all_quiet && self.is_eviction_due() {
+                break;
+            }
+            if sweep.all_quiet {
+                self.make_room_to_pack(&sweep.cursor);
+            }
+            let guard = self.pin();
+            let (mut leaf, _) = self.locate(&sweep.cursor, &guard);
+            let visited = loop {
+                left -= 1;
+                let visited = self.visit(leaf, sweep, &guard);
+                match leaf.state(&guard).right(&guard) {
+                    Some(right) if visited == Visited::Idle && left > 0 && !sweep.all_quiet => leaf = right,
+                    _ => break visited,
+                }
+            };
+            let low = (visited == Visited::Busy).then(|| leaf.low());
+            let next = low.or_else(|| leaf.state(&guard).high.clone());
+            sweep.cursor.clear();
+            let Some(next) = next else {
+                sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
+                return true;
+            };
+            sweep.cursor.extend_from_slice(&next);
+        }
+        self.pin().flush();
+        false
+    }
+
+    /// Does for a leaf what its state asks for.
+    pub(super) fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> Visited {
+        // A round settles those.
+        if leaf.is_listed() && !sweep.all_quiet {
+            return Visited::Idle;
+        }
+        let quiet = leaf.is_quiet() || sweep.all_quiet;
+        let is_unused = quiet && leaf.clock.counts() == 0;
+        // A lap that does not count may still find that somebody used the leaf.
+        let rests = (sweep.counts || !is_unused) && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
+        sweep.worked |= !quiet;
+        sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
+        if self.needs_nothing(leaf, sweep, quiet, rests, guard) {
+            return Visited::Idle;
+        }
+        let has_to_be_settled = || sweep.all_quiet && leaf.state(guard).is_unsettled();
+        let mut round = 0;
+        let _ownership = loop {
+            match leaf.try_own() {
+                Some(ownership) => break ownership,
+                None if has_to_be_settled() && round < 1000 => back_off(round),
+                None if has_to_be_settled() => return Visited::Busy,
+                None => return Visited::Idle,
+            }
+            round += 1;
+        };
+        let state = leaf.state(guard);
+        if !state.closed && self.has_place_for(&[state]) {
+            let began = Instant::now();
+            if self.work_on(leaf, sweep, quiet, rests, guard) {
+                sweep.worked = true;
+                sweep.busy += began.elapsed();
+            }
+        }
+        Visited::Done
+    }
+
+    /// Whether a visit of a lap may pass the leaf by. A quiet one counts for how full leaves are.
+    fn needs_nothing(&self, leaf: &Leaf, sweep: &mut Sweep, quiet: bool, rests: bool, guard: &Guard) -> bool {
+        let state = leaf.state(guard);
+        if state.closed {
+            return true;
+        }
+        let is_joined = || match quiet {
+            true => sweep.fills && self.has_room(state, false, guard),
+            false => self.is_small(state, guard),
+        };
+        let needs = sweep.all_quiet
+            || quiet && state.below.is_some()
+            || self.wanted(leaf, sweep, quiet, rests, guard).is_some()
+            || is_joined();
+        if !needs && quiet {
+            sweep.fullness.add(self.full_pct(state));
+        }
+        !needs
+    }
+
+    /// The pack that a visited leaf needs, if any.
+    fn wanted(&self, leaf: &Leaf, sweep: &Sweep, quiet: bool, rests: bool, guard: &Guard) -> Option<Goal> {
+        let state = leaf.state(guard);
+        // In quiet times it would be cooled.
+        if sweep.all_quiet && state.heated && leaf.clock.counts() == 0 {
+            return Some(Goal::Recode);
+        }
+        let condenses = || rests && self.heats && state.below.is_none() && is_plain(state);
+        self.goal(state, quiet, sweep.all_quiet).or_else(|| condenses().then_some(Goal::Condense))
+    }
+
+    /// Packs, fills or joins a leaf, which the caller owns; `true` if that changed it.
+    fn work_on(&self, leaf: &Leaf, sweep: &mut Sweep, quiet: bool, rests: bool, guard: &Guard) -> bool {
+        let mut worked = match self.wanted(leaf, sweep, quiet, rests, guard) {
+            None => false,
+            Some(goal) if quiet => {
+                self.settle_with_next(leaf, goal, sweep.all_quiet, &mut { LEAVES_AHEAD_MAX }, guard)
+            }
+            Some(goal) => self.settle_written(leaf, goal, guard),
+        };
+        if leaf.state(guard).below.is_some() {
+            return worked | (quiet && self.join_cold(leaf, guard));
+        }
+        if !quiet {
+            let is_small = self.is_small(leaf.state(guard), guard);
+            return worked
+                | (is_small && Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch)));
+        }
+        sweep.fullness.add(self.full_pct(leaf.state(guard)));
+        for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
+            if !(sweep.fills || sweep.all_quiet)
+                || !self.has_room(leaf.state(guard), sweep.all_quiet, guard)
+                || !Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch))
+            {
+                break;
+            }
+            worked = true;
+        }
+        worked
+    }
+
+    /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
+    fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
+        let was_heated = leaf.state(guard).heated;
+        // Records of the open landing may change when others expire.
+        self.seal(leaf, guard);
+        let settled = Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ()));
+        if settled {
+            self.count_settled(goal, was_heated);
+        }
+        settled
+    }
+
+    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
+    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
+        let state = leaf.state(guard);
+        // A landing that is sealed already is packed first, so that the open one can be.
+        if state.sealed.is_some() && state.open.is_some() {
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+        }
+        self.seal(leaf, guard);
+        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+    }
+
+    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
+    pub(crate) fn denser(&self, state: &LeafState) -> Option<Goal> {
+        self.goal(state, true, true).filter(|goal| matches!(goal, Goal::Recode | Goal::Condense))
+    }
+
+    /// The pack that a leaf needs, if any. Where all leaves are to be `dense`, one whose values were coded fast needs
+    /// another pack.
+    pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
+        if quiet
+            && !state.heated
+            && !state.keeps_damage
+            && !state.body.is_empty()
+            && state.below.is_none()
+            && let Some(current) = self.dictionaries.current()
+        {
+            // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
+            let dense = dense || current.blocks().is_some();
+            let is_loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
+            if dense && is_loose || generation(state) != Some(current.generation()) {
+                return Some(if dense { Goal::Recode } else { Goal::Renew });
+            }
+            if dense && is_plain(state) {
+                return Some(Goal::Condense);
+            }
+        }
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
+        let settles = quiet && state.is_unsettled();
+        let kept = if dense { Goal::Settle } else { Goal::Keep };
+        (expired || settles || state.sealed.is_some()).then_some(kept)
+    }
+
+    /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
+    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+        // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
+        let is_large = |bytes: usize, records: usize| {
+            records * 100 >= self.limits.records_full * JOINED_PCT
+                || bytes * 100 >= self.limits.bytes_full * JOINED_PCT
+        };
+        if is_large(state.body.asked_bytes(), state.body.len()) {
+            return false;
+        }
+        let Some(right) = state.right(guard) else { return false };
+        let pair = [state, right.state(guard)];
+        let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
+        let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
+        !is_large(bytes, records)
+            && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
+            && generation(pair[0]) == generation(pair[1])
+    }
+
+    /// How full a leaf is, by records or by bytes.
+    fn full_pct(&self, state: &LeafState) -> usize {
+        let records_pct = state.body.len() * 100 / self.limits.records_full;
+        records_pct.max(state.body.asked_bytes() * 100 / self.limits.bytes_full)
+    }
+
+    /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
+    /// first, or its records would have both leaves recoded.
+    fn has_room(&self, state: &LeafState, dense: bool, guard: &Guard) -> bool {
+        let Some(right) = state.right(guard) else { return false };
+        let right = right.state(guard);
+        // A neighbour's first record may not fit, however much room there is; blocks are cut.
+        let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
+        self.full_pct(state) < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
+            && [state, right]
+                .iter()
+                .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
+            && generation(state) == generation(right)
+            && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
+    }
+}
+
+/// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
+/// state counts them, too. So the body has the last word.
+fn is_plain(state: &LeafState) -> bool {
+    let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
+    let has_codes = || state.coding.as_ref().is_some_and(Coding::has_codes);
+    are_many(state.plain.into()) && has_codes() && are_many(state.body.plain())
+}

@@ -1,0 +1,200 @@
+//! The leaves with landings: the background settles them without a look at all others.
+//!
+//! Not for what else leaves may need: the laps of the sweep find that.
+//!
+//! 1. A writer that gives a leaf a landing puts the leaf on the list, if it is not there yet.
+//! 2. A round visits the leaves of the list, and settles those that nobody wrote to since the round before.
+//! 3. A leaf that has a landing after the visit stays on the list for the next round.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use super::sweep::Sweep;
+use crate::core::Core;
+use crate::leaf::Leaf;
+use crate::sync::Mutex;
+
+/// The pause between two rounds, at least.
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+/// It is so many times as long as the round looked at leaves that are still written to.
+const PAUSE_FACTOR: u32 = 30;
+
+/// The list. It keeps no leaf alive that was cut, or joined with its neighbour.
+#[derive(Default)]
+pub(crate) struct Unsettled(Mutex<Vec<Weak<Leaf>>>);
+
+impl Unsettled {
+    /// Adds a leaf that was given a landing.
+    pub(crate) fn add(&self, leaf: &Leaf) {
+        if leaf.list() {
+            self.0.lock().push(leaf.share_weakly());
+        }
+    }
+
+    fn take(&self) -> Vec<Weak<Leaf>> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+/// The rounds over the leaves of the list.
+pub(super) struct Rounds {
+    /// Leaves that this round comes to.
+    left: Vec<Weak<Leaf>>,
+    /// Leaves that stay for the next one.
+    kept: Vec<Weak<Leaf>>,
+    sweep: Sweep,
+    /// How long this round looked at leaves that stay.
+    looked: Duration,
+    /// When the round before ended, and how long the next one waits.
+    ended: Instant,
+    pause: Duration,
+}
+
+impl Rounds {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            left: Vec::new(),
+            kept: Vec::new(),
+            sweep: Sweep::default(),
+            looked: Duration::ZERO,
+            ended: now,
+            pause: PAUSE_MIN,
+        }
+    }
+
+    /// Whether the next part of a round is due.
+    pub(super) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+        if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
+            self.left = std::mem::take(&mut self.kept);
+            self.left.append(&mut core.unsettled.take());
+            self.ended = now;
+        }
+        !self.left.is_empty()
+    }
+
+    /// Notes a part of a round.
+    fn note_part(&mut self, took: Duration) -> bool {
+        let busy = std::mem::take(&mut self.sweep.busy);
+        self.looked += took.saturating_sub(busy);
+        if self.left.is_empty() {
+            self.ended = Instant::now();
+            self.pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).max(PAUSE_MIN);
+        }
+        !busy.is_zero()
+    }
+}
+
+impl Core {
+    /// Visits up to `leaves` leaves of a round; `true` when that changed any.
+    pub(super) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
+        let began = Instant::now();
+        for _ in 0..leaves {
+            // New bodies and old ones are held beside each other until no reader has the old ones.
+            self.wait_for_retired();
+            if self.is_eviction_due() {
+                break;
+            }
+            let Some(listed) = rounds.left.pop() else { break };
+            let Some(leaf) = listed.upgrade() else { continue };
+            let guard = self.pin();
+            // A writer that gives the leaf another landing from now on adds it again.
+            leaf.unlist();
+            self.visit(&leaf, &mut rounds.sweep, &guard);
+            let has_landing = |leaf: &Leaf| leaf.open_state(&guard)?.landings().next().map(|_| ());
+            if has_landing(&leaf).is_some() && leaf.list() {
+                rounds.kept.push(listed);
+            }
+        }
+        self.pin().flush();
+        rounds.note_part(began.elapsed())
+    }
+}
+
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::options::{CodecChoice, Options};
+    use crate::record::PutMeta;
+
+    const KEYS: u32 = 5_000;
+
+    /// A core that waits for a thread in the background, which the test is.
+    fn core() -> Core {
+        Core::new(&Options { codec: CodecChoice::None, background_threads: 1, ..Options::default() })
+    }
+
+    /// Writes all keys, in no order: then no leaf is left full and without a landing.
+    fn load(core: &Core) {
+        (0..KEYS).for_each(|number| put(core, number * 1_237 % KEYS));
+    }
+
+    fn put(core: &Core, number: u32) {
+        core.put(&number.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+    }
+
+    /// A round, a while after the one before; how many leaves it came to.
+    fn round(core: &Core, rounds: &mut Rounds) -> usize {
+        let later = rounds.ended + rounds.pause;
+        assert!(!rounds.is_due(core, later - Duration::from_nanos(1)));
+        let leaves = if rounds.is_due(core, later) { rounds.left.len() } else { 0 };
+        while !rounds.left.is_empty() {
+            core.settle_some(rounds, 3);
+        }
+        leaves
+    }
+
+    fn has_landings(core: &Core) -> bool {
+        core.gauges.landing.held() > 0
+    }
+
+    #[test]
+    fn a_round_comes_to_the_leaves_that_were_written_to_and_to_no_others() {
+        let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
+        load(&core);
+        // Leaves that were cut meanwhile are on the list, and are not kept.
+        round(&core, &mut rounds);
+        assert!(has_landings(&core), "nobody knows yet that the leaves are quiet");
+        assert!(round(&core, &mut rounds) > 10);
+        assert!(!has_landings(&core));
+        assert_eq!(round(&core, &mut rounds), 0);
+
+        [1, KEYS / 2, KEYS / 2 + 1].iter().for_each(|number| put(&core, *number));
+        assert_eq!([(); 3].map(|()| round(&core, &mut rounds)), [2, 2, 0]);
+        assert!(!has_landings(&core));
+    }
+
+    #[test]
+    fn a_leaf_that_is_written_to_in_each_round_is_not_settled() {
+        let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
+        for number in 0..4 {
+            put(&core, number);
+            assert_eq!(round(&core, &mut rounds), 1);
+        }
+        assert_eq!(core.stats.packs_background.get(), 0);
+        round(&core, &mut rounds);
+        assert_eq!(core.stats.packs_background.get(), 1);
+    }
+
+    #[test]
+    fn a_lap_leaves_listed_leaves_to_the_rounds() {
+        let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
+        load(&core);
+        let mut sweep = Sweep::default();
+        for _ in 0..3 {
+            while !core.sweep(&mut sweep, 64) {}
+        }
+        assert_eq!(core.stats.packs_background.get(), 0);
+        (0..2).for_each(|_| _ = round(&core, &mut rounds));
+        assert!(!has_landings(&core));
+    }
+
+    #[test]
+    fn a_round_that_looks_long_at_busy_leaves_is_followed_by_a_longer_pause() {
+        let mut rounds = Rounds::new(Instant::now());
+        assert!(!rounds.note_part(Duration::from_millis(1)));
+        assert_eq!(rounds.pause, PAUSE_MIN);
+        rounds.sweep.busy = Duration::from_secs(9);
+        assert!(rounds.note_part(Duration::from_secs(10)));
+        assert_eq!(rounds.pause, PAUSE_FACTOR * Duration::from_secs(1));
+    }
+}

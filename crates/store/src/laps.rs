@@ -9,7 +9,7 @@ const PAUSE_WORKED: Duration = Duration::from_millis(200);
 const PAUSE_IDLE: Duration = Duration::from_secs(1);
 /// A large store has many leaves that need nothing. The pause is so many times as long as the lap looked at these, so
 /// that it takes this part of a processor at most.
-const PAUSE_FACTOR: u32 = 100;
+const PAUSE_FACTOR: u32 = 30;
 /// Laps that count for leaves that nobody uses begin so far from each other at least.
 const COUNTED_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause. Nothing is late meanwhile but bytes: of landings, and of expired records.
@@ -19,10 +19,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 pub(crate) struct Laps {
     /// When the lap before ended.
     ended: Instant,
-    /// How long the next lap waits once leaves were settled.
+    /// How long the next lap waits once the last leaf that was written to is settled.
     pause: Duration,
-    /// How long it waits if none was. It doubles with each lap that finds nothing to do, so that a store that nobody
-    /// writes to comes to rest. A change that leaves no landing, such as another dictionary or a batch that was packed
+    /// How long it waits otherwise. It doubles with each lap that finds nothing to do, so that a store that nobody
+    /// writes to comes to rest, and writes alone cause no laps. A change that leaves no landing, such as another dictionary or a batch that was packed
     /// at once, then waits at most as long as the store was idle before.
     rest: Duration,
     /// Whether a part of the lap is done.
@@ -55,9 +55,10 @@ impl Laps {
         self.has_begun
     }
 
-    /// Whether the next part of a lap is due; `has_settled` says whether leaves were settled since the lap before.
-    pub(crate) fn is_due(&self, now: Instant, has_settled: bool) -> bool {
-        let pause = if has_settled { self.pause } else { self.rest };
+    /// Whether the next part of a lap is due. `came_to_rest` says that leaves were settled since the lap before, and that
+    /// none has a landing any more.
+    pub(crate) fn is_due(&self, now: Instant, came_to_rest: bool) -> bool {
+        let pause = if came_to_rest { self.pause } else { self.rest };
         self.has_begun || now.duration_since(self.ended) >= pause
     }
 
@@ -91,7 +92,7 @@ impl Laps {
 mod tests {
     use super::*;
 
-    /// The parts of a lap, and the pauses behind it when leaves were settled and when none was.
+    /// The parts of a lap, and the pauses behind it when the store came to rest and when it did not.
     type Case<'a> = (&'a [(Duration, bool)], Duration, Duration);
 
     fn assert_pauses(laps: &mut Laps, cases: &[Case<'_>]) {
@@ -102,9 +103,9 @@ mod tests {
                 assert!(laps.is_due(now, false), "a lap goes on");
             }
             laps.end(now, false);
-            for (pause, has_settled) in [(*pause, true), (*rest, false)] {
-                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), has_settled), "{parts:?}");
-                assert!(laps.is_due(now + pause, has_settled), "{parts:?}");
+            for (pause, came_to_rest) in [(*pause, true), (*rest, false)] {
+                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), came_to_rest), "{parts:?}");
+                assert!(laps.is_due(now + pause, came_to_rest), "{parts:?}");
             }
             now += *rest;
         }
@@ -121,12 +122,12 @@ mod tests {
                 (&[(millis(1), false)], PAUSE_IDLE, PAUSE_IDLE),
                 // All leaves get another dictionary.
                 (&[(millis(1), true); 2], PAUSE_WORKED, PAUSE_WORKED),
-                (&[(millis(100), false), (millis(400), false)], seconds(50), seconds(50)),
+                (&[(millis(100), false), (millis(400), false)], seconds(15), seconds(15)),
                 // One of many leaves is filled.
                 (
                     &[(millis(100), false), (millis(9), true), (millis(400), false)],
-                    millis(50_900),
-                    millis(50_900),
+                    millis(15_270),
+                    millis(15_270),
                 ),
                 (&[(seconds(20), false)], PAUSE_MAX, PAUSE_MAX),
             ],

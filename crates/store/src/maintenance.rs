@@ -22,8 +22,7 @@ use crossbeam_epoch::Guard;
 
 pub(crate) use self::queue::Queue;
 pub(crate) use self::sweep::Sweep;
-use self::unsettled::Rounds;
-pub(crate) use self::unsettled::Unsettled;
+pub(crate) use self::unsettled::{Rounds, Unsettled};
 use crate::Error;
 use crate::core::Core;
 use crate::laps::Laps;
@@ -163,7 +162,7 @@ impl Core {
             work.has_settled |= self.settle_some(&mut work.rounds, SWEEP_LEAVES);
             return true;
         }
-        if !work.laps.is_due(now, work.has_settled) {
+        if !work.laps.is_due(now, work.has_settled && work.rounds.are_done(self)) {
             return false;
         }
         work.has_settled &= work.laps.has_begun();

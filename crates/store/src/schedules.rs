@@ -8,6 +8,7 @@ mod places;
 mod updates;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
@@ -19,6 +20,7 @@ use crate::far::FarMemory;
 use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::maintenance::Rounds;
 use crate::memory::Gauges;
 use crate::moving::Pick;
 use crate::multi_get::Values;
@@ -100,6 +102,33 @@ fn a_reader_of_a_landing_sees_whole_records_in_order() {
                 thread::yield_now();
             }
             writer.join().expect("the writer ends");
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn a_leaf_that_is_written_to_during_a_round_is_settled_by_a_later_one() {
+    explore(
+        || {
+            // The test is its thread in the background.
+            let options = Options { codec: CodecChoice::None, background_threads: 1, ..Options::default() };
+            let core = Arc::new(Core::new(&options));
+            let mut rounds = Rounds::new(Instant::now());
+            let mut round = |core: &Core| {
+                if rounds.is_due(core, Instant::now() + Duration::from_secs(3_600)) {
+                    core.settle_some(&mut rounds, 8);
+                }
+            };
+            let writer = {
+                let core = core.clone();
+                thread::spawn(move || (0..3).for_each(|number| put(&core, b"key", &[number])))
+            };
+            (0..3).for_each(|_| round(&core));
+            writer.join().expect("the writer ends");
+            (0..3).for_each(|_| round(&core));
+            assert_eq!(core.gauges.landing.held(), 0, "the leaf is on no list");
+            assert_eq!(get(&core, b"key"), Some(vec![2]));
         },
         SCHEDULES,
     );

@@ -31,13 +31,17 @@ impl Unsettled {
         }
     }
 
+    fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     fn take(&self) -> Vec<Weak<Leaf>> {
         std::mem::take(&mut *self.0.lock())
     }
 }
 
 /// The rounds over the leaves of the list.
-pub(super) struct Rounds {
+pub(crate) struct Rounds {
     /// Leaves that this round comes to.
     left: Vec<Weak<Leaf>>,
     /// Leaves that stay for the next one.
@@ -51,7 +55,7 @@ pub(super) struct Rounds {
 }
 
 impl Rounds {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant) -> Self {
         Self {
             left: Vec::new(),
             kept: Vec::new(),
@@ -63,7 +67,7 @@ impl Rounds {
     }
 
     /// Whether the next part of a round is due.
-    pub(super) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
         if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
             self.left = std::mem::take(&mut self.kept);
             self.left.append(&mut core.unsettled.take());
@@ -72,7 +76,12 @@ impl Rounds {
         !self.left.is_empty()
     }
 
-    /// Notes a part of a round.
+    /// Whether no leaf waits for a round.
+    pub(super) fn are_done(&self, core: &Core) -> bool {
+        self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
+    }
+
+    /// Notes a part of a round; `true` if it changed leaves.
     fn note_part(&mut self, took: Duration) -> bool {
         let busy = std::mem::take(&mut self.sweep.busy);
         self.looked += took.saturating_sub(busy);
@@ -86,7 +95,7 @@ impl Rounds {
 
 impl Core {
     /// Visits up to `leaves` leaves of a round; `true` when that changed any.
-    pub(super) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
+    pub(crate) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
         let began = Instant::now();
         for _ in 0..leaves {
             // New bodies and old ones are held beside each other until no reader has the old ones.

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::body::{BLOCKS_MAX, Blocks, Body, BodyLimits, Builder, Entry, EntryKey, Section};
 
+/// So often the next cut is guessed from the bytes up to the last one. Further cuts are halfway.
+const GUESSES_MAX: u32 = 4;
+
 /// Entries in key order on their way into bodies.
 #[derive(Clone, Copy)]
 pub(super) struct Uncut<'e> {
@@ -59,14 +62,24 @@ impl Uncut<'_> {
         };
         let most = if self.blocks.is_some() { BLOCKS_MAX } else { self.limits.records_full };
         let (mut low, mut high) = (from + 1, self.units().min(from + most));
-        while low < high {
-            let middle = (low + high).div_ceil(2);
-            let part = part(middle);
-            if part.records.len() <= self.limits.records_full && self.size(&part) <= self.limits.bytes_full {
-                low = middle;
-            } else {
-                high = middle - 1;
+        let mut probe = low.midpoint(high);
+        for probes in 1.. {
+            if low >= high {
+                break;
             }
+            probe = probe.clamp(low + 1, high);
+            let part = part(probe);
+            let bytes = self.size(&part).max(1);
+            if part.records.len() <= self.limits.records_full && bytes <= self.limits.bytes_full {
+                low = probe;
+            } else {
+                high = probe - 1;
+            }
+            // Each size takes a look at all entries, and most are of like size.
+            probe = match probes < GUESSES_MAX {
+                true => from + (probe - from) * self.limits.bytes_full / bytes,
+                false => low.midpoint(high),
+            };
         }
         part(low)
     }

@@ -144,6 +144,21 @@ impl Dictionary {
         self.codes.as_ref().ok_or(DecodeError::NoCodes)?.decode_append(self, coded, out, max_bytes)
     }
 
+    /// As [`decode_recoded`](Self::decode_recoded), of a block that was recoded in
+    /// [parts](super::entropy::Recoder::recode_block).
+    ///
+    /// # Errors
+    ///
+    /// As of [`Codes::decode_parts`], and the dictionary has no codes.
+    pub fn decode_parts(
+        &self,
+        coded: &[u8],
+        out: &mut Vec<u8>,
+        max_bytes: usize,
+    ) -> Result<usize, DecodeError> {
+        self.codes.as_ref().ok_or(DecodeError::NoCodes)?.decode_parts(self, coded, out, max_bytes)
+    }
+
     /// As [`raw_len`](Self::raw_len), of a value that was [recoded](super::entropy::Recoder::recode).
     ///
     /// # Errors

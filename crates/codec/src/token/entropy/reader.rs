@@ -14,25 +14,58 @@ use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
 
 /// The fewest bits that a load gives: those of a word without the rest of a byte.
-const LOADED_BITS_MIN: u32 = 64 - 7;
+pub(super) const LOADED_BITS_MIN: u32 = 64 - 7;
 
 const _: () = assert!(2 * TOKEN_BITS_MAX <= LOADED_BITS_MIN, "a load gives the bits of two tokens");
+
+/// A place in the codes: all that is one's own where several parts of a block are read side by side.
+#[derive(Clone, Copy)]
+pub(super) struct Lane {
+    /// The next bits, lowest first: those of a token or more.
+    word: u64,
+    /// The place of the word's first bit.
+    pub(super) at: usize,
+    state: State,
+}
+
+impl Lane {
+    /// The place of bit `at` of `bytes`, where a value or a part begins.
+    pub(super) fn new(table: &Table, bytes: &[u8], at: usize) -> Lane {
+        Lane { word: load(bytes, at), at, state: table.first() }
+    }
+
+    /// The number at this place. The lane moves on to the next one.
+    #[inline(always)]
+    pub(super) fn number(&mut self, table: &Table, bytes: &[u8]) -> u16 {
+        let (step, number) = table.step(self.state, self.word);
+        let (escaped, behind) = table.escaped(self.state, self.word);
+        self.state = select_unpredictable(step.escapes(), behind, step.state());
+        self.word = load(bytes, self.at) >> step.bits();
+        self.at += step.bits() as usize;
+        select_unpredictable(step.escapes(), escaped, number)
+    }
+}
+
+/// The bits from `at` on: [`LOADED_BITS_MIN`], or all that are left and zeros behind them. Behind the end of the bytes
+/// they mean nothing. There are eight bytes or more.
+#[inline(always)]
+pub(super) fn load(bytes: &[u8], at: usize) -> u64 {
+    let from = (at / 8).min(bytes.len() - 8);
+    let word = bytes[from..from + 8].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+    word.wrapping_shr((at - from * 8) as u32)
+}
 
 /// Reads the codes of one value.
 #[derive(Clone)]
 pub(super) struct Reader<'c> {
-    table: &'c Table,
+    pub(super) table: &'c Table,
     /// The codes and whatever lies behind them, eight bytes or more.
-    bytes: &'c [u8],
-    /// The next bits, lowest first: those of a token or more.
-    word: u64,
-    /// The place of the word's first bit.
-    at: usize,
+    pub(super) bytes: &'c [u8],
+    pub(super) lane: Lane,
     /// Where the codes end.
-    end: usize,
+    pub(super) end: usize,
     /// Tokens that were read.
-    tokens: usize,
-    state: State,
+    pub(super) tokens: usize,
     /// Bytes of the codes and their check.
     coded_bytes: usize,
 }
@@ -41,35 +74,24 @@ impl<'c> Reader<'c> {
     /// A reader of the codes in the first `end` bits of `bytes`, which has eight bytes or more.
     pub(super) fn new(table: &'c Table, bytes: &'c [u8], end: usize, coded_bytes: usize) -> Reader<'c> {
         debug_assert!(bytes.len() >= 8 && end <= bytes.len() * 8);
-        let state = table.first();
-        let mut reader = Reader { table, bytes, word: 0, at: 0, end, tokens: 0, state, coded_bytes };
-        reader.word = reader.load();
-        reader
+        Reader { table, bytes, lane: Lane::new(table, bytes, 0), end, tokens: 0, coded_bytes }
     }
 
     #[inline]
     pub(super) fn is_done(&self) -> bool {
-        self.at >= self.end
+        self.lane.at >= self.end
     }
 
-    /// The bits from the next one on: [`LOADED_BITS_MIN`], or all that are left and zeros behind them.
-    #[inline(always)]
-    fn load(&self) -> u64 {
-        let from = (self.at / 8).min(self.bytes.len() - 8);
-        let word = self.bytes[from..from + 8].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-        word >> (self.at - from * 8)
+    /// Bytes of the codes that are left, and of their check.
+    pub(super) fn left_bytes(&self) -> usize {
+        self.coded_bytes.saturating_sub(self.lane.at / 8)
     }
 
     /// The next number of a reader that is not done.
     #[inline(always)]
     pub(super) fn number(&mut self) -> u16 {
-        let (step, number) = self.table.step(self.state, self.word);
-        let (escaped, behind) = self.table.escaped(self.state, self.word);
-        self.state = select_unpredictable(step.escapes(), behind, step.state());
-        self.word = self.load() >> step.bits();
-        self.at += step.bits() as usize;
         self.tokens += 1;
-        select_unpredictable(step.escapes(), escaped, number)
+        self.lane.number(self.table, self.bytes)
     }
 
     /// The next token with zeros behind its bytes, and their number.
@@ -130,16 +152,22 @@ impl<'c> Reader<'c> {
 
     /// Tells whether the last code ended where the codes end.
     pub(super) fn finish(&self) -> Result<(), DecodeError> {
-        match self.at == self.end {
+        match self.lane.at == self.end {
             true => Ok(()),
-            false => Err(DecodeError::Length { coded_bytes: self.coded_bytes }),
+            false => Err(self.misplaced()),
         }
+    }
+
+    /// Codes do not end where they should.
+    #[cold]
+    pub(super) fn misplaced(&self) -> DecodeError {
+        DecodeError::Length { coded_bytes: self.coded_bytes }
     }
 }
 
 /// The dictionary does not have this number.
 #[cold]
-fn unknown(position: usize, number: u16) -> DecodeError {
+pub(super) fn unknown(position: usize, number: u16) -> DecodeError {
     DecodeError::Token { position, number: number.into() }
 }
 
@@ -196,12 +224,12 @@ mod tests {
                 let mut reader = Reader::new(&table, &bytes, end, bytes.len());
                 let mut numbers = Vec::new();
                 while !reader.is_done() {
-                    let before = reader.at;
+                    let before = reader.lane.at;
                     numbers.push(reader.number());
-                    longest = longest.max(reader.at - before);
+                    longest = longest.max(reader.lane.at - before);
                 }
-                assert_eq!((numbers, reader.at), bit_by_bit(&table, &codes, &bytes, end));
-                assert_eq!(reader.finish().is_ok(), reader.at == end);
+                assert_eq!((numbers, reader.lane.at), bit_by_bit(&table, &codes, &bytes, end));
+                assert_eq!(reader.finish().is_ok(), reader.lane.at == end);
             }
         }
         assert_eq!(longest, TOKEN_BITS_MAX as usize);

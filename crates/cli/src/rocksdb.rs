@@ -252,10 +252,12 @@ fn named(compression: &str) -> String {
         "80" => "token",
         "81" => "private zstd",
         "82" => "canned deflate",
-        "83" => "entropy-coded token",
+        // With and without parts.
+        "83" | "84" => "entropy-coded token",
         other => other,
     });
-    let names: Vec<&str> = names.collect();
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
     let manager = if matches!(manager, "ZiptierV1" | "ZiptierV2") { "ziptier: " } else { "" };
     format!("{manager}{}", if names.is_empty() { "raw".to_owned() } else { names.join(", ") })
 }

@@ -301,6 +301,8 @@ class ZiptierManager : public CompressionManager {
         return "ZiptierCanned";
       case 0x83:
         return "ZiptierEntropy";
+      case 0x84:
+        return "ZiptierEntropyParts";
       default:
         return builtin_->CompressionTypeToString(type);
     }

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use ziptier_codec::block::{BlockError, Contexts, Path, Setting, parts, zstd};
 use ziptier_codec::format::Format;
-use ziptier_codec::token::{BITS, TOKEN_BYTES_MAX};
+use ziptier_codec::token::{BITS, Dictionary, TOKEN_BYTES_MAX};
 
 /// RocksDB's number of a block's format.
 pub type BlockType = u8;
@@ -30,6 +30,8 @@ pub const CANNED: BlockType = 0x82;
 /// `kCustomCompression83`: a varint length, then tokens in the codes of the file's generation and their check. The
 /// codes of the whole block depend on each other.
 pub const ENTROPY: BlockType = 0x83;
+/// `kCustomCompression84`: as [`ENTROPY`], in parts that are decoded side by side. Blocks of few tokens have no parts.
+pub const ENTROPY_PARTS: BlockType = 0x84;
 
 /// The most bytes that a thread keeps for unpacking tokens in one pass. Larger blocks take two passes.
 const SPARE_BYTES_MAX: usize = 1 << 20;
@@ -249,7 +251,8 @@ impl Codec {
             return self.append_block(alone, raw, &mut scratch.bytes, max_bytes).then_some(other);
         };
         let shared_bytes = scratch.bytes.len() - start;
-        let worth = self.lifecycle.way().bytes_worth(shared_bytes, shared == ENTROPY);
+        let has_codes = matches!(shared, ENTROPY | ENTROPY_PARTS);
+        let worth = self.lifecycle.way().bytes_worth(shared_bytes, has_codes);
         if !self.lifecycle.suspects(worth, raw.len()) {
             return Some(shared);
         }
@@ -345,7 +348,7 @@ impl Codec {
             // A whole number at least for a token.
             TOKENS => TOKEN_BYTES_MAX * 8 / *BITS.start() as usize + 1,
             // A bit at least for a token: each code has an escape beside it.
-            ENTROPY => TOKEN_BYTES_MAX * 8,
+            ENTROPY | ENTROPY_PARTS => TOKEN_BYTES_MAX * 8,
             // A match of 258 bytes takes at least two bits.
             ZLIB | CANNED => 258 * 4,
             LZ4 => 255,
@@ -396,21 +399,9 @@ impl Codec {
         let canned;
         let mut stream = packed;
         let (contexts, on_cpu) = match packed_as {
-            TOKENS => {
+            TOKENS | ENTROPY | ENTROPY_PARTS => {
                 let tokens = generation.and_then(Generation::tokens);
-                let tokens = tokens.ok_or_else(|| without_dictionary("tokens"))?;
-                let spare_bytes = tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX);
-                make_room(out, spare_bytes.max(raw_bytes + TOKEN_BYTES_MAX))?;
-                let unpacked = tokens.decode_append(packed, out, raw_bytes);
-                return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
-            }
-            ENTROPY => {
-                let tokens = generation.and_then(Generation::tokens);
-                let tokens = tokens.ok_or_else(|| without_dictionary("entropy-coded tokens"))?;
-                // The decoder gets no room itself then.
-                make_room(out, raw_bytes + TOKEN_BYTES_MAX)?;
-                let unpacked = tokens.decode_recoded(packed, out, raw_bytes);
-                return unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()));
+                return append_tokens(packed_as, tokens, packed, raw_bytes, out);
             }
             ZSTD => (generation.and_then(Generation::zstd).unwrap_or(&self.zstd), None),
             CANNED => {
@@ -452,6 +443,30 @@ impl Codec {
         };
         unpacked.map_err(|error| UnpackError::of(&error))
     }
+}
+
+/// Unpacks a block of tokens.
+fn append_tokens(
+    packed_as: BlockType,
+    tokens: Option<&Dictionary>,
+    packed: &[u8],
+    raw_bytes: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), UnpackError> {
+    let name = if packed_as == TOKENS { "tokens" } else { "entropy-coded tokens" };
+    let tokens = tokens.ok_or_else(|| without_dictionary(name))?;
+    // With that much room decoders get none themselves.
+    let mut room = raw_bytes + TOKEN_BYTES_MAX;
+    if packed_as == TOKENS {
+        room = room.max(tokens.spare_bytes(packed.len()).min(SPARE_BYTES_MAX));
+    }
+    make_room(out, room)?;
+    let unpacked = match packed_as {
+        TOKENS => tokens.decode_append(packed, out, raw_bytes),
+        ENTROPY => tokens.decode_recoded(packed, out, raw_bytes),
+        _ => tokens.decode_parts(packed, out, raw_bytes),
+    };
+    unpacked.map(|_| ()).map_err(|error| UnpackError::Damaged(error.to_string()))
 }
 
 /// Makes room for the bytes of a block. A refusal does not end the process: the caller may read the block again.

@@ -1,6 +1,6 @@
 //! Counters of all managers of this process, so that users see which engine does the work.
 
-use crate::codec::{BlockType, CANNED, ENTROPY, LZ4, TOKENS, ZLIB, ZSTD};
+use crate::codec::{BlockType, CANNED, ENTROPY, ENTROPY_PARTS, LZ4, TOKENS, ZLIB, ZSTD};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
@@ -54,6 +54,8 @@ const TYPES: [(BlockType, &str); 6] = [
 
 impl Flows {
     fn of(&self, packed_as: BlockType) -> Option<&Flow> {
+        // Users of counters do not ask which blocks have parts.
+        let packed_as = if packed_as == ENTROPY_PARTS { ENTROPY } else { packed_as };
         let at = TYPES.iter().position(|(number, _)| *number == packed_as)?;
         Some(&self.0[at])
     }

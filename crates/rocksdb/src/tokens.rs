@@ -2,11 +2,11 @@
 //!
 //! 1. The block is [cut into rows](crate::rows), which the encoder codes side by side. Their numbers are one run.
 //! 2. If the dictionary has codes, the run is coded by them. The token before decides about the code of a token, also
-//!    from row to row.
+//!    from row to row. A block with tokens enough has them in parts, which the decoder reads side by side.
 //!
 //! The decoder knows neither rows nor the way of the encoder. It always decodes the whole block.
 
-use crate::codec::{BlockType, ENTROPY, TOKENS};
+use crate::codec::{BlockType, ENTROPY, ENTROPY_PARTS, TOKENS};
 use crate::rows;
 use std::collections::TryReserveError;
 use ziptier_codec::token::entropy::{Codes, Recoder};
@@ -26,8 +26,8 @@ impl TokenCoder {
         self.encoder.memory_bytes() + self.recoder.memory_bytes() + self.recoded.capacity()
     }
 
-    /// Appends a block, and returns its type: [`ENTROPY`] if the dictionary has codes and they make the block shorter,
-    /// else [`TOKENS`].
+    /// Appends a block, and returns its type: [`ENTROPY`] or [`ENTROPY_PARTS`] if the dictionary has codes and they make
+    /// the block shorter, else [`TOKENS`].
     ///
     /// # Errors
     ///
@@ -48,14 +48,14 @@ impl TokenCoder {
         if self.recoder.try_reserve(codes, out.len() - start, &mut self.recoded).is_err() {
             return Ok(TOKENS);
         }
-        let recoded = self.recoder.recode(codes, tokens, &out[start..], &mut self.recoded);
-        recoded.expect("the dictionary has just coded it");
+        let recoded = self.recoder.recode_block(codes, tokens, &out[start..], &mut self.recoded);
+        let has_parts = recoded.expect("the dictionary has just coded it");
         if self.recoded.len() >= out.len() - start {
             return Ok(TOKENS);
         }
         out.truncate(start);
         out.extend_from_slice(&self.recoded);
-        Ok(ENTROPY)
+        Ok(if has_parts { ENTROPY_PARTS } else { ENTROPY })
     }
 
     /// Codes for a dictionary that has none, made for such blocks. The training holds at most `bytes_max` beside the

@@ -12,7 +12,7 @@ use std::thread;
 use ziptier_media::disk::Claim;
 use ziptier_rocksdb::cache::{self, Admission, Cache, Kind};
 use ziptier_rocksdb::codec::{
-    BlockType, CANNED, Codec, ENTROPY, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
+    BlockType, CANNED, Codec, ENTROPY_PARTS, Guidance, LZ4, Packed, TOKENS, UnpackError, ZLIB, ZSTD,
 };
 use ziptier_rocksdb::counters::Counters;
 use ziptier_rocksdb::generation::Generation;
@@ -115,7 +115,7 @@ fn a_block_is_declined_or_an_error_and_comes_later() {
     unpack_refused(&tokens, TOKENS, Some(&generation));
     let dense = with_level("token", "dynamic", 2);
     let generation: Arc<Generation> = dense.train(&samples).unwrap();
-    unpack_refused(&dense, ENTROPY, Some(&generation));
+    unpack_refused(&dense, ENTROPY_PARTS, Some(&generation));
 }
 
 /// The decoder's buffer grew to twice the block.

@@ -15,7 +15,7 @@ use ziptier_codec::format::Format;
 use ziptier_codec::token;
 use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::packed::{Packed, pack, pack_codes};
-use ziptier_rocksdb::codec::{CANNED, ENTROPY, LZ4, TOKENS, ZLIB, ZSTD};
+use ziptier_rocksdb::codec::{CANNED, ENTROPY, ENTROPY_PARTS, LZ4, TOKENS, ZLIB, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -86,7 +86,9 @@ fuzz_target!(|input: Input| {
     let codec = &CODECS[usize::from(input.codec) % CODECS.len()];
     let generation = GENERATIONS[usize::from(input.generation) % GENERATIONS.len()].as_deref();
     let packed_as = match input.packed_as {
-        number if number < 200 => [TOKENS, ZSTD, CANNED, ZLIB, LZ4, ENTROPY][usize::from(number) % 6],
+        number if number < 200 => {
+            [TOKENS, ZSTD, CANNED, ZLIB, LZ4, ENTROPY, ENTROPY_PARTS][usize::from(number) % 7]
+        }
         number => number,
     };
     if input.pack {

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use support::CODECS;
 use ziptier_codec::checksum::crc32c;
-use ziptier_rocksdb::codec::{CANNED, ENTROPY, TOKENS, ZSTD};
+use ziptier_rocksdb::codec::{CANNED, ENTROPY, ENTROPY_PARTS, TOKENS, ZSTD};
 use ziptier_rocksdb::generation::Generation;
 
 #[derive(Debug, Arbitrary)]
@@ -196,7 +196,7 @@ fuzz_target!(|input: Input| {
     let Ok(generation) = Generation::load(&bytes) else { return };
     assert_eq!(generation.as_bytes(), bytes);
     assert!(Arc::ptr_eq(&generation, &Generation::load(&bytes).expect("it was one before")));
-    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED), (4, ENTROPY)] {
+    for (codec, packed_as) in [(0, TOKENS), (0, ZSTD), (1, CANNED), (4, ENTROPY), (4, ENTROPY_PARTS)] {
         let codec = &CODECS[codec];
         support::unpack(codec, packed_as, Some(&generation), &input.packed, input.raw_bytes as usize);
         let Some((made, packed)) = support::pack(codec, packed_as, Some(&generation), &input.raw) else { continue };

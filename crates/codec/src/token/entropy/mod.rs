@@ -19,7 +19,7 @@
 //! # A block in parts
 //!
 //! RocksDB unpacks blocks whole. [`Recoder::recode_block`] puts the tokens of such a block into four parts, which
-//! [`Codes::decode_parts`] decodes side by side in a third to a half of the time. `parts.rs` draws the bytes. They do
+//! [`Codes::decode_parts`] decodes side by side in half to six tenths of the time. `parts.rs` draws the bytes. They do
 //! not tell whether they have parts: the caller has to know it.
 
 mod contexts;

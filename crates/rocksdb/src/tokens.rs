@@ -26,8 +26,8 @@ impl TokenCoder {
         self.encoder.memory_bytes() + self.recoder.memory_bytes() + self.recoded.capacity()
     }
 
-    /// Appends a block, and returns its type: [`ENTROPY`] or [`ENTROPY_PARTS`] if the dictionary has codes and they make
-    /// the block shorter, else [`TOKENS`].
+    /// Appends a block, and returns its type: [`ENTROPY`] or [`ENTROPY_PARTS`] if the dictionary has codes and they
+    /// make the block shorter, else [`TOKENS`].
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ const ZSTD_DICTIONARY_BYTES: usize = 16 << 10;
 /// Bytes of history behind canned codes: the most possible.
 const CANNED_HISTORY_BYTES: usize = 4 << 10;
 
-/// Codes of tokens must save one byte of the file in so many: each block is unpacked in three to six times the time.
+/// Codes of tokens must save one byte of the file in so many: each block is unpacked in four to five times the time.
 const CODES_SAVE_ONE_IN: usize = 20;
 
 /// Memory for training codes, beside blocks and their numbers: enough for half a million tokens.

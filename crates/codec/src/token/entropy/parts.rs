@@ -298,6 +298,22 @@ mod tests {
         assert!(read > 0 && refused > 0, "{read} were read, {refused} refused");
     }
 
+    /// A check may be right by chance, or a stranger's. Parts that begin elsewhere would give other bytes.
+    #[test]
+    fn parts_begin_where_the_parts_before_end() {
+        let (dictionary, codes) = trained(12);
+        let numbers = numbers(600, dictionary.tokens() as u16, &mut fastrand::Rng::with_seed(8));
+        let (packed, raw) = block(&dictionary, &codes, &numbers);
+        let width = u32::from(packed[0]) & WIDTH_MAX;
+        for bit in 0..(WIDTH_BITS + (PARTS as u32 - 1) * width) as usize {
+            let mut crafted = packed[..packed.len() - crate::token::CHECK_BYTES].to_vec();
+            crafted[bit / 8] ^= 1 << (bit % 8);
+            codes.seal(0, &mut crafted);
+            let decoded = codes.decode_parts(&dictionary, &crafted, &mut Vec::new(), raw.len());
+            assert_eq!(decoded, Err(DecodeError::Length { coded_bytes: packed.len() }), "bit {bit}");
+        }
+    }
+
     #[test]
     fn damage_of_a_block_in_parts_is_noticed() {
         let (dictionary, codes) = trained(12);

@@ -229,7 +229,8 @@ impl Core {
             if raised_bytes > 0 && self.admit(raised_bytes).is_err() {
                 return Unowned::NoPlace { raised_bytes };
             }
-            if !Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch)) {
+            let retention = &mut self.retention();
+            if !Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, retention, guard, scratch)) {
                 return Unowned::Crowded;
             }
         }

@@ -402,7 +402,7 @@ impl Core {
             if !goes || expires {
                 self.seal(leaf, &guard);
             }
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch));
             drop(ownership);
             self.join_around(leaf, &guard);
         } else {
@@ -422,7 +422,9 @@ impl Core {
             if leaf.state(guard).closed || !self.is_small(leaf.state(guard), guard) {
                 return;
             }
-            Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch));
+            Self::with_scratch(|scratch| {
+                self.join_right(leaf, &mut self.background_retention(), guard, scratch)
+            });
             if let Some(left) = self.index.find_below(&leaf.low(), guard)
                 && self.is_small(left.state(guard), guard)
             {
@@ -482,7 +484,9 @@ impl Core {
                 if leaf.state(&guard).sealed.is_none() {
                     self.seal(leaf, &guard);
                 }
-                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+                Self::with_scratch(|scratch| {
+                    self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)
+                });
                 return true;
             }
             if cursor.is_empty() && std::mem::replace(&mut wrapped, true) {

@@ -273,7 +273,8 @@ impl Core {
                 return Ok(());
             }
             let high = first.state(&guard).high.clone();
-            Self::with_scratch(|scratch| self.fill_from_right(first, &guard, scratch));
+            let retention = &mut self.background_retention();
+            Self::with_scratch(|scratch| self.fill_from_right(first, retention, &guard, scratch));
             guard.flush();
             if first.state(&guard).high == high {
                 // A thread writes there again.

@@ -343,7 +343,14 @@ mod tests {
             assert!(state.body.is_far() && !state.body.is_whole());
             let _ownership = leaf.try_own().unwrap();
             let packed = Core::with_scratch(|scratch| {
-                core.pack_while(leaf, Goal::Recode, &guard, scratch, &mut || ())
+                core.pack_while(
+                    leaf,
+                    Goal::Recode,
+                    &mut core.background_retention(),
+                    &guard,
+                    scratch,
+                    &mut || (),
+                )
             });
             assert!(!packed, "its body has a place");
         }
@@ -375,7 +382,12 @@ mod tests {
         assert!(damage_marked(&path) >= 48 && !far.is_damaged());
         let guard = core.pin();
         let _ownership = left.try_own().unwrap();
-        assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
+        assert!(Core::with_scratch(|scratch| core.join_right(
+            &left,
+            &mut core.background_retention(),
+            &guard,
+            scratch
+        )));
         assert!(far.is_damaged());
     }
 

@@ -172,7 +172,9 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         {
             let _ownership = before.try_own().expect("nobody maintains it");
             core.seal(&before, &guard);
-            Core::with_scratch(|scratch| core.pack(&before, Goal::Keep, &guard, scratch));
+            Core::with_scratch(|scratch| {
+                core.pack(&before, Goal::Keep, &mut core.retention(), &guard, scratch)
+            });
         }
         assert!(!Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the leaf was not split before the key");
         put(&core, &key, b"v2");
@@ -181,7 +183,9 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         let others = [&[b'k', 2, 0][..], &[b'k', 3]];
         others.into_iter().filter(|other| **other >= *low).for_each(|other| put(&core, other, b"short"));
         let _ownership = before.try_own().expect("nobody maintains it");
-        Core::with_scratch(|scratch| core.join_right(&before, &guard, scratch));
+        Core::with_scratch(|scratch| {
+            core.join_right(&before, &mut core.background_retention(), &guard, scratch)
+        });
         assert!(Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the key did not come back");
     });
     assert_eq!((calls, get(&core, &key).as_deref()), (2, Some(&b"v2+"[..])));
@@ -276,7 +280,7 @@ fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
     let ownership = leaf.try_own().expect("nobody maintains it");
     put(&core, b"key", b"small");
     core.seal(leaf, &guard);
-    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
     assert!(core.gauges.retired_soon_free() >= 1 << 20);
     let share = large.share();
     drop(ownership);
@@ -358,7 +362,9 @@ fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_jo
         let joining = scope.spawn(|| {
             let guard = core.pin();
             let _ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch))
+            Core::with_scratch(|scratch| {
+                core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
+            })
         });
         while !is_joined() && !joining.is_finished() {
             std::thread::yield_now();

@@ -7,7 +7,8 @@
 //! 2. `begin_leaf` names a leaf. `keeps` and `writes` follow for its records, in key order.
 //! 3. `commit` ends a pack that comes about. A pack that is given up has no end.
 //!
-//! A store that drops nothing has [`KeepsAll`], which is asked nothing: its merges pass over the records that stay.
+//! The caller of a pack passes the retention, or `None` while the store does not evict. [`KeepsAll`] is for merges that
+//! no policy may change. A merge asks neither of the two: it passes over the records that stay.
 
 use crossbeam_epoch::Guard;
 
@@ -57,5 +58,38 @@ impl Retention for KeepsAll {
 
     fn commit(&mut self) -> Vec<Mark> {
         Vec::new()
+    }
+}
+
+/// A retention that is there while the store evicts. Without it all records stay.
+impl<R: Retention> Retention for Option<R> {
+    fn decides(&self) -> bool {
+        self.as_ref().is_some_and(R::decides)
+    }
+
+    fn begin(&mut self) {
+        if let Some(retention) = self {
+            retention.begin();
+        }
+    }
+
+    fn begin_leaf(&mut self, leaf: &Leaf, body: &Body, expired_by_ms: u64, guard: &Guard) {
+        if let Some(retention) = self {
+            retention.begin_leaf(leaf, body, expired_by_ms, guard);
+        }
+    }
+
+    fn keeps(&mut self, body: &Body, place: usize) -> bool {
+        self.as_mut().is_none_or(|retention| retention.keeps(body, place))
+    }
+
+    fn writes(&mut self, record: &Pending<'_>, place: Option<usize>) {
+        if let Some(retention) = self {
+            retention.writes(record, place);
+        }
+    }
+
+    fn commit(&mut self) -> Vec<Mark> {
+        self.as_mut().map_or_else(Vec::new, R::commit)
     }
 }

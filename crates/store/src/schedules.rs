@@ -304,7 +304,9 @@ fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index
                             if let Some(_ownership) = leaf.try_own()
                                 && !leaf.state(&guard).closed
                             {
-                                Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+                                Core::with_scratch(|scratch| {
+                                    core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
+                                });
                             }
                             at = leaf.state(&guard).right(&guard);
                         }
@@ -353,7 +355,9 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                         if let Some(_ownership) = leaf.try_own()
                             && !leaf.state(&guard).closed
                         {
-                            Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+                            Core::with_scratch(|scratch| {
+                                core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
+                            });
                         }
                     }
                 })
@@ -388,7 +392,9 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
                     let guard = core.pin();
                     let (leaf, _) = core.locate(b"k", &guard);
                     if let Some(_ownership) = leaf.try_own() {
-                        Core::with_scratch(|scratch| core.pack(leaf, Goal::Heat, &guard, scratch));
+                        Core::with_scratch(|scratch| {
+                            core.pack(leaf, Goal::Heat, &mut core.retention(), &guard, scratch)
+                        });
                     }
                 })
             };

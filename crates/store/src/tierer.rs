@@ -328,8 +328,10 @@ impl Core {
                 self.judge(leaf, thresholds, tierer, left, guard);
             }
         };
-        let packed =
-            Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut meanwhile));
+        let retention = &mut self.background_retention();
+        let packed = Self::with_scratch(|scratch| {
+            self.pack_while(leaf, goal, retention, guard, scratch, &mut meanwhile)
+        });
         if !packed {
             // There is no room for it.
         } else if leaf.state(guard).heated {
@@ -390,7 +392,9 @@ impl Core {
         }
         let began = Instant::now();
         let goal = Goal::Relax;
-        if Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ())) {
+        let retention = &mut self.background_retention();
+        let relax = |scratch: &mut _| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ());
+        if Self::with_scratch(relax) {
             self.count_settled(goal, false);
         }
         leaf.usage.reset();

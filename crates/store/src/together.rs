@@ -44,8 +44,9 @@ impl Core {
                     self.pack_queued_with(&next, left, packs, guard);
                 }
             };
+            let retention = &mut self.background_retention();
             let packed = Self::with_scratch(|scratch| {
-                self.pack_while(leaf, Goal::Keep, guard, scratch, &mut meanwhile)
+                self.pack_while(leaf, Goal::Keep, retention, guard, scratch, &mut meanwhile)
             });
             self.stats.packs_background.add(u64::from(packed));
         }
@@ -66,14 +67,16 @@ impl Core {
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
             let kept = if all_quiet { Goal::Settle } else { Goal::Keep };
-            let first = |scratch: &mut _| self.pack_while(leaf, kept, guard, scratch, &mut || ());
+            let retention = &mut self.background_retention();
+            let first = |scratch: &mut _| self.pack_while(leaf, kept, retention, guard, scratch, &mut || ());
             if !Self::with_scratch(first) {
                 return false;
             }
         }
         self.seal(leaf, guard);
+        let retention = &mut self.background_retention();
         let packed = Self::with_scratch(|scratch| {
-            self.pack_while(leaf, goal, guard, scratch, &mut || {
+            self.pack_while(leaf, goal, retention, guard, scratch, &mut || {
                 self.settle_next(leaf, all_quiet, left, guard);
             })
         });

@@ -324,7 +324,7 @@ mod tests {
         let mark = &leaf.marks.all(&guard)[0];
         mark.store(Mark(mark.load(Relaxed)).going().0, Relaxed);
         let _ownership = leaf.try_own().unwrap();
-        Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+        Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
         assert_eq!(core.stats.evicted.get(), 1);
         assert!(copy_unless_gone(found, &mut Vec::new()).is_none());
     }

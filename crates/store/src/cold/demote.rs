@@ -295,7 +295,9 @@ impl Core {
         for _ in 0..2 {
             if leaf.state(&guard).is_unsettled() {
                 self.seal(leaf, &guard);
-                Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &guard, scratch));
+                Self::with_scratch(|scratch| {
+                    self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)
+                });
             }
         }
         let appends = leaf.appends();

@@ -57,8 +57,18 @@ struct NewKey {
 }
 
 impl Core {
+    /// The retention of a pack that a thread waits for. Probation may end in it.
+    pub(crate) fn retention(&self) -> Option<S3Fifo<'_>> {
+        self.retention_with(true)
+    }
+
+    /// The retention of a pack that no thread waits for, and that may be given up.
+    pub(crate) fn background_retention(&self) -> Option<S3Fifo<'_>> {
+        self.retention_with(false)
+    }
+
     /// The retention of a pack while the store evicts.
-    pub(crate) fn retention(&self, may_end: bool) -> Option<S3Fifo<'_>> {
+    fn retention_with(&self, may_end: bool) -> Option<S3Fifo<'_>> {
         let eviction = self.evicting()?;
         let (old, answers) = (Vec::new(), Answers::default());
         Some(S3Fifo { core: self, eviction, may_end, probation: 0, main: 0, old, ends: false, answers })

@@ -53,7 +53,7 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     let right = state.right(&guard).expect("one body has no room for all");
     let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
     let _ownership = leaf.try_own().expect("nobody maintains it");
-    Core::with_scratch(|scratch| core.join_right(leaf, &guard, scratch));
+    Core::with_scratch(|scratch| core.join_right(leaf, &mut core.background_retention(), &guard, scratch));
     assert_eq!(core.stats.merges.get(), 1);
     assert_eq!(core.body_bytes(), reachable_bytes(&core));
     assert!(core.gauges.retired.held() >= retired + right_bytes);

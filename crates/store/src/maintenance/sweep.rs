@@ -205,15 +205,17 @@ impl Core {
             return worked | (quiet && self.join_cold(leaf, guard));
         }
         if !quiet {
-            let is_small = self.is_small(leaf.state(guard), guard);
-            return worked
-                | (is_small && Self::with_scratch(|scratch| self.join_right(leaf, guard, scratch)));
+            let retention = &mut self.background_retention();
+            let join = |scratch: &mut _| self.join_right(leaf, retention, guard, scratch);
+            return worked | (self.is_small(leaf.state(guard), guard) && Self::with_scratch(join));
         }
         sweep.fullness.add(self.full_pct(leaf.state(guard)));
         for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
+            let retention = &mut self.background_retention();
+            let fill = |scratch: &mut _| self.fill_from_right(leaf, retention, guard, scratch);
             if !(sweep.fills || sweep.all_quiet)
                 || !self.has_room(leaf.state(guard), sweep.all_quiet, guard)
-                || !Self::with_scratch(|scratch| self.fill_from_right(leaf, guard, scratch))
+                || !Self::with_scratch(fill)
             {
                 break;
             }
@@ -227,7 +229,9 @@ impl Core {
         let was_heated = leaf.state(guard).heated;
         // Records of the open landing may change when others expire.
         self.seal(leaf, guard);
-        let settled = Self::with_scratch(|scratch| self.pack_while(leaf, goal, guard, scratch, &mut || ()));
+        let retention = &mut self.background_retention();
+        let settled =
+            Self::with_scratch(|scratch| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ()));
         if settled {
             self.count_settled(goal, was_heated);
         }
@@ -239,10 +243,10 @@ impl Core {
         let state = leaf.state(guard);
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, guard, scratch));
+            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), guard, scratch));
         }
         self.seal(leaf, guard);
-        Self::with_scratch(|scratch| self.pack(leaf, goal, guard, scratch));
+        Self::with_scratch(|scratch| self.pack(leaf, goal, &mut self.retention(), guard, scratch));
     }
 
     /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.

@@ -55,7 +55,7 @@ use crate::merge::{Merged, Newest, merge, newest};
 use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload, array};
-use crate::retention::{KeepsAll, Retention};
+use crate::retention::Retention;
 
 /// The scratch of a thread that packs.
 #[derive(Default)]
@@ -268,11 +268,18 @@ impl Core {
         }
     }
 
-    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. `false` if
-    /// the leaf is on SSD, and its overlay has no room for the landing.
-    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, guard: &Guard, scratch: &mut Scratch) -> bool {
-        let pack = |terms: &mut Terms<'_>| self.pack_with(leaf, terms, guard, scratch, &mut || ());
-        self.retaining(goal, Growth::Accepted, pack)
+    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. Records
+    /// stay that `retention` keeps. `false` if the leaf is on SSD, and its overlay has no room for the landing.
+    pub(crate) fn pack(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let mut terms = Terms { goal, growth: Growth::Accepted, retention };
+        self.pack_with(leaf, &mut terms, guard, scratch, &mut || ())
     }
 
     /// As [`Core::pack`], for work in the background. The packer drops the result if the memory limit has no room for
@@ -284,20 +291,13 @@ impl Core {
         &self,
         leaf: &Leaf,
         goal: Goal,
+        retention: &mut dyn Retention,
         guard: &Guard,
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> bool {
-        let pack = |terms: &mut Terms<'_>| self.pack_with(leaf, terms, guard, scratch, meanwhile);
-        self.retaining(goal, Growth::Limited, pack)
-    }
-
-    /// Does `work` with the retention that the store has now.
-    fn retaining(&self, goal: Goal, growth: Growth, work: impl FnOnce(&mut Terms<'_>) -> bool) -> bool {
-        match &mut self.retention(growth == Growth::Accepted) {
-            Some(retention) => work(&mut Terms { goal, growth, retention }),
-            None => work(&mut Terms { goal, growth, retention: &mut KeepsAll }),
-        }
+        let mut terms = Terms { goal, growth: Growth::Limited, retention };
+        self.pack_with(leaf, &mut terms, guard, scratch, meanwhile)
     }
 
     fn pack_with(

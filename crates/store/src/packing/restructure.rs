@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{large_references, newest};
+use crate::retention::Retention;
 
 /// Which leaves a pack may cut or join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +28,28 @@ enum Span {
 impl Core {
     /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free. The rest of the neighbour
     /// becomes a leaf of its own. `false` if nothing changed.
-    pub(crate) fn fill_from_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
-        let fill = |terms: &mut Terms<'_>| self.restructure(leaf, Span::QuietPair, terms, guard, scratch);
-        self.retaining(Goal::Keep, Growth::Limited, fill)
+    pub(crate) fn fill_from_right(
+        &self,
+        leaf: &Leaf,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Limited, retention };
+        self.restructure(leaf, Span::QuietPair, &mut terms, guard, scratch)
     }
 
     /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free. Both are small and may be
     /// written to all the time. `false` if nothing changed.
-    pub(crate) fn join_right(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
-        let join = |terms: &mut Terms<'_>| self.restructure(leaf, Span::Pair, terms, guard, scratch);
-        self.retaining(Goal::Keep, Growth::Limited, join)
+    pub(crate) fn join_right(
+        &self,
+        leaf: &Leaf,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        scratch: &mut Scratch,
+    ) -> bool {
+        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Limited, retention };
+        self.restructure(leaf, Span::Pair, &mut terms, guard, scratch)
     }
 
     /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.

@@ -56,11 +56,7 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         core.seal(leaf, &guard);
         let state = leaf.state(&guard);
         let newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
-        let mut retention = core.retention(true);
-        let retention: &mut dyn Retention = match &mut retention {
-            Some(retention) => retention,
-            None => &mut KeepsAll,
-        };
+        let retention = &mut core.retention();
         let mut terms = Terms { goal: Goal::Keep, growth: Growth::Accepted, retention };
         let leaves = terms.merge(std::iter::once((leaf, state, newest)), &guard);
         core.evicts.store(begins, Ordering::Release);
@@ -112,7 +108,7 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     let (leaf, _) = core.locate(&0u32.to_be_bytes(), &guard);
     let ownership = leaf.try_own().expect("nobody else maintains it");
     core.seal(leaf, &guard);
-    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
     drop(ownership);
     drop(guard);
     assert_eq!(loose(&core), 1);
@@ -175,12 +171,14 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
     }
     let pack = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
         core.seal(leaf, guard);
-        core.pack_while(leaf, Goal::Keep, guard, scratch, &mut || ())
+        core.pack_while(leaf, Goal::Keep, &mut core.background_retention(), guard, scratch, &mut || ())
     };
     let (packed, left) = work_at_the_limit(&core, pack);
     assert!(packed > 0 && left > 0, "{packed} packed, {left} left");
     all_there(20_000);
-    let join = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| core.join_right(leaf, guard, scratch);
+    let join = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
+        core.join_right(leaf, &mut core.background_retention(), guard, scratch)
+    };
     assert!(work_at_the_limit(&core, join).0 > 0, "no leaf was joined with another one");
     all_there(20_000);
     // Nothing is in the way of what needs no room.
@@ -213,7 +211,12 @@ fn an_expired_record_that_goes_as_leaves_are_joined_is_noted() {
     {
         let guard = core.pin();
         let _ownership = left.try_own().expect("nobody maintains it");
-        assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
+        assert!(Core::with_scratch(|scratch| core.join_right(
+            &left,
+            &mut core.background_retention(),
+            &guard,
+            scratch
+        )));
     }
     assert!(core.has_dropped());
     assert_eq!(core.count_keys(), 5);

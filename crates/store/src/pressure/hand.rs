@@ -509,7 +509,12 @@ mod tests {
             core.settle_leaf(&right, Goal::Keep, &guard);
             drop(ownership);
             let _ownership = left.try_own().expect("nobody maintains it");
-            assert!(Core::with_scratch(|scratch| core.join_right(&left, &guard, scratch)));
+            assert!(Core::with_scratch(|scratch| core.join_right(
+                &left,
+                &mut core.background_retention(),
+                &guard,
+                scratch
+            )));
         }
         assert!(!Arc::ptr_eq(&left, &right) && Arc::ptr_eq(&left, &leaf_of(5)), "they were no neighbours");
         put(5, 20);

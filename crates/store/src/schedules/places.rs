@@ -154,7 +154,9 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
                         let (leaf, _) = core.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
                             core.seal(leaf, &guard);
-                            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+                            Core::with_scratch(|scratch| {
+                                core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch)
+                            });
                         }
                         drop(guard);
                         core.reclaim();

@@ -157,8 +157,8 @@ fn increments_beside_splits_and_joins_all_count() {
                     {
                         core.seal(leaf, &guard);
                         Core::with_scratch(|scratch| {
-                            core.pack(leaf, Goal::Keep, &guard, scratch);
-                            core.join_right(leaf, &guard, scratch);
+                            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch);
+                            core.join_right(leaf, &mut core.background_retention(), &guard, scratch);
                         });
                     }
                 }

@@ -59,7 +59,7 @@ fn what_is_given_more_time_in_the_open_landing_stays() {
             let guard = core.pin();
             let (leaf, _) = core.locate(&[], &guard);
             let ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &guard, scratch));
+            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
             drop(ownership);
             drop(guard);
             let get = || core.read(&7u32.to_be_bytes(), &mut Vec::new()).expect("it is whole");

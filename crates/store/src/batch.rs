@@ -22,12 +22,12 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::cold::is_crowded;
 use crate::core::{Core, Unowned, check_key};
 use crate::durable;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState};
 use crate::memory::{Reserved, allocated_bytes};
+use crate::places::ssd::is_crowded;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::{back_off, interleave};
 use crate::write::NewValue;

@@ -32,9 +32,9 @@ use ziptier_media::placement::Side;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
-use crate::far::FarMemory;
 use crate::image_files::OwnedPieces;
 use crate::memory::{Gauge, Gauges, Reserved, arc_bytes};
+use crate::places::far::FarMemory;
 use crate::record::array;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;

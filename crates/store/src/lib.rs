@@ -67,7 +67,6 @@
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `coding`, `blocks` | the coding of a body: tokens, or blocks and each thread's contexts |
-//! | `cold` | leaves whose records lie on SSD |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
 //! | `retention` | which records a pack keeps: a question to `evict` |
@@ -75,7 +74,7 @@
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
 //! | `pressure` | making room when memory runs short: clock hands, throttling, packing first |
-//! | `far`, `moving` | far memory as a place for bodies; demotion and promotion |
+//! | `places` | far memory, and leaves whose records lie on SSD; demotion and promotion |
 //! | `evict`, `marks`, `ghosts` | eviction by S3-FIFO, and its memory for each record |
 //! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `clock` | the clock by which everything expires |
@@ -88,13 +87,11 @@ mod blocks;
 mod body;
 mod clock;
 mod coding;
-mod cold;
 mod core;
 mod dictionaries;
 mod durable;
 mod error;
 mod evict;
-mod far;
 mod few;
 mod ghosts;
 mod hotness;
@@ -108,11 +105,11 @@ mod maintenance;
 mod marks;
 mod memory;
 mod merge;
-mod moving;
 mod multi_get;
 mod open_value;
 mod options;
 mod packing;
+mod places;
 mod pressure;
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod races;
@@ -134,7 +131,6 @@ mod write;
 
 pub use batch::{Batch, Condition, Need, Transferred};
 pub use clock::Clock;
-pub use cold::{SsdOptions, SsdStatus};
 #[doc(hidden)]
 pub use durable::DiskHandle;
 pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, check_with, dump, restore};
@@ -143,13 +139,14 @@ pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery}
 #[doc(hidden)]
 pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::{Error, ErrorKind};
-pub use far::FarStatus;
 pub use memory::MemoryUse;
 pub use multi_get::Values;
 pub use open_value::OpenValue;
 pub use options::{
     BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
 };
+pub use places::far::FarStatus;
+pub use places::ssd::{SsdOptions, SsdStatus};
 pub use range::{Keys, Range};
 pub use record::{Meta, PutMeta};
 pub use stats::Stats;

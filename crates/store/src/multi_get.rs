@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::blocks::{PackedValue, take_values};
-use crate::cold::Below;
 use crate::core::Core;
 use crate::index::GROUP_KEYS;
 use crate::large::Large;
+use crate::places::ssd::Below;
 use crate::read::{Copied, Looked, copy_found};
 use crate::record::{Meta, Payload};
 

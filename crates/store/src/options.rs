@@ -10,8 +10,8 @@ use ziptier_media::far::{FarOptions, FarPlace};
 use crate::Error;
 use crate::blocks::BlockCoding;
 use crate::clock::Clock;
-use crate::cold::SsdOptions;
 use crate::durable::DurableOptions;
+use crate::places::ssd::SsdOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;

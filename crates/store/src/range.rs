@@ -16,12 +16,12 @@ use crate::Error;
 use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
 use crate::coding::Coding;
-use crate::cold::{ColdPart, known};
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{compare, merge_all};
 use crate::open_value::OpenValue;
+use crate::places::ssd::{ColdPart, known};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 

@@ -1,6 +1,6 @@
 //! Reading one key: the look-up of its record, and its value copied out.
 //!
-//! Not for several keys at once (`multi_get`), nor for what an image on SSD says, which is `cold::read`.
+//! Not for several keys at once (`multi_get`), nor for what an image on SSD says, which is `places::ssd::read`.
 //!
 //! 1. The reader pins an epoch and looks into the landings of the key's leaf, and then into its body.
 //! 2. It copies or decodes an inline value while it is pinned, and takes a share of a large one.
@@ -12,12 +12,12 @@ use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::batch::Commits;
-use crate::cold::Below;
 use crate::core::Core;
 use crate::hotness::SAMPLE;
 use crate::index::GROUP_KEYS;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
+use crate::places::ssd::Below;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 
 /// The outcome of a look-up in memory.

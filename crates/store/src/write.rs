@@ -16,13 +16,13 @@ use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::body::Body;
-use crate::cold::Below;
 use crate::core::{Core, Unowned, check_key};
 use crate::durable::Operation;
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
 use crate::options::VALUE_BYTES_MAX;
+use crate::places::ssd::Below;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::back_off;
 use crate::update::Decided;

@@ -66,7 +66,7 @@ fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
             core.send_some_to_ssd(|| true).expect("there is room");
         }
     }
-    let core = crate::cold::core_over(ziptier_media::testing::RecordingDisk::new());
+    let core = crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new());
     core.put(b"key", b"value", PutMeta::default()).expect("there is room");
     assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
     let batch = Batch::new().require(b"key", Condition::ValueIs(b"value".to_vec())).put(b"new", b"value");

@@ -9,12 +9,12 @@ use crossbeam_epoch::Guard;
 
 use super::Locked;
 use crate::Error;
-use crate::cold::is_crowded;
 use crate::core::{Core, check_key};
 use crate::durable::Operation;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
+use crate::places::ssd::is_crowded;
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
 use crate::update::ATTEMPTS_MAX;

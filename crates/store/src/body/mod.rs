@@ -35,10 +35,10 @@ pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
-use crate::far::{FarBytes, FarMemory};
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
 use crate::options::Options;
+use crate::places::far::{FarBytes, FarMemory};
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
 
 const HEADER_BYTES: usize = 16;

@@ -18,12 +18,12 @@ use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder, no_store};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::coding::Coding;
-use crate::cold::upper_records;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
 use crate::options::{CodecChoice, Options};
 use crate::packing::settled;
+use crate::places::ssd::upper_records;
 
 /// Records of the log between two calls for progress.
 const RECORDS_EACH: u64 = 1024;

@@ -1,7 +1,7 @@
 //! Checkpoints: images of the leaves that changed go to segments, a manifest names all of them, and the log before is
 //! dropped.
 //!
-//! Not for bodies that leave memory: `cold` writes those, and the next checkpoint lists them.
+//! Not for bodies that leave memory: `places::ssd` writes those, and the next checkpoint lists them.
 //!
 //! 1. *s* is the number after the newest that the log has given out.
 //! 2. The checkpoint walks the leaves in key order. It takes each leaf's writer lock for a moment, so writes with

@@ -10,7 +10,6 @@ use ziptier_media::segments::Place;
 
 use super::reader::Reader;
 use crate::coding::Coding;
-use crate::cold::upper_records;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
@@ -18,6 +17,7 @@ use crate::leaf::LeafState;
 use crate::merge::{Newest, Pending};
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::packing::settled;
+use crate::places::ssd::upper_records;
 use crate::record::{Fields, Kind, Payload, Tag, array};
 
 /// The format that is written, and the only one that is read.

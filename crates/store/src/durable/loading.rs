@@ -16,13 +16,13 @@ use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
 use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
 use crate::coding::Coding;
-use crate::cold::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
 use crate::core::Core;
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::Pending;
+use crate::places::ssd::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Kind, Payload, array};
 

@@ -17,10 +17,10 @@ use ziptier_media::log::Replay;
 use super::operation::{Operation, Operations};
 use super::{Recovered, Recovery};
 use crate::Error;
-use crate::cold::is_crowded;
 use crate::core::Core;
 use crate::landing::RecordBytes;
 use crate::large::INLINE_BYTES_MAX;
+use crate::places::ssd::is_crowded;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::write::NewValue;
 
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     #[cfg(not(shuttle))]
     fn a_leaf_on_ssd_with_many_records_in_the_log_is_promoted_as_they_are_replayed() {
-        let core = crate::cold::core_over(ziptier_media::testing::RecordingDisk::new());
+        let core = crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new());
         core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
         core.recovering.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -20,8 +20,8 @@ use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::cold::Part;
 use crate::options::{KEY_BYTES_MAX, Options};
+use crate::places::ssd::Part;
 
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;

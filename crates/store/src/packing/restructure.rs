@@ -7,11 +7,11 @@ use crossbeam_epoch::Guard;
 use super::{Goal, Growth, Pieces, Scratch, Terms};
 use crate::Error;
 use crate::body::Body;
-use crate::cold::all_settled;
 use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{large_references, newest};
+use crate::places::ssd::all_settled;
 use crate::retention::Retention;
 
 /// Which leaves a pack may cut or join.

@@ -14,12 +14,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_media::placement::Side;
 
-use crate::cold::{Went, pays};
 use crate::core::Core;
-use crate::far::FarMemory;
 use crate::leaf::{Leaf, LeafState};
-use crate::moving::Pick;
 use crate::packing::Goal;
+use crate::places::Pick;
+use crate::places::far::FarMemory;
+use crate::places::ssd::{Went, pays};
 use crate::sync::Mutex;
 use crate::tierer::heat;
 

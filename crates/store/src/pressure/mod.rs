@@ -1,7 +1,7 @@
 //! Making room when memory runs short, before a write is refused: the store demotes the leaves that are read least.
 //!
-//! Not for how a leaf moves: `moving` knows far memory and `cold` the SSD, and both know the way back up. Not for the
-//! choice of records that go for good: that is `evict`.
+//! Not for how a leaf moves: `places` knows far memory and SSD, and the way back up. Not for the choice of records that
+//! go for good: that is `evict`.
 //!
 //! ```text
 //!           a copy               a write
@@ -30,9 +30,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use crate::Error;
 use crate::core::Core;
-use crate::far::FarMemory;
 use crate::leaf::LeafState;
 use crate::memory::Reserved;
+use crate::places::far::FarMemory;
 use crate::sync::{Mutex, back_off};
 pub(crate) use hand::Sent;
 use hand::{Hands, Move, Moved, Source};
@@ -533,8 +533,8 @@ impl Core {
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod tests {
     use super::*;
-    use crate::far::FarMemory;
     use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
+    use crate::places::far::FarMemory;
     use crate::record::PutMeta;
 
     const FAR_BYTES: u64 = 4 << 20;

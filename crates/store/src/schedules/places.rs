@@ -7,12 +7,12 @@ use ziptier_media::testing::RecordingDisk;
 
 use super::{SCHEDULES, core, explore, get, put};
 use crate::batch::Transferred;
-use crate::cold::{Cold, SsdOptions};
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
+use crate::places::ssd::{Cold, SsdOptions};
 
 fn options() -> Options {
     Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() }

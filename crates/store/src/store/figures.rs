@@ -2,10 +2,10 @@
 
 use super::Store;
 use crate::coding::Coding;
-use crate::cold::SsdStatus;
 use crate::durable::{Durability, DurableStats, Journal};
-use crate::far::FarStatus;
 use crate::memory::MemoryUse;
+use crate::places::far::FarStatus;
+use crate::places::ssd::SsdStatus;
 use crate::stats::Stats;
 
 /// # Figures

@@ -7,13 +7,13 @@ use ziptier_media::far::Fit;
 
 use super::Store;
 use crate::Error;
-use crate::cold::{Cold, Tier};
 use crate::core::Core;
 use crate::durable::{CheckpointThread, Folder, Journal, Recovered, Recovery, recover};
-use crate::far::FarMemory;
 use crate::maintenance::Packers;
 use crate::memory::Gauges;
 use crate::options::Options;
+use crate::places::far::FarMemory;
+use crate::places::ssd::{Cold, Tier};
 
 /// # Open, close
 impl Store {

@@ -8,7 +8,6 @@ use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use crate::Error;
 use crate::coding::Coding;
-use crate::cold::{Below, Part};
 use crate::core::Core;
 use crate::durable::generation::GenerationFiles;
 use crate::durable::image::{Capture, Plain, Stored, StoredAt, StoredLarge};
@@ -18,6 +17,7 @@ use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::newest;
 use crate::packing::generation;
+use crate::places::ssd::{Below, Part};
 use crate::sync::back_off;
 
 /// Leaves between two steps of the epoch, which free what the walk retired.

@@ -15,10 +15,10 @@ use super::{
     IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, seed,
 };
 use crate::Error;
-use crate::cold::Part;
 use crate::durable::image::read_place;
 use crate::durable::reader::Reader;
 use crate::options::KEY_BYTES_MAX;
+use crate::places::ssd::Part;
 
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a file that are copied at a time.

@@ -4,9 +4,9 @@ use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use super::*;
-use crate::cold::{Cold, SsdOptions};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
+use crate::places::ssd::{Cold, SsdOptions};
 use crate::record::PutMeta;
 
 fn core_over(disk: impl Disk + 'static) -> Core {

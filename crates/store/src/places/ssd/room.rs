@@ -82,10 +82,10 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::cold::{Cold, SsdOptions};
-    use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
+    use crate::places::far::FarMemory;
+    use crate::places::ssd::{Cold, SsdOptions};
     use crate::record::PutMeta;
 
     const DRAM_BYTES: u64 = 8 << 20;

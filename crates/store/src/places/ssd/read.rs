@@ -256,10 +256,10 @@ mod tests {
 
     use super::*;
     use crate::batch::{Batch, Condition, Transferred};
-    use crate::cold::core_over;
     use crate::leaf::Leaf;
-    use crate::moving::Pick;
     use crate::multi_get::Values;
+    use crate::places::Pick;
+    use crate::places::ssd::core_over;
     use crate::update::{Update, Wanted};
 
     /// Calls for a decision after which the test gives up.

@@ -183,8 +183,8 @@ impl Core {
 mod tests {
     use super::*;
     use crate::batch::Batch;
-    use crate::cold::with_cold_neighbours;
     use crate::leaf::Leaf;
+    use crate::places::ssd::with_cold_neighbours;
     use crate::range::Keys;
 
     /// Makes the only image of a leaf one that cannot be read.

@@ -99,8 +99,8 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use crate::batch::Batch;
-    use crate::cold::core_over;
     use crate::landing::RecordBytes;
+    use crate::places::ssd::core_over;
     use crate::record::{Fields, Kind, PutMeta, key_hash};
 
     #[test]

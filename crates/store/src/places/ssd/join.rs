@@ -188,7 +188,7 @@ fn joined(left: &Body, right: &Body) -> Body {
 mod tests {
     use super::*;
     use crate::batch::Batch;
-    use crate::cold::with_cold_neighbours;
+    use crate::places::ssd::with_cold_neighbours;
 
     #[test]
     fn a_batch_in_a_leaf_on_ssd_that_absorbs_its_neighbour_is_read_at_once() {

@@ -7,7 +7,7 @@ use ziptier_media::placement::Side;
 
 use super::upper::{has_grown, is_crowded};
 use crate::core::Core;
-use crate::moving::Pick;
+use crate::places::Pick;
 
 impl Core {
     /// Takes a leaf whose overlay has outgrown its images, and promotes the leaf if memory has room, or merges the two.
@@ -52,10 +52,10 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::batch::{Batch, Transferred};
-    use crate::cold::{Cold, SsdOptions, with_cold_neighbours};
     use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
+    use crate::places::ssd::{Cold, SsdOptions, with_cold_neighbours};
     use crate::record::PutMeta;
 
     /// More records than a body can count.

@@ -29,8 +29,8 @@ use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{Newest, Pending, merge};
-use crate::moving::Pick;
 use crate::packing::{Goal, Pieces, generation, settled};
+use crate::places::Pick;
 use crate::record::Kind;
 use crate::retention::KeepsAll;
 
@@ -395,10 +395,10 @@ mod tests {
 
     use super::*;
     use crate::body::{EntryKey, fingerprint};
-    use crate::cold::{SsdOptions, core_over};
-    use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::{CodecChoice, Options};
+    use crate::places::far::FarMemory;
+    use crate::places::ssd::{SsdOptions, core_over};
     use crate::record::{Fields, PutMeta, key_hash};
     use crate::{FarOptions, FarPlace};
 

@@ -59,7 +59,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
-use crate::moving::Pick;
+use crate::places::Pick;
 use crate::sync::{Mutex, back_off};
 
 pub(crate) use below::{Below, Part};

@@ -124,8 +124,8 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::cold::core_over;
-    use crate::moving::Pick;
+    use crate::places::Pick;
+    use crate::places::ssd::core_over;
     use crate::record::PutMeta;
 
     /// Puts `forged` below `leaf`.

@@ -206,7 +206,7 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::cold::core_over;
+    use crate::places::ssd::core_over;
     use crate::record::PutMeta;
 
     #[test]

@@ -227,7 +227,7 @@ impl Core {
             }
             Unowned::Crowded => {
                 drop(guard);
-                self.raise_crowded(key)?;
+                self.promote_crowded(key)?;
                 back_off(round);
             }
             Unowned::Busy => {

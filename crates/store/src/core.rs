@@ -310,28 +310,6 @@ impl Core {
         }
         Ok(large)
     }
-
-    /// The place for the chunks of a large value that replaces `old`.
-    pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
-        match self.far.as_ref().map(|far| (far, far.placement())) {
-            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
-            Some((far, None)) if !old.is_in_dram() => ChunkPlace::Far(far),
-            _ => ChunkPlace::Dram,
-        }
-    }
-
-    /// The place for the chunks of a new large value of `bytes` bytes.
-    pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
-        match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
-            None => ChunkPlace::Dram,
-            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
-            Some((far, None)) if !self.has_memory_for(bytes as u64) => match far.has_room_for_chunks(bytes) {
-                true => ChunkPlace::Far(far),
-                false => ChunkPlace::Dram,
-            },
-            Some(_) => ChunkPlace::Dram,
-        }
-    }
 }
 
 /// The outcome of packing a leaf that the caller does not own yet.
@@ -342,7 +320,7 @@ pub(crate) enum Unowned {
     Busy,
     /// Its body would come up from far memory, and DRAM is too full for that.
     NoPlace { raised_bytes: usize },
-    /// It is on SSD, and its overlay has no room for the landing: [`Core::raise_crowded`] makes some.
+    /// It is on SSD, and its overlay has no room for the landing: [`Core::promote_crowded`] makes some.
     Crowded,
 }
 

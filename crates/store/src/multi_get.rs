@@ -180,7 +180,7 @@ impl Core {
         large: &[(usize, Arc<Large>)],
         values: &mut Values,
     ) -> Result<(), Error> {
-        self.raise_again(large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
+        self.promote_again(large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
         let Values { bytes, spans } = values;
         let mut start = bytes.len();
         let read = Large::read_several(large.iter().map(|(_, share)| &**share), bytes, |at, end| {

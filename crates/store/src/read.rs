@@ -58,7 +58,7 @@ impl Core {
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
             Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
             Some(Copied::Large(large, meta)) => {
-                self.raise_again(std::iter::once((key, &*large)));
+                self.promote_again(std::iter::once((key, &*large)));
                 self.read_large(key, &large, value).map(|()| Some(meta))
             }
             Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
+use ziptier_media::placement::Side;
 
 use crate::batch::{Batch, Commits};
 use crate::body::Body;
@@ -24,9 +25,8 @@ use crate::memory::Gauges;
 use crate::multi_get::Values;
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
-use crate::places::Pick;
 use crate::places::far::FarMemory;
-use crate::pressure::Sent;
+use crate::places::{Demoted, Parts, Pick, Place};
 use crate::reclaim::Epochs;
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
@@ -489,15 +489,15 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
             let mover = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    for sends in [true, false, true] {
+                    for demotes in [true, false, true] {
                         let guard = core.pin();
                         let (leaf, _) = core.locate(b"k", &guard);
-                        if let Some(_ownership) = leaf.try_own() {
-                            if sends {
-                                assert_ne!(core.send_to_far(leaf, true, Pick::All, &guard), Sent::Full);
-                            } else {
-                                core.raise_from_far(leaf, &guard);
-                            }
+                        if demotes {
+                            let parts =
+                                Parts { from: Side::Dram, records: true, larges: Pick::All, densely: false };
+                            assert_ne!(core.demote(leaf, Place::Far, parts), Demoted::Full);
+                        } else {
+                            core.promote(leaf, Place::Far);
                         }
                     }
                 })

@@ -22,6 +22,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
+use crate::places::Place;
 use crate::spread::Spread;
 use crate::together::LEAVES_AHEAD_MAX;
 
@@ -259,8 +260,7 @@ impl Core {
             tierer.wanted_bytes += bytes;
             return false;
         }
-        let Some(_ownership) = leaf.try_own() else { return false };
-        self.raise_from_far(leaf, guard)
+        self.promote(leaf, Place::Far)
     }
 
     /// Promotes large values of `leaf` that are read in every round from far memory to DRAM, if there is room. It stops

@@ -249,7 +249,7 @@ impl Core {
                             }
                             Unowned::Crowded => {
                                 drop(guard);
-                                match self.raise_crowded(key) {
+                                match self.promote_crowded(key) {
                                     // What the log says lies in memory, and needs no image.
                                     Err(Error::Unread { .. }) if self.recovering() => {
                                         self.grow_for(key, record);

@@ -20,6 +20,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::landing::RecordBytes;
 use crate::large::INLINE_BYTES_MAX;
+use crate::places::Place;
 use crate::places::ssd::is_crowded;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::write::NewValue;
@@ -353,7 +354,7 @@ impl Core {
         let crowded = is_crowded(leaf.state(&guard)).then(|| leaf.share(&guard));
         drop(guard);
         if let Some(leaf) = crowded {
-            self.raise_from_ssd(&leaf);
+            self.promote(&leaf, Place::Ssd);
         }
         self.tend();
         self.keep_to_limit();

@@ -1,115 +1,103 @@
-//! Places: DRAM, far memory and SSD. This module demotes a leaf's body from DRAM to far memory, and promotes it back.
+//! Places: where the bytes of bodies and large values lie, and the two ways in which a leaf moves between places.
 //!
-//! Not for leaves on SSD, which `ssd` moves, and not for the decision to move, which `pressure` and `tierer` make.
+//! Not for the decision to move: `pressure::hand` demotes, and `tierer`, readers and writers promote.
 //!
-//! 1. The owner of the leaf copies the body to the other place.
-//! 2. It publishes a state with the copy, beside whatever landings the leaf has by then.
-//! 3. The epoch frees the old bytes after their last reader.
+//! | move | from | to |
+//! |---|---|---|
+//! | `demote(leaf, Place::Far, ..)` | DRAM | far memory |
+//! | `demote(leaf, Place::Ssd, ..)` | DRAM or far memory | SSD |
+//! | `promote(leaf, Place::Far)` | far memory | DRAM |
+//! | `promote(leaf, Place::Ssd)` | SSD | DRAM |
 //!
-//! Large values move by themselves, one by one, because no record knows where they lie.
+//! 1. A move owns the leaf. It copies or writes the bytes, and publishes a state with the copy.
+//! 2. The epoch frees the old bytes after their last reader.
+//! 3. Large values move one by one, because no record knows where they lie.
+//!
+//! | module | claim |
+//! |---|---|
+//! | `dram` | what comes to DRAM from far memory, and where a new large value lies |
+//! | `far` | far memory: its blocks, its room, and demotion to it |
+//! | `ssd` | leaves whose records lie on SSD: demotion, compaction, promotion, reads |
+//! | `pick` | the large values that a demotion takes |
 
+mod dram;
 pub(crate) mod far;
+mod pick;
 pub(crate) mod ssd;
-
-use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
 use crate::body::Body;
 use crate::core::Core;
-use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
-use crate::places::far::FAR_SHARE_BYTES;
-use crate::pressure::Sent;
 
-/// A body of so many bytes is not worth what DRAM would hold for it.
-const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
+pub(crate) use pick::Pick;
+
+/// The medium of a body, from the fastest down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Dram,
+    Far,
+    Ssd,
+}
+
+/// The parts of a leaf that a demotion takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts {
+    /// The side of memory that is short. Large values leave this side, and freed bytes are counted there.
+    pub(crate) from: Side,
+    /// Whether the records go. Otherwise large values go alone.
+    pub(crate) records: bool,
+    pub(crate) larges: Pick,
+    /// Whether there is time to give a body its dense form before far memory takes it.
+    pub(crate) densely: bool,
+}
+
+/// The outcome of a demotion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Demoted {
+    /// So many bytes of the side where they were are free when their last reader is gone.
+    Freed(u64),
+    /// There was nothing to demote.
+    Kept,
+    /// Another thread owned the leaf.
+    Busy,
+    /// The place below has no room.
+    Full,
+}
 
 impl Core {
-    /// Demotes `leaf`, which the caller owns, to far memory: its body, if `with_body`, and the large values that `pick`
-    /// picks.
-    pub(crate) fn send_to_far(&self, leaf: &Leaf, with_body: bool, pick: Pick, guard: &Guard) -> Sent {
-        let Some(far) = &self.far else { return Sent::Kept };
-        let state = leaf.state(guard);
-        if state.closed || state.body.is_empty() {
-            return Sent::Kept;
+    /// Demotes `parts` of `leaf`, of which the caller has a share, to the place `to`, and merges the landings of a leaf
+    /// whose records go. The caller holds no guard, and does not own the leaf.
+    pub(crate) fn demote(&self, leaf: &Leaf, to: Place, parts: Parts) -> Demoted {
+        match to {
+            // No place lies above it.
+            Place::Dram => Demoted::Kept,
+            Place::Far => self.demote_to_far(leaf, parts),
+            Place::Ssd => self.demote_to_ssd(leaf, parts),
         }
-        let mut freed_bytes = 0;
-        let larges = if far.is_placing() { Vec::new() } else { pick.of(state, Side::Dram) };
-        for large in larges {
-            let Some(bytes) = large.to_far(far) else { return Sent::Full };
-            freed_bytes += bytes as u64;
-        }
-        if with_body && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
-            let Some(body) = state.body.to_far(far) else { return Sent::Full };
-            freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
-            self.publish_body(leaf, body, guard);
-        }
-        if freed_bytes == 0 {
-            return Sent::Kept;
-        }
-        self.stats.sent_to_far.raise();
-        Sent::Freed(freed_bytes)
     }
 
-    /// Brings `leaf`, which the caller owns, back to DRAM; `false` when it stays.
-    pub(crate) fn raise_from_far(&self, leaf: &Leaf, guard: &Guard) -> bool {
-        let state = leaf.state(guard);
-        if state.closed || !state.body.is_far() {
-            return false;
+    /// Promotes to DRAM the records that `leaf`, of which the caller has a share, has in the place `from`. `false` if
+    /// there are none, another thread owns the leaf, or the records are damaged. The caller does not own the leaf. The
+    /// caller holds no guard if the leaf comes from SSD.
+    pub(crate) fn promote(&self, leaf: &Leaf, from: Place) -> bool {
+        match from {
+            Place::Dram => false,
+            Place::Far => self.promote_from_far(leaf),
+            Place::Ssd => self.promote_from_ssd(leaf),
         }
-        let Some(body) = state.body.to_dram() else {
-            self.stats.damaged.raise();
-            return false;
-        };
-        self.publish_body(leaf, body, guard);
-        self.stats.raised_from_far.raise();
-        true
     }
 
-    /// Publishes `body` beside whatever landings `leaf`, which the caller owns, has by now.
-    pub(crate) fn publish_body(&self, leaf: &Leaf, body: Body, guard: &Guard) {
+    /// Publishes `body`, a copy in another place, beside whatever landings `leaf`, which the caller owns, has by now.
+    fn publish_body(&self, leaf: &Leaf, body: Body, guard: &Guard) {
         loop {
             let current = leaf.state(guard);
             if leaf.publish(current, LeafState { body: body.clone(), ..current.clone() }, guard) {
                 return;
             }
         }
-    }
-}
-
-/// The large values of a leaf that leave a side of memory. Values at a set ratio never do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pick {
-    /// Values that were not read since the last visit.
-    Unread,
-    /// Values that were read least since the last visit.
-    LeastRead,
-    All,
-}
-
-impl Pick {
-    /// Shares of them.
-    pub(crate) fn of(self, state: &LeafState, side: Side) -> Vec<Arc<Large>> {
-        self.picked(state, side).map(LargeHandle::share).collect()
-    }
-
-    /// Whether there are any.
-    pub(crate) fn any(self, state: &LeafState, side: Side) -> bool {
-        self.picked(state, side).next().is_some()
-    }
-
-    fn picked(self, state: &LeafState, side: Side) -> impl Iterator<Item = LargeHandle<'_>> {
-        let may_move = move |large: &LargeHandle<'_>| large.movable_bytes(side) > 0;
-        let reads_max = match self {
-            Self::Unread => 0,
-            Self::LeastRead => {
-                state.body.larges().filter(may_move).map(|large| large.reads()).min().unwrap_or(0)
-            }
-            Self::All => u8::MAX,
-        };
-        state.body.larges().filter(move |large| large.reads() <= reads_max && may_move(large))
     }
 }
 

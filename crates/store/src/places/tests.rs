@@ -1,5 +1,6 @@
 #[cfg(not(miri))]
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[cfg(not(miri))]
@@ -46,16 +47,15 @@ fn value_of(n: u32) -> Vec<u8> {
 
 /// Demotes, or brings back, every leaf that nobody else owns.
 fn move_all(core: &Core, demote: bool) {
+    let parts = Parts { from: Side::Dram, records: true, larges: Pick::All, densely: false };
     let mut cursor = Some(Vec::new());
     while let Some(low) = cursor {
         let guard = core.pin();
         let (leaf, _) = core.locate(&low, &guard);
-        if let Some(_ownership) = leaf.try_own() {
-            if demote {
-                core.send_to_far(leaf, true, Pick::All, &guard);
-            } else {
-                core.raise_from_far(leaf, &guard);
-            }
+        if demote {
+            core.demote(leaf, Place::Far, parts);
+        } else {
+            core.promote(leaf, Place::Far);
         }
         cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
     }
@@ -282,7 +282,7 @@ fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
         assert!(core.join_cold(leaf, &guard));
     };
     let cuts = |core: &Core, _: &Leaf, high: &[u8]| core.begin_leaf_at_image_of(high);
-    let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.raise_from_ssd(leaf));
+    let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.promote(leaf, Place::Ssd));
     let changes: [(bool, Change); 3] = [(false, joins), (true, cuts), (false, promotes)];
     for (number, (is_joined, change)) in changes.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();

@@ -16,10 +16,9 @@ use ziptier_media::placement::Side;
 
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::Goal;
-use crate::places::Pick;
 use crate::places::far::FarMemory;
-use crate::places::ssd::{Went, pays};
+use crate::places::ssd::pays;
+use crate::places::{Demoted, Parts, Pick, Place};
 use crate::sync::Mutex;
 use crate::tierer::heat;
 
@@ -37,30 +36,10 @@ const LAP_PART: u64 = 32;
 /// After a cycle that freed nothing, or a place that was full, the hand is asked so often before it tries again.
 const ASKED_MAX: u32 = 16;
 
-/// The place that leaves are demoted from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    Dram,
-    Far,
-}
-
-/// The outcome of demoting a leaf.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// So many bytes of the place where it was are free when their last reader is gone.
-    Freed(u64),
-    /// There was nothing to demote.
-    Kept,
-    /// Another thread owned the leaf.
-    Busy,
-    /// No place below has room.
-    Full,
-}
-
 /// The purpose of moving a hand.
 #[derive(Clone, Copy)]
 pub(super) struct Move {
-    pub(super) source: Source,
+    pub(super) source: Side,
     /// Bytes that are wanted.
     pub(super) bytes: u64,
     /// Leaves are brought to their dense form before they go.
@@ -72,7 +51,7 @@ pub(super) struct Move {
 impl Move {
     /// Out of DRAM, for a thread that waits.
     pub(super) fn of(bytes: u64) -> Self {
-        Self { source: Source::Dram, bytes, has_time: false, for_hot: false }
+        Self { source: Side::Dram, bytes, has_time: false, for_hot: false }
     }
 }
 
@@ -99,21 +78,21 @@ pub(super) struct TakenHand<'a> {
 impl Hands {
     /// Takes the hand of `source`, which its taker moves and gives back by dropping it. `None` while another thread has
     /// it.
-    pub(super) fn take(&self, source: Source) -> Option<TakenHand<'_>> {
+    pub(super) fn take(&self, source: Side) -> Option<TakenHand<'_>> {
         let place = &self.0[source as usize];
         let hand = place.lock().take()?;
         Some(TakenHand { place, hand })
     }
 
     /// Lets the hand of `source` try again at once: there may be more to send since it came to nothing.
-    pub(super) fn free(&self, source: Source) {
+    pub(super) fn free(&self, source: Side) {
         if let Some(hand) = self.0[source as usize].lock().as_mut() {
             hand.stuck = None;
         }
     }
 
     /// Whether a thread moves the hand of `source`.
-    pub(super) fn is_taken(&self, source: Source) -> bool {
+    pub(super) fn is_taken(&self, source: Side) -> bool {
         self.0[source as usize].lock().is_none()
     }
 }
@@ -126,7 +105,7 @@ impl Drop for TakenHand<'_> {
 
 impl Default for Hands {
     fn default() -> Self {
-        Self([Source::Dram, Source::Far].map(|_| Mutex::new(Some(Hand::default()))))
+        Self([Side::Dram, Side::Far].map(|_| Mutex::new(Some(Hand::default()))))
     }
 }
 
@@ -183,15 +162,6 @@ impl Reach {
     }
 }
 
-impl Source {
-    fn side(self) -> Side {
-        match self {
-            Self::Dram => Side::Dram,
-            Self::Far => Side::Far,
-        }
-    }
-}
-
 impl Hand {
     /// Whether moving the hand is of no use yet, with so many bytes to give. Much may have come meanwhile that can be
     /// demoted.
@@ -236,7 +206,7 @@ impl Core {
             // Bytes that were deleted, evicted or made smaller have made room below.
             hand.stuck = None;
         }
-        let (_, held_bytes) = self.sendable_bytes(wish.source);
+        let (_, held_bytes) = self.demotable_bytes(wish.source);
         if hand.is_stuck(held_bytes) { Moved::Stuck } else { self.move_taken(hand, wish) }
     }
 
@@ -252,20 +222,20 @@ impl Core {
         let (mut freed, mut refusals) = (0, 0);
         for _ in 0..STEP_LEAVES {
             let (leaf, next) = self.share_at(&hand.cursor);
-            match self.send_down(&leaf, hand.reach, wish) {
-                Sent::Freed(bytes) => {
+            match self.demote_within(&leaf, hand.reach, wish) {
+                Demoted::Freed(bytes) => {
                     freed += bytes;
                     hand.freed_bytes += bytes;
                 }
-                Sent::Kept => {}
-                Sent::Busy => hand.busy = true,
-                Sent::Full => refusals += usize::from(!self.clean_ssd()),
+                Demoted::Kept => {}
+                Demoted::Busy => hand.busy = true,
+                Demoted::Full => refusals += usize::from(!self.clean_ssd()),
             }
             if self.cold.is_some() {
                 hand.before = self.join_with(hand.before.take(), leaf);
             }
             let Some(next) = next else {
-                let (bodies, held) = self.sendable_bytes(wish.source);
+                let (bodies, held) = self.demotable_bytes(wish.source);
                 hand.end_lap(bodies, held);
                 break;
             };
@@ -285,10 +255,10 @@ impl Core {
     fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> Moved {
         match &self.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
-            None if full => hand.get_stuck(self.sendable_bytes(wish.source).1, true),
+            None if full => hand.get_stuck(self.demotable_bytes(wish.source).1, true),
             _ => {}
         }
-        if wish.source == Source::Dram && (freed > 0 || hand.stuck.is_some()) {
+        if wish.source == Side::Dram && (freed > 0 || hand.stuck.is_some()) {
             self.pressure.dry.store(freed == 0 && !full, Relaxed);
         }
         if freed > 0 {
@@ -308,13 +278,13 @@ impl Core {
     }
 
     /// Bytes of bodies in a place, and of everything that can be demoted from there.
-    fn sendable_bytes(&self, source: Source) -> (u64, u64) {
+    fn demotable_bytes(&self, source: Side) -> (u64, u64) {
         match source {
-            Source::Dram => {
-                let held = self.body_bytes() + self.gauges.landing.held() + self.sendable_large_bytes();
+            Side::Dram => {
+                let held = self.body_bytes() + self.gauges.landing.held() + self.demotable_large_bytes();
                 (self.body_bytes(), held)
             }
-            Source::Far => {
+            Side::Far => {
                 let bodies = self.gauges.far_body.held();
                 (bodies, bodies + self.gauges.far_large.held())
             }
@@ -322,123 +292,84 @@ impl Core {
     }
 
     /// Bytes of large values in DRAM, unless they stay there.
-    fn sendable_large_bytes(&self) -> u64 {
+    fn demotable_large_bytes(&self) -> u64 {
         let stay = self.far.as_ref().is_some_and(|far| far.is_placing());
         if stay { 0 } else { self.gauges.large.held() }
     }
 
-    /// Sends `leaf`, of which the caller has a share, one place down if it is within reach.
-    fn send_down(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Sent {
-        let sent = match (wish.source, &self.far) {
-            (Source::Dram, Some(far)) => self.send_down_to_far(leaf, far, reach, wish.has_time),
-            _ => Sent::Full,
+    /// Demotes `leaf`, of which the caller has a share, to a place below if it is within reach.
+    fn demote_within(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Demoted {
+        let demoted = match (wish.source, &self.far) {
+            (Side::Dram, Some(far)) => match self.parts_for_far(leaf, far, reach, wish.has_time) {
+                Some(parts) => self.demote(leaf, Place::Far, parts),
+                None => Demoted::Kept,
+            },
+            _ => Demoted::Full,
         };
-        let sent = if sent == Sent::Full { self.send_down_to_ssd(leaf, reach, wish.source) } else { sent };
-        if wish.source == Source::Dram && (self.far.is_none() || !self.has_background) {
+        let demoted = match demoted {
+            Demoted::Full if self.cold.is_some() => self.demote_within_to_ssd(leaf, reach, wish.source),
+            demoted => demoted,
+        };
+        if wish.source == Side::Dram && (self.far.is_none() || !self.has_background) {
             // No tierer lets old reads decay.
             leaf.clock.decay(false);
         }
         let guard = self.pin();
         let larges = leaf.open_state(&guard).into_iter().flat_map(|state| state.body.larges());
         larges
-            .filter(|large| large.reads() > 0 && large.bytes_on(wish.source.side()) > 0)
+            .filter(|large| large.reads() > 0 && large.bytes_on(wish.source) > 0)
             .for_each(|large| large.forget_read());
-        sent
+        demoted
     }
 
-    fn send_down_to_far(&self, leaf: &Leaf, far: &FarMemory, reach: Reach, has_time: bool) -> Sent {
-        let guard = &self.pin();
+    /// The parts of a leaf within reach that far memory is to take; `None` if there are none.
+    fn parts_for_far(&self, leaf: &Leaf, far: &FarMemory, reach: Reach, densely: bool) -> Option<Parts> {
+        let guard = self.pin();
         // Another thread may have joined it with its neighbour since the caller took the share.
-        let Some(state) = leaf.open_state(guard) else { return Sent::Kept };
-        let unsettled = state.is_unsettled();
-        let takes_body = match reach {
-            Reach::Cold => is_in_dram(state) && !unsettled && self.is_cold(leaf, state),
+        let state = leaf.open_state(&guard)?;
+        let records = match reach {
+            Reach::Cold => is_in_dram(state) && !state.is_unsettled() && self.is_cold(leaf, state),
             Reach::Written => is_in_dram(state) && self.is_cold(leaf, state),
-            Reach::Any => is_in_dram(state) || unsettled,
+            Reach::Any => is_in_dram(state) || state.is_unsettled(),
         };
-        let takes_larges = !far.is_placing() && reach.pick().any(state, Side::Dram);
-        if !(takes_body || takes_larges) {
-            return Sent::Kept;
-        }
-        let Some(_ownership) = leaf.try_own() else { return Sent::Busy };
-        let landing_bytes = state.landing_bytes();
-        let settles = takes_body && unsettled;
-        let has_place = || match state.body.is_far() {
-            true => self.has_place_for(&[state]),
-            // A leaf that cannot move would only become larger.
-            false => self.takes_bodies_of(far, state.body.dram_bytes() + landing_bytes as usize),
-        };
-        if settles && !has_place() {
-            return Sent::Full;
-        }
-        if settles {
-            self.settle_leaf(leaf, Goal::Keep, guard);
-        } else if takes_body
-            && has_time
-            && let Some(goal) = self.denser(state)
-        {
-            self.settle_leaf(leaf, goal, guard);
-        }
-        match self.send_to_far(leaf, takes_body, reach.pick(), guard) {
-            Sent::Freed(bytes) if settles => Sent::Freed(bytes + landing_bytes),
-            Sent::Kept if settles => Sent::Freed(landing_bytes),
-            outcome => outcome,
-        }
+        let parts = Parts { from: Side::Dram, records, larges: reach.pick(), densely };
+        let takes_larges = || !far.is_placing() && parts.larges.any(state, parts.from);
+        (records || takes_larges()).then_some(parts)
     }
 
-    fn send_down_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Source) -> Sent {
-        let Some(cold) = &self.cold else { return Sent::Full };
-        let (pick, side) = (reach.pick(), source.side());
-        let (takes_body, settles, body_bytes, landing_bytes) = {
+    /// As [`Core::demote_within`], to the SSD, which the store has.
+    fn demote_within_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Side) -> Demoted {
+        let (parts, settles, landing_bytes) = {
             let guard = self.pin();
             let state = leaf.state(&guard);
-            let takes_body = self.is_for_ssd(leaf, state, reach, source);
-            if state.closed || !(takes_body || pick.any(state, side)) {
-                return Sent::Kept;
+            let records = self.is_for_ssd(leaf, state, reach, source);
+            let parts = Parts { from: source, records, larges: reach.pick(), densely: false };
+            if state.closed || !(records || parts.larges.any(state, source)) {
+                return Demoted::Kept;
             }
-            let body_bytes =
-                if source == Source::Far { state.body.far_bytes() } else { state.body.dram_bytes() };
-            let settles = takes_body && state.below.is_some() && reach == Reach::Written && !pays(state, 2);
-            (takes_body, settles, body_bytes as u64, state.landing_bytes())
+            let settles = records && state.below.is_some() && reach == Reach::Written && !pays(state, 2);
+            (parts, settles, state.landing_bytes())
         };
-        if settles {
-            // The landing goes into the overlay.
-            let Some(ownership) = leaf.try_own() else { return Sent::Busy };
-            let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
-            // Writers must not wait while large values are written.
-            drop(ownership);
-            return match self.send_larges(leaf, pick, side) {
-                Ok(large_bytes) if landing_bytes + large_bytes > 0 => {
-                    Sent::Freed(landing_bytes + large_bytes)
-                }
-                Ok(_) => Sent::Kept,
-                Err(_) => Sent::Full,
-            };
+        if !settles {
+            return self.demote(leaf, Place::Ssd, parts);
         }
-        let went = match takes_body {
-            true => self.send_to_ssd(leaf, pick, side),
-            false => self.send_larges(leaf, pick, side).map(|large_bytes| Went { leaf: false, large_bytes }),
-        };
-        match went {
-            Ok(went) if went.any() => {
-                if went.leaf {
-                    cold.is_refused.store(false, Relaxed);
-                }
-                let leaf_bytes = if went.leaf { body_bytes + landing_bytes } else { 0 };
-                Sent::Freed(leaf_bytes + went.large_bytes)
-            }
-            Ok(_) if leaf.is_owned() => Sent::Busy,
-            Ok(_) => Sent::Kept,
-            // The SSD is full or failed, so memory keeps the leaf.
-            Err(_) => Sent::Full,
+        // The landing goes into the overlay.
+        let Some(ownership) = leaf.try_own() else { return Demoted::Busy };
+        let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
+        // Writers must not wait while large values are written.
+        drop(ownership);
+        match self.demote(leaf, Place::Ssd, Parts { records: false, ..parts }) {
+            Demoted::Freed(large_bytes) => Demoted::Freed(landing_bytes + large_bytes),
+            Demoted::Kept | Demoted::Busy if landing_bytes > 0 => Demoted::Freed(landing_bytes),
+            demoted => demoted,
         }
     }
 
     /// Whether a leaf is within reach, on its way to SSD.
-    fn is_for_ssd(&self, leaf: &Leaf, state: &LeafState, reach: Reach, source: Source) -> bool {
+    fn is_for_ssd(&self, leaf: &Leaf, state: &LeafState, reach: Reach, source: Side) -> bool {
         let (has_body, unsettled) = match source {
-            Source::Dram => (is_in_dram(state), state.is_unsettled()),
-            Source::Far => (state.body.is_far(), false),
+            Side::Dram => (is_in_dram(state), state.is_unsettled()),
+            Side::Far => (state.body.is_far(), false),
         };
         match (&state.below, reach) {
             (None, Reach::Cold) => has_body && !state.is_unsettled() && self.is_cold(leaf, state),
@@ -466,6 +397,7 @@ mod tests_with_ssd;
 mod tests {
     use super::*;
     use crate::options::{CodecChoice, Options};
+    use crate::packing::Goal;
     use crate::record::PutMeta;
 
     #[test]
@@ -520,8 +452,7 @@ mod tests {
         put(5, 20);
         core.settle();
         assert!(core.gauges.retired.held() < 3_000, "the value is not freed yet");
-        let far = core.far.as_ref().expect("it has far memory");
-        assert_eq!(core.send_down_to_far(&right, far, Reach::Any, false), Sent::Kept);
+        assert_eq!(core.demote_within(&right, Reach::Any, Move::of(1)), Demoted::Kept);
     }
 
     // A thousand records, which take long there.

@@ -28,14 +28,13 @@ mod squeeze;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use ziptier_media::placement::Side;
+
 use crate::Error;
 use crate::core::Core;
-use crate::leaf::LeafState;
 use crate::memory::Reserved;
-use crate::places::far::FarMemory;
 use crate::sync::{Mutex, back_off};
-pub(crate) use hand::Sent;
-use hand::{Hands, Move, Moved, Source};
+use hand::{Hands, Move, Moved};
 use squeeze::Squeeze;
 
 /// The watermarks lie one part in so many of the limit below it. Demoting a leaf takes some microseconds, so little
@@ -251,13 +250,13 @@ impl Core {
         if !easing && (wanted_bytes == 0 || held + wanted_bytes <= marks.low) {
             return false;
         }
-        if self.pressure.hands.is_taken(Source::Dram) {
+        if self.pressure.hands.is_taken(Side::Dram) {
             return false;
         }
         // A leaf that is packed before it goes needs room for a moment, until its old body is freed.
         self.wait_for_retired();
         let moved = self.move_hand(Move {
-            source: Source::Dram,
+            source: Side::Dram,
             bytes: (held + wanted_bytes).saturating_sub(marks.low),
             has_time: held <= marks.help,
             for_hot: !easing,
@@ -266,7 +265,7 @@ impl Core {
         moved != Moved::Stuck
     }
 
-    /// Sends leaves from far memory on to SSD where it has little room left.
+    /// Demotes leaves from far memory to SSD where it has little room left.
     fn relieve_far(&self) -> bool {
         let (Some(far), Some(_)) = (&self.far, &self.cold) else { return false };
         let usage = far.usage();
@@ -274,7 +273,7 @@ impl Core {
         if over_bytes == 0 && !far.is_full() {
             return false;
         }
-        let moved = self.move_hand(Move { source: Source::Far, ..Move::of(over_bytes) });
+        let moved = self.move_hand(Move { source: Side::Far, ..Move::of(over_bytes) });
         self.reclaim();
         moved != Moved::Stuck
     }
@@ -331,25 +330,6 @@ impl Core {
         }
     }
 
-    /// Bytes of DRAM that packing `leaves` takes beyond their landings. A body in far memory comes to DRAM if far
-    /// memory has no slot for its new size.
-    pub(crate) fn bytes_to_raise(&self, leaves: &[&LeafState]) -> usize {
-        let Some(far) = &self.far else { return 0 };
-        let far_bytes: usize = leaves.iter().map(|state| state.body.far_bytes()).sum();
-        if far_bytes == 0 {
-            return 0;
-        }
-        let landing_bytes: u64 = leaves.iter().map(|state| state.landing_bytes()).sum();
-        let packed_bytes = far_bytes + landing_bytes as usize;
-        if self.takes_bodies_of(far, packed_bytes) { 0 } else { packed_bytes }
-    }
-
-    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
-    pub(super) fn takes_bodies_of(&self, far: &FarMemory, packed_bytes: usize) -> bool {
-        let bodies = 1 + packed_bytes / self.limits.bytes_full;
-        far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
-    }
-
     /// Makes room for the new body of the leaf that owns `key`, as far as there is any. The caller holds no guard and
     /// no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
@@ -361,12 +341,6 @@ impl Core {
             // Without room, the leaf is left as it is.
             let _ = self.make_room(bytes);
         }
-    }
-
-    /// Whether the new bodies of `leaves` have a place. They may not come up to DRAM that is full.
-    pub(crate) fn has_place_for(&self, leaves: &[&LeafState]) -> bool {
-        let bytes = self.bytes_to_raise(leaves);
-        bytes == 0 || self.admit(bytes).is_ok()
     }
 
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
@@ -393,7 +367,7 @@ impl Core {
             let Err(refusal) = self.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
-            let moved = match self.send_down_for(over_bytes) {
+            let moved = match self.demote_for(over_bytes) {
                 Moved::Stuck if packs && self.squeeze(over_bytes) => {
                     // A walk has as many steps as there are leaves. They do not count as steps that made room for
                     // others.
@@ -423,7 +397,7 @@ impl Core {
                 Moved::Stuck if laps < self.laps_in_vain_max(bytes) => {
                     // Readers may hold bytes that were demoted or replaced, and other writers may have been quicker.
                     self.wait_for_readers();
-                    self.pressure.hands.free(Source::Dram);
+                    self.pressure.hands.free(Side::Dram);
                     laps += 1;
                 }
                 Moved::Stuck if packs && self.dictionaries.wait_for_training() => {}
@@ -472,11 +446,11 @@ impl Core {
     /// Demotes leaves until memory is below its high mark or no more can be demoted. A store that evicts packs what it
     /// holds raw, and then evicts. A recovery calls this, because it writes without asking. The caller holds no guard.
     pub(crate) fn keep_to_limit(&self) {
-        self.send_down_all();
+        self.demote_all();
         self.evict_for_all(0);
     }
 
-    fn send_down_all(&self) {
+    fn demote_all(&self) {
         if !self.has_place_below() {
             return;
         }
@@ -491,7 +465,7 @@ impl Core {
     }
 
     /// Demotes leaves for a writer that lacks `over_bytes`; `Stuck` if no demotion can help.
-    fn send_down_for(&self, over_bytes: u64) -> Moved {
+    fn demote_for(&self, over_bytes: u64) -> Moved {
         self.wait_for_retired();
         if !self.has_place_below() {
             // A store that evicts goes on to evict, which does not count retired bytes.
@@ -559,7 +533,7 @@ mod tests {
     fn a_writer_waits_as_long_as_another_thread_moves_the_hand() {
         let core = little_core();
         std::thread::scope(|scope| {
-            let taken = core.pressure.hands.take(Source::Dram);
+            let taken = core.pressure.hands.take(Side::Dram);
             let writer =
                 scope.spawn(|| (0..2 * MEMORY_LIMIT_BYTES_MIN / 800).try_for_each(|n| put(&core, n)));
             // More often than all steps of its own.

@@ -5,6 +5,14 @@
 //!
 //! 1. The store copies bytes here once. Readers use them in place, as they use bytes in DRAM.
 //! 2. The space is given back with the last owner. A body's owner is the state of its leaf, which the epoch frees.
+//!
+//! | module | claim |
+//! |---|---|
+//! | `demote` | demotion of a leaf's body and its large values |
+//! | `room` | whether bodies that packs make have a place |
+
+mod demote;
+mod room;
 
 use std::fmt;
 use std::mem::ManuallyDrop;

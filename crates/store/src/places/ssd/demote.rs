@@ -1,6 +1,7 @@
 //! Demotes a leaf to SSD: the body of a settled leaf becomes an image below it.
 //!
-//! Not for a leaf that is cold already: `sink` merges its overlay with its images.
+//! Not for the choice of leaves, which `pressure::hand` makes. A leaf that is cold already goes on to `compact`, which
+//! merges its overlay with its images.
 //!
 //! 1. The owner settles the leaf and writes its image, without a guard and without a lock. A current image of a
 //!    checkpoint is taken instead.
@@ -30,7 +31,7 @@ use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Goal, Pieces, generation, settled};
-use crate::places::Pick;
+use crate::places::{Demoted, Parts, Pick};
 use crate::record::Kind;
 use crate::retention::KeepsAll;
 
@@ -110,27 +111,60 @@ struct Settled<'l> {
 
 /// The parts of a leaf that went to the SSD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Went {
+pub(super) struct Went {
     /// The records of the leaf.
-    pub(crate) leaf: bool,
+    pub(super) leaf: bool,
     /// Bytes of large values that are free when their last reader is gone.
-    pub(crate) large_bytes: u64,
+    pub(super) large_bytes: u64,
 }
 
 impl Went {
     /// Whether anything went.
-    pub(crate) fn any(self) -> bool {
+    pub(super) fn any(self) -> bool {
         self.leaf || self.large_bytes > 0
     }
 }
 
 impl Core {
-    /// Demotes a leaf to the SSD: all records that are not large, and the large values that `pick` picks. The caller
-    /// has a share of the leaf. The caller holds no guard.
+    /// Demotes `parts` of a leaf, of which the caller has a share, to the SSD. The caller holds no guard.
+    pub(in crate::places) fn demote_to_ssd(&self, leaf: &Leaf, parts: Parts) -> Demoted {
+        let Some(cold) = &self.cold else { return Demoted::Full };
+        let (pick, side) = (parts.larges, parts.from);
+        let leaf_bytes = {
+            let guard = self.pin();
+            let state = leaf.state(&guard);
+            let body_bytes = match side {
+                Side::Dram => state.body.dram_bytes(),
+                Side::Far => state.body.far_bytes(),
+            };
+            body_bytes as u64 + state.landing_bytes()
+        };
+        let went = match parts.records {
+            true => self.write_to_ssd(leaf, pick, side),
+            false => {
+                self.demote_larges(leaf, pick, side).map(|large_bytes| Went { leaf: false, large_bytes })
+            }
+        };
+        match went {
+            Ok(went) if went.any() => {
+                if went.leaf {
+                    cold.is_refused.store(false, Relaxed);
+                }
+                Demoted::Freed(went.large_bytes + if went.leaf { leaf_bytes } else { 0 })
+            }
+            Ok(_) if leaf.is_owned() => Demoted::Busy,
+            Ok(_) => Demoted::Kept,
+            // The SSD is full or failed, so memory keeps the leaf.
+            Err(_) => Demoted::Full,
+        }
+    }
+
+    /// Writes a leaf to the SSD: all records that are not large, and the large values that `pick` picks. The caller has
+    /// a share of the leaf. The caller holds no guard.
     ///
     /// # Errors
     /// A full SSD, or one that failed; what did not go is as it was.
-    pub(crate) fn send_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
+    pub(super) fn write_to_ssd(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<Went, SegmentError> {
         self.ask_ssd(leaf)?;
         let Some(mut settled) = self.own_settled(leaf) else { return Ok(Went::default()) };
         let mut large_bytes = 0;
@@ -138,7 +172,7 @@ impl Core {
             // Writers with two full landings wait for the owner, so that there must be none while large values are
             // written.
             drop(settled);
-            large_bytes = self.send_larges(leaf, pick, side)?;
+            large_bytes = self.demote_larges(leaf, pick, side)?;
             match self.own_settled(leaf) {
                 Some(again) => settled = again,
                 None => return Ok(Went { leaf: false, large_bytes }),
@@ -147,7 +181,7 @@ impl Core {
         let Settled { state, appends, .. } = &settled;
         let has_body = state.body.larges().count() < state.body.len();
         // References stay.
-        let went = has_body && self.send_body(leaf, state, *appends)?;
+        let went = has_body && self.demote_records(leaf, state, *appends)?;
         Ok(Went { leaf: went, large_bytes })
     }
 
@@ -166,13 +200,13 @@ impl Core {
 
     /// Demotes the records of a leaf that are not large. The caller owns the leaf, whose state is `state`. `false` if
     /// another thread writes to it, or nothing is left to demote.
-    fn send_body(&self, leaf: &Leaf, state: &LeafState, appends: u64) -> Result<bool, SegmentError> {
+    fn demote_records(&self, leaf: &Leaf, state: &LeafState, appends: u64) -> Result<bool, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(false) };
         if state.below.is_some() {
-            return self.sink(leaf, state);
+            return self.compact(leaf, state);
         }
-        if let Some(sent) = self.send_stored(cold, leaf, state, appends)? {
-            return Ok(sent);
+        if let Some(went) = self.demote_stored(cold, leaf, state, appends)? {
+            return Ok(went);
         }
         let division = self.divide(leaf, state);
         if division.lower.iter().all(|(_, body)| body.is_empty()) {
@@ -197,10 +231,10 @@ impl Core {
         Ok(true)
     }
 
-    /// Sends large values of a leaf's body from a side of memory; how many bytes there are free when their last reader
-    /// is gone. They are written, unless they were before, and their chunks leave memory. The caller holds no guard and
-    /// does not own the leaf: its records may go meanwhile.
-    pub(crate) fn send_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
+    /// Demotes large values of a leaf's body from a side of memory. Returns how many bytes are free there when their
+    /// last reader is gone. They are written, unless they were before, and their chunks leave memory. The caller holds
+    /// no guard and does not own the leaf: its records may go meanwhile.
+    pub(super) fn demote_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
         let larges = leaf.open_state(&self.pin()).map_or_else(Vec::new, |state| pick.of(state, side));
         let (mut freed_bytes, mut failure) = (0, None);
@@ -244,9 +278,9 @@ impl Core {
         Ok(())
     }
 
-    /// Sends a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is
+    /// Demotes a leaf, which the caller owns, whose image a checkpoint wrote: nothing is written. `None` when there is
     /// none that says what the leaf says, and nothing else.
-    fn send_stored(
+    fn demote_stored(
         &self,
         cold: &Cold,
         leaf: &Leaf,
@@ -425,7 +459,7 @@ mod tests {
         let (leaf, _) = core.share_at(b"");
         core.settle_owned(&leaf).expect("nobody writes");
         let tier = &core.cold.as_ref().expect("it has an SSD").tier;
-        let send = || core.send_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
+        let send = || core.demote_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
         let guard = core.pin();
         let closed = core.close(&leaf, &guard);
         assert_eq!(send(), 0);
@@ -493,7 +527,7 @@ mod tests {
         put(b"small", b"old");
         let (leaf, _) = core.share_at(b"");
         let send = || {
-            let went = core.send_to_ssd(&leaf, Pick::All, Side::Dram).expect("there is room");
+            let went = core.write_to_ssd(&leaf, Pick::All, Side::Dram).expect("there is room");
             assert!(went.large_bytes > 10_000);
         };
         disk.during("/ssd", send, || {

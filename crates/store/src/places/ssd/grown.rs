@@ -32,8 +32,8 @@ impl Core {
             (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), is_crowded(state))
         };
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
-        if !((is_crowded || self.has_memory_for(bytes)) && self.raise_from_ssd(&leaf)) {
-            let _ = self.send_to_ssd(&leaf, Pick::Unread, Side::Dram);
+        if !((is_crowded || self.has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
+            let _ = self.write_to_ssd(&leaf, Pick::Unread, Side::Dram);
             // Each attempt noted a leaf whose landing has no room, and a thread would try that leaf for ever. The next
             // pack notes it again.
             cold.grown.lock().retain(|noted| !Arc::ptr_eq(noted, &leaf));

@@ -8,8 +8,8 @@ use crossbeam_epoch::Guard;
 
 use super::Below;
 use super::below::Part;
+use super::compact::add_coding;
 use super::demote::image_state;
-use super::sink::add_coding;
 use super::upper::are_sparse;
 use crate::body::{Body, Builder};
 use crate::core::Core;

@@ -1,7 +1,8 @@
 //! Cold leaves: leaves whose records lie as images in segment files on SSD, and the part of them that memory still
 //! holds.
 //!
-//! Not for the decision to demote or promote a leaf: `pressure` and the readers of `read` make it.
+//! Not for the decision to demote or promote a leaf: `pressure` and the readers of `read` make it, and call
+//! [`Core::demote`] and [`Core::promote`].
 //!
 //! ```text
 //! leaf ──► state ─┬─ landings          newest
@@ -21,8 +22,8 @@
 //! | `image`, `tier` | a body as bytes on SSD, and the folder of segment files |
 //! | `read` | one look-up, several at once, and what a stale place means |
 //! | `upper` | packing a landing into the overlay, tombstones kept |
-//! | `demote`, `sink`, `raise` | demotion, compaction, promotion |
-//! | `raise_large` | promotion of large values: a value that is read twice is copied to memory, and leaves it again without a write |
+//! | `demote`, `compact`, `promote` | demotion, compaction, promotion |
+//! | `promote_large` | promotion of large values: a value that is read twice is copied to memory, and leaves it again without a write |
 //! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
 //! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
@@ -32,17 +33,17 @@
 
 mod below;
 mod clean;
+mod compact;
 mod demote;
 mod grown;
 mod image;
 mod join;
-mod raise;
-mod raise_large;
+mod promote;
+mod promote_large;
 mod read;
 mod recent;
 mod room;
 mod scan;
-mod sink;
 mod tier;
 mod upper;
 
@@ -59,15 +60,14 @@ use crate::Error;
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
-use crate::places::Pick;
+use crate::places::{Pick, Place};
 use crate::sync::{Mutex, back_off};
 
 pub(crate) use below::{Below, Part};
-pub(crate) use demote::Went;
+pub(crate) use compact::{add_coding, upper_records};
 pub(crate) use join::JOINED_BYTES_MAX;
 use recent::Recent;
 pub(crate) use scan::{ColdPart, all_settled, known};
-pub(crate) use sink::{add_coding, upper_records};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::{is_crowded, pays};
@@ -136,9 +136,9 @@ impl Core {
         let mut sent = 0;
         self.each_leaf(|leaf| {
             if picks() {
-                let large_bytes = self.send_larges(leaf, Pick::All, Side::Far);
+                let large_bytes = self.demote_larges(leaf, Pick::All, Side::Far);
                 let went = large_bytes.and_then(|large_bytes| {
-                    let went = self.send_to_ssd(leaf, Pick::All, Side::Dram)?;
+                    let went = self.write_to_ssd(leaf, Pick::All, Side::Dram)?;
                     Ok(large_bytes > 0 || went.any())
                 });
                 let went = match went {
@@ -156,7 +156,7 @@ impl Core {
     pub(crate) fn raise_some_from_ssd(&self, mut picks: impl FnMut() -> bool) -> usize {
         let mut came = 0;
         let walked: Result<(), Error> = self.each_leaf(|leaf| {
-            came += usize::from(picks() && self.raise_from_ssd(leaf));
+            came += usize::from(picks() && self.promote_from_ssd(leaf));
             Ok(())
         });
         debug_assert!(walked.is_ok());
@@ -167,9 +167,7 @@ impl Core {
     pub(crate) fn raise_some_from_far(&self, mut picks: impl FnMut() -> bool) -> usize {
         let mut came = 0;
         let walked: Result<(), Error> = self.each_leaf(|leaf| {
-            if let Some(_ownership) = leaf.try_own().filter(|_| picks()) {
-                came += usize::from(self.raise_from_far(leaf, &self.pin()));
-            }
+            came += usize::from(picks() && self.promote(leaf, Place::Far));
             Ok(())
         });
         debug_assert!(walked.is_ok());

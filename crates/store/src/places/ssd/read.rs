@@ -304,10 +304,10 @@ mod tests {
     fn an_expired_record_that_leaves_its_image_is_noted() {
         let ends: [fn(&Core, &Leaf); 3] = [
             |core: &Core, _: &Leaf| assert_eq!(core.bring_up(b"brief"), Ok(())),
-            |core: &Core, leaf: &Leaf| assert!(core.raise_from_ssd(leaf)),
+            |core: &Core, leaf: &Leaf| assert!(core.promote_from_ssd(leaf)),
             |core: &Core, leaf: &Leaf| {
                 core.put(b"other", b"value", PutMeta::default()).expect("no limit is set");
-                assert!(core.send_to_ssd(leaf, Pick::All, Side::Dram).expect("there is room").any());
+                assert!(core.write_to_ssd(leaf, Pick::All, Side::Dram).expect("there is room").any());
             },
         ];
         for (number, end) in ends.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Below;
-use super::sink::upper_records;
+use super::compact::upper_records;
 use crate::Error;
 use crate::blocks::Unpacked;
 use crate::body::{Entry, EntryKey};

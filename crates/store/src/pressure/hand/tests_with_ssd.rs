@@ -1,4 +1,4 @@
-//! A hand asks an SSD for leaves to change, and sends large values there beside the records of leaves.
+//! A hand asks an SSD for leaves to change, and demotes large values beside the records of leaves.
 
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
@@ -23,7 +23,7 @@ fn put(core: &Core, key: &[u8], value: &[u8]) {
 
 /// The leaves that the hand has passed.
 fn passed(core: &Core) -> usize {
-    let end = core.pressure.hands.take(Source::Dram).expect("nobody moves it").hand.cursor.clone();
+    let end = core.pressure.hands.take(Side::Dram).expect("nobody moves it").hand.cursor.clone();
     let (mut leaves, mut cursor) = (0, Vec::new());
     while cursor < end {
         leaves += 1;
@@ -60,8 +60,8 @@ fn large_values_above_a_leaf_on_ssd_go_without_its_records() {
             put(&core, b"later", b"value");
         }
         let (leaf, _) = core.share_at(b"");
-        let sent = core.send_down_to_ssd(&leaf, reach, Source::Dram);
-        assert!(matches!(sent, Sent::Freed(10_000..)), "{sent:?}");
+        let demoted = core.demote_within_to_ssd(&leaf, reach, Side::Dram);
+        assert!(matches!(demoted, Demoted::Freed(10_000..)), "{demoted:?}");
         let guard = core.pin();
         let state = leaf.state(&guard);
         assert!(state.below.is_some() && state.body.larges().all(|large| large.is_on_ssd()));

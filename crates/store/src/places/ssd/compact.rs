@@ -80,7 +80,7 @@ impl Upper {
 }
 
 /// A list of images after a compaction.
-struct Sunk<'t> {
+struct Compacted<'t> {
     written: Written<'t>,
     /// The end of the leaf.
     high: Option<Arc<[u8]>>,
@@ -95,14 +95,14 @@ struct Sunk<'t> {
 impl Core {
     /// Merges the overlay of a leaf with its images. The caller owns the leaf, whose state is `state`. The caller holds
     /// no guard.
-    pub(super) fn sink(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
+    pub(super) fn compact(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
         let (Some(cold), Some(below)) = (&self.cold, &state.below) else { return Ok(false) };
         if state.body.is_empty() {
             return Ok(false);
         }
         let Ok(upper) = Upper::of(state) else { return Ok(false) };
         let deletes = (0..upper.len()).filter(|index| upper.pending(*index).kind == Kind::Tombstone).count();
-        let mut sunk = Sunk {
+        let mut compacted = Compacted {
             written: Written::new(&cold.tier, 2 * deletes > upper.len()),
             high: state.high.clone(),
             codings: Vec::new(),
@@ -116,49 +116,50 @@ impl Core {
             while to < upper.len() && below.image_of(upper.key(to)) == image {
                 to += 1;
             }
-            self.sink_into(&upper, from..to, below, image, part, &mut sunk)?;
+            self.compact_into(&upper, from..to, below, image, part, &mut compacted)?;
             from = to;
         }
-        if sunk.staying.len() == upper.len() {
+        if compacted.staying.len() == upper.len() {
             return Ok(false);
         }
-        self.publish_sunk(leaf, state, below, sunk);
+        self.publish_compacted(leaf, state, below, compacted);
         self.split_cold(leaf);
         self.stats.merged_on_ssd.raise();
         Ok(true)
     }
 
     /// Merges records of the overlay with the image that they lie above.
-    fn sink_into(
+    fn compact_into(
         &self,
         upper: &Upper,
         records: std::ops::Range<usize>,
         below: &Arc<Below>,
         index: usize,
         part: Part,
-        sunk: &mut Sunk<'_>,
+        compacted: &mut Compacted<'_>,
     ) -> Result<(), SegmentError> {
         let is_large = |index: &usize| upper.pending(*index).kind == Kind::Large;
         if records.clone().all(|index| is_large(&index)) {
-            sunk.staying.extend(records);
-            sunk.written.keep(part);
+            compacted.staying.extend(records);
+            compacted.written.keep(part);
             return Ok(());
         }
         let image = self.read_image(below, index);
-        let Some(image) = image.ok().filter(|image| image.body.lies_within(&part.low, sunk.high.as_deref()))
+        let Some(image) =
+            image.ok().filter(|image| image.body.lies_within(&part.low, compacted.high.as_deref()))
         else {
-            sunk.staying.extend(records);
-            sunk.written.keep(part);
+            compacted.staying.extend(records);
+            compacted.written.keep(part);
             return Ok(());
         };
-        sunk.staying.extend(records.clone().filter(is_large));
+        compacted.staying.extend(records.clone().filter(is_large));
         let pending: Vec<_> = records.map(|index| upper.pending_below(index)).collect();
         if pending.iter().all(|record| is_known(&image, record)) {
-            sunk.written.keep(part);
+            compacted.written.keep(part);
             return Ok(());
         }
         let added_bytes: usize = pending.iter().map(|record| record.key.len() + record.value.len()).sum();
-        sunk.written.ask((image.body.asked_bytes() + added_bytes).min(self.limits.bytes_max))?;
+        compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.limits.bytes_max))?;
         #[cfg(test)]
         self.pressure.count_merge();
         let state = image_state(&image.body, image.coding.as_ref());
@@ -171,36 +172,42 @@ impl Core {
         });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
-            sunk.written.add(low, body, pieces.coding.as_ref())?;
+            compacted.written.add(low, body, pieces.coding.as_ref())?;
         }
-        pieces.coding.iter().for_each(|coding| add_coding(&mut sunk.codings, coding));
-        sunk.replaced.push(part.place);
-        sunk.changed.records += pieces.records;
-        sunk.changed.logical_bytes += pieces.logical_bytes;
-        sunk.changed.coded_raw_bytes += pieces.coded_raw_bytes;
-        sunk.changed.coded_bytes += pieces.coded_bytes;
+        pieces.coding.iter().for_each(|coding| add_coding(&mut compacted.codings, coding));
+        compacted.replaced.push(part.place);
+        compacted.changed.records += pieces.records;
+        compacted.changed.logical_bytes += pieces.logical_bytes;
+        compacted.changed.coded_raw_bytes += pieces.coded_raw_bytes;
+        compacted.changed.coded_bytes += pieces.coded_bytes;
         Ok(())
     }
 
-    fn publish_sunk(&self, leaf: &Leaf, state: &LeafState, below: &Arc<Below>, mut sunk: Sunk<'_>) {
+    fn publish_compacted(
+        &self,
+        leaf: &Leaf,
+        state: &LeafState,
+        below: &Arc<Below>,
+        mut compacted: Compacted<'_>,
+    ) {
         let tier = below.tier();
-        let logical_bytes = below.logical_bytes() as i64 + sunk.changed.logical_bytes;
-        if sunk.replaced.len() < below.len() {
-            below.codings().iter().for_each(|coding| add_coding(&mut sunk.codings, coding));
+        let logical_bytes = below.logical_bytes() as i64 + compacted.changed.logical_bytes;
+        if compacted.replaced.len() < below.len() {
+            below.codings().iter().for_each(|coding| add_coding(&mut compacted.codings, coding));
         }
-        let list = (!sunk.written.parts.is_empty()).then(|| {
-            let Sunk { written, codings, .. } = &sunk;
+        let list = (!compacted.written.parts.is_empty()).then(|| {
+            let Compacted { written, codings, .. } = &compacted;
             Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
         });
-        let entries: Vec<_> = sunk.staying.iter().map(|index| state.body.entry(*index)).collect();
+        let entries: Vec<_> = compacted.staying.iter().map(|index| state.body.entry(*index)).collect();
         let upper = Builder::default().build(&entries, None);
         let (before, before_bytes) = upper_records(state);
         let coding = state.coding.clone().filter(|_| !upper.is_empty());
         let staying = LeafState { coding, ..image_state(&upper, None) };
         let (after, after_bytes) = upper_records(&staying);
-        sunk.changed.records += after - before;
-        sunk.changed.logical_bytes += after_bytes - before_bytes;
-        self.account(&sunk.changed);
+        compacted.changed.records += after - before;
+        compacted.changed.logical_bytes += after_bytes - before_bytes;
+        self.account(&compacted.changed);
         let guard = self.pin();
         // A thread that decides by the record of a key in memory holds this lock. It must not find the record gone
         // between two looks.
@@ -221,9 +228,9 @@ impl Core {
         }
         leaf.note_append();
         drop(writer);
-        sunk.written.owned();
+        compacted.written.owned();
         below.hand_on();
-        sunk.replaced.iter().for_each(|place| tier.files.segments.release(*place));
+        compacted.replaced.iter().for_each(|place| tier.files.segments.release(*place));
         guard.flush();
     }
 }

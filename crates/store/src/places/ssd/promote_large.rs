@@ -18,7 +18,7 @@ const READ_IN_PARTS_BYTES_MAX: u64 = 4 << 20;
 impl Core {
     /// Copies large values to memory that lie on SSD and were read from there a moment ago, too. They are about to be
     /// read by these keys. The caller holds no guard.
-    pub(crate) fn raise_again<'a>(&self, larges: impl Iterator<Item = (&'a [u8], &'a Large)>) {
+    pub(crate) fn promote_again<'a>(&self, larges: impl Iterator<Item = (&'a [u8], &'a Large)>) {
         let Some(cold) = &self.cold else { return };
         let again = larges.filter(|(key, large)| large.is_on_ssd() && cold.recent.is_again(key_hash(key)));
         let again: Vec<&Large> = again.map(|(_, large)| large).collect();
@@ -34,10 +34,10 @@ impl Core {
         self.ease();
     }
 
-    /// As [`Core::raise_again`] of a value of which parts are about to be read.
-    pub(crate) fn raise_to_read_parts(&self, key: &[u8], large: &Large) {
+    /// As [`Core::promote_again`] of a value of which parts are about to be read.
+    pub(crate) fn promote_to_read_parts(&self, key: &[u8], large: &Large) {
         if large.len() <= READ_IN_PARTS_BYTES_MAX {
-            self.raise_again(std::iter::once((key, large)));
+            self.promote_again(std::iter::once((key, large)));
         }
     }
 

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use super::Below;
+use super::compact::{Upper, upper_records};
 use super::demote::image_state;
 use super::image::Image;
-use super::sink::{Upper, upper_records};
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
@@ -21,8 +21,8 @@ use crate::retention::KeepsAll;
 impl Core {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
     /// a part of it cannot be read or is not its own. The caller holds no guard.
-    pub(crate) fn raise_from_ssd(&self, leaf: &Leaf) -> bool {
-        leaf.try_own().is_some_and(|_ownership| self.raise_owned(leaf) == Ok(true))
+    pub(in crate::places) fn promote_from_ssd(&self, leaf: &Leaf) -> bool {
+        leaf.try_own().is_some_and(|_ownership| self.promote_owned(leaf) == Ok(true))
     }
 
     /// Makes ordinary leaves of the cold leaf of `key`, whose overlay has no room for its landing, unless another
@@ -30,15 +30,15 @@ impl Core {
     ///
     /// # Errors
     /// A part of it cannot be read, or is not its own.
-    pub(crate) fn raise_crowded(&self, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn promote_crowded(&self, key: &[u8]) -> Result<(), Error> {
         let (leaf, _) = self.share_at(key);
         let Some(_ownership) = leaf.try_own() else { return Ok(()) };
-        self.raise_owned(&leaf).map(|_| ()).map_err(|reason| self.unread(key, reason))
+        self.promote_owned(&leaf).map(|_| ()).map_err(|reason| self.unread(key, reason))
     }
 
-    /// As [`Core::raise_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
+    /// As [`Core::promote_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
     /// stays where it is.
-    fn raise_owned(&self, leaf: &Leaf) -> Result<bool, String> {
+    fn promote_owned(&self, leaf: &Leaf) -> Result<bool, String> {
         let (state, below) = {
             let guard = self.pin();
             let state = leaf.state(&guard);
@@ -57,14 +57,14 @@ impl Core {
             images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
         let guard = self.pin();
         let closed = self.close(leaf, &guard);
-        self.publish_raised(leaf, closed, &below, &states, &upper, &guard);
+        self.publish_promoted(leaf, closed, &below, &states, &upper, &guard);
         self.stats.raised_from_ssd.raise();
         guard.flush();
         Ok(true)
     }
 
     /// Cuts everything that a closed leaf holds into leaves.
-    fn publish_raised(
+    fn publish_promoted(
         &self,
         leaf: &Leaf,
         closed: &LeafState,
@@ -150,13 +150,13 @@ mod tests {
         [&of_left, &of_right].iter().for_each(|below| below.hand_on());
         let put_and_send = || {
             put(0, 20).expect("no limit is set");
-            core.send_to_ssd(&left, Pick::All, Side::Dram).expect("there is room")
+            core.write_to_ssd(&left, Pick::All, Side::Dram).expect("there is room")
         };
         // All images of another leaf.
         let forged = of_left.elsewhere(&of_right.parts(&left.low()));
         forged.hand_on();
         forge(&core, &left, &forged);
-        assert!(!core.raise_from_ssd(&left) && !put_and_send().any());
+        assert!(!core.promote_from_ssd(&left) && !put_and_send().any());
         assert!(Arc::ptr_eq(&below(&left), &forged));
         // Two images of the same leaf that changed places.
         forge(&core, &left, &of_left);
@@ -172,7 +172,7 @@ mod tests {
         let forged = joined.elsewhere(&parts);
         forged.hand_on();
         forge(&core, &left, &forged);
-        assert!(!core.raise_from_ssd(&left) && !put_and_send().any());
+        assert!(!core.promote_from_ssd(&left) && !put_and_send().any());
         assert!(Arc::ptr_eq(&below(&left), &forged));
         let refusal = core.read(&[1], &mut Vec::new()).expect_err("its image is another one's");
         assert!(matches!(&refusal, Error::Unread { .. }), "{refusal}");

@@ -1,0 +1,48 @@
+//! DRAM, the first place: promotes bodies from far memory, and says where new large values lie.
+//!
+//! Not for leaves that come from SSD, which `ssd::promote` reads, nor for the choice of leaves, which `tierer` makes.
+
+use crate::core::Core;
+use crate::large::{ChunkPlace, Large};
+use crate::leaf::Leaf;
+
+impl Core {
+    /// Copies the body of a leaf from far memory to DRAM; `false` when it stays.
+    pub(super) fn promote_from_far(&self, leaf: &Leaf) -> bool {
+        let Some(_ownership) = leaf.try_own() else { return false };
+        let guard = &self.pin();
+        let state = leaf.state(guard);
+        if state.closed || !state.body.is_far() {
+            return false;
+        }
+        let Some(body) = state.body.to_dram() else {
+            self.stats.damaged.raise();
+            return false;
+        };
+        self.publish_body(leaf, body, guard);
+        self.stats.raised_from_far.raise();
+        true
+    }
+
+    /// The place for the chunks of a large value that replaces `old`.
+    pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
+        match self.far.as_ref().map(|far| (far, far.placement())) {
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !old.is_in_dram() => ChunkPlace::Far(far),
+            _ => ChunkPlace::Dram,
+        }
+    }
+
+    /// The place for the chunks of a new large value of `bytes` bytes.
+    pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
+        match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
+            None => ChunkPlace::Dram,
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !self.has_memory_for(bytes as u64) => match far.has_room_for_chunks(bytes) {
+                true => ChunkPlace::Far(far),
+                false => ChunkPlace::Dram,
+            },
+            Some(_) => ChunkPlace::Dram,
+        }
+    }
+}

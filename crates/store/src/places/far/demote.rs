@@ -1,0 +1,82 @@
+//! Demotes a leaf's body, and its large values, from DRAM to far memory.
+//!
+//! Not for the choice of leaves, which `pressure::hand` makes.
+//!
+//! 1. The demotion owns the leaf. If the body goes, the demotion asks for room, and then merges the landings.
+//! 2. It copies the large values, and then the body.
+//! 3. It publishes a state with the copy, beside whatever landings the leaf has by then.
+
+use std::sync::Arc;
+
+use crossbeam_epoch::Guard;
+use ziptier_media::placement::Side;
+
+use super::{FAR_SHARE_BYTES, FarMemory};
+use crate::core::Core;
+use crate::leaf::{Leaf, LeafState};
+use crate::packing::Goal;
+use crate::places::{Demoted, Parts};
+
+/// A body of so many bytes is not worth what DRAM would hold for it.
+const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
+
+impl Core {
+    /// Demotes `parts` of a leaf, of which the caller has a share, from DRAM to far memory.
+    pub(in crate::places) fn demote_to_far(&self, leaf: &Leaf, parts: Parts) -> Demoted {
+        let Some(far) = &self.far else { return Demoted::Full };
+        let guard = &self.pin();
+        // Another thread may have joined it with its neighbour since the caller took the share.
+        let Some(state) = leaf.open_state(guard) else { return Demoted::Kept };
+        let Some(_ownership) = leaf.try_own() else { return Demoted::Busy };
+        let mut freed_bytes = 0;
+        if parts.records && state.is_unsettled() {
+            if !self.may_settle(far, state) {
+                return Demoted::Full;
+            }
+            freed_bytes += state.landing_bytes();
+            self.settle_leaf(leaf, Goal::Keep, guard);
+        } else if parts.records
+            && parts.densely
+            && let Some(goal) = self.denser(state)
+        {
+            self.settle_leaf(leaf, goal, guard);
+        }
+        let Some(copied_bytes) = self.copy_to_far(leaf, far, parts, guard) else { return Demoted::Full };
+        match freed_bytes + copied_bytes {
+            0 => Demoted::Kept,
+            bytes => Demoted::Freed(bytes),
+        }
+    }
+
+    /// Whether the body of a leaf has a place once it is merged with its landings.
+    fn may_settle(&self, far: &FarMemory, state: &LeafState) -> bool {
+        match state.body.is_far() {
+            true => self.has_place_for(&[state]),
+            // A leaf that cannot move would only become larger.
+            false => self.takes_bodies_of(far, state.body.dram_bytes() + state.landing_bytes() as usize),
+        }
+    }
+
+    /// Copies parts of a leaf, which the caller owns. Returns the bytes of DRAM that are free after their last reader,
+    /// `None` if far memory has no room.
+    fn copy_to_far(&self, leaf: &Leaf, far: &Arc<FarMemory>, parts: Parts, guard: &Guard) -> Option<u64> {
+        let state = leaf.state(guard);
+        if state.closed || state.body.is_empty() {
+            return Some(0);
+        }
+        let mut freed_bytes = 0;
+        let larges = if far.is_placing() { Vec::new() } else { parts.larges.of(state, Side::Dram) };
+        for large in larges {
+            freed_bytes += large.to_far(far)? as u64;
+        }
+        if parts.records && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
+            let body = state.body.to_far(far)?;
+            freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
+            self.publish_body(leaf, body, guard);
+        }
+        if freed_bytes > 0 {
+            self.stats.sent_to_far.raise();
+        }
+        Some(freed_bytes)
+    }
+}

@@ -66,6 +66,7 @@
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
+//! | `form` | how a body holds its values |
 //! | `coding`, `blocks` | the coding of a body: tokens, or blocks and each thread's contexts |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
@@ -93,6 +94,7 @@ mod durable;
 mod error;
 mod evict;
 mod few;
+mod form;
 mod ghosts;
 mod hotness;
 mod image_files;

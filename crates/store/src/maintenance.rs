@@ -27,6 +27,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::laps::Laps;
 use crate::leaf::{Leaf, Ownership};
+use crate::places::Place;
 use crate::sync::back_off;
 use crate::tierer::Tierer;
 
@@ -262,14 +263,14 @@ impl Core {
             let (first, state) = self.locate(&[], &guard);
             let right_is_empty = state.right(&guard).is_some_and(|right| {
                 let right = right.state(&guard);
-                right.body.is_empty() && !right.is_unsettled() && right.below.is_none()
+                right.body.is_empty() && !right.is_unsettled() && right.place() != Place::Ssd
             });
             leaves += 1;
             if !right_is_empty || leaves > 1 << 24 {
                 return Ok(());
             }
             let Some(_ownership) = first.try_own() else { return Ok(()) };
-            if first.state(&guard).below.is_some() {
+            if first.state(&guard).place() == Place::Ssd {
                 return Ok(());
             }
             let high = first.state(&guard).high.clone();

@@ -20,6 +20,7 @@ use ziptier_media::placement::Side;
 
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::places::Place;
@@ -210,7 +211,8 @@ impl Core {
                 if self.far.is_some() {
                     tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
                 }
-                tierer.heated_bytes += if state.heated { state.body.asked_bytes() as u64 } else { 0 };
+                let is_hot = state.form() == Form::Hot;
+                tierer.heated_bytes += if is_hot { state.body.asked_bytes() as u64 } else { 0 };
             } else if self.judge(leaf, thresholds, tierer, &mut { LEAVES_AHEAD_MAX }, &guard) {
                 // Nobody should hold the epoch for long.
                 left = 0;
@@ -313,7 +315,8 @@ impl Core {
         let Some(goal) = goal else { return self.relax(leaf, counts, tierer, guard) };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
-        if state.closed || state.below.is_some() || state.heated == (goal == Goal::Heat) {
+        let is_hot = state.form() == Form::Hot;
+        if state.closed || state.place() == Place::Ssd || is_hot == (goal == Goal::Heat) {
             return false;
         }
         let (began, changing) = (Instant::now(), tierer.changing);
@@ -334,7 +337,7 @@ impl Core {
         });
         if !packed {
             // There is no room for it.
-        } else if leaf.state(guard).heated {
+        } else if leaf.state(guard).form() == Form::Hot {
             self.stats.heated.raise();
             tierer.heated_bytes += bytes;
         } else if goal != Goal::Heat {
@@ -355,14 +358,15 @@ impl Core {
         tierer: &Tierer,
     ) -> Option<Goal> {
         let heat = || f64::from(counts) / state.body.len().max(1) as f64;
+        let is_hot = state.form() == Form::Hot;
         match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
-            Pass::Cool if state.heated && self.has_room_for_heat(tierer, 0) => {
+            Pass::Cool if is_hot && self.has_room_for_heat(tierer, 0) => {
                 (heat() < thresholds.cool).then_some(Goal::Renew)
             }
-            Pass::Cool if state.heated => (heat() < thresholds.hot).then_some(Goal::Renew),
-            Pass::Heat if !state.heated && counts >= COUNTS_MIN && heat() > thresholds.hot => {
-                let fits = is_compressed(state)
+            Pass::Cool if is_hot => (heat() < thresholds.hot).then_some(Goal::Renew),
+            Pass::Heat if !is_hot && counts >= COUNTS_MIN && heat() > thresholds.hot => {
+                let fits = state.form().is_compressed()
                     && !state.keeps_damage
                     && self.has_room_for_heat(tierer, raw_bytes(state));
                 fits.then_some(Goal::Heat)
@@ -387,7 +391,7 @@ impl Core {
         }
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
-        if state.closed || state.below.is_some() || !has_entropy(state) {
+        if state.closed || state.place() == Place::Ssd || !has_entropy(state) {
             return false;
         }
         let began = Instant::now();
@@ -425,16 +429,12 @@ fn has_entropy(state: &LeafState) -> bool {
     has_codes && usize::from(state.plain) < state.body.len() && state.body.has_entropy()
 }
 
-fn is_compressed(state: &LeafState) -> bool {
-    state.body.is_coded() || state.body.is_packed()
-}
-
 /// About what the body takes if it is raw.
 fn raw_bytes(state: &LeafState) -> u64 {
-    let bytes = match &state.body {
-        body if body.is_packed() => body.raw_bytes(),
-        body if body.is_coded() => 2 * body.asked_bytes(),
-        body => body.asked_bytes(),
+    let bytes = match state.form() {
+        Form::Packed => state.body.raw_bytes(),
+        Form::Coded => 2 * state.body.asked_bytes(),
+        Form::Raw | Form::Hot => state.body.asked_bytes(),
     };
     bytes as u64
 }

@@ -10,6 +10,7 @@
 use crossbeam_epoch::Guard;
 
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::Leaf;
 use crate::packing::Goal;
 
@@ -63,7 +64,7 @@ impl Core {
         guard: &Guard,
     ) -> bool {
         let state = leaf.state(guard);
-        let was_heated = state.heated;
+        let was_hot = state.form() == Form::Hot;
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
             let kept = if all_quiet { Goal::Settle } else { Goal::Keep };
@@ -86,7 +87,7 @@ impl Core {
             !goal.keeps_form() && (state.keeps_damage || self.goal(state, true, all_quiet) == Some(goal));
         let settled = packed && !stays;
         if settled {
-            self.count_settled(goal, was_heated);
+            self.count_settled(goal, was_hot);
         }
         settled
     }
@@ -113,10 +114,10 @@ impl Core {
     }
 
     /// Counts the work on a leaf.
-    pub(crate) fn count_settled(&self, goal: Goal, was_heated: bool) {
+    pub(crate) fn count_settled(&self, goal: Goal, was_hot: bool) {
         match goal {
             Goal::Heat => self.stats.heated.raise(),
-            Goal::Renew | Goal::Recode if was_heated => self.stats.cooled.raise(),
+            Goal::Renew | Goal::Recode if was_hot => self.stats.cooled.raise(),
             Goal::Renew | Goal::Recode => self.stats.recoded.raise(),
             Goal::Condense => self.stats.condensed.raise(),
             Goal::Relax => self.stats.relaxed.raise(),

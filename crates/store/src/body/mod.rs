@@ -35,6 +35,7 @@ pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
 use crate::coding::Coding;
+use crate::form::Form;
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
 use crate::options::Options;
@@ -138,6 +139,16 @@ impl Body {
     #[inline]
     pub(crate) fn is_far(&self) -> bool {
         self.0.far().is_some()
+    }
+
+    /// How it holds its values. A body does not know whether its leaf is kept raw.
+    #[inline]
+    pub(crate) fn form(&self) -> Form {
+        match () {
+            () if self.is_packed() => Form::Packed,
+            () if self.is_coded() => Form::Coded,
+            () => Form::Raw,
+        }
     }
 
     /// A copy in far memory; `None` when it has no room. The references of large values are the same.

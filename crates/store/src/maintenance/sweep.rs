@@ -8,8 +8,10 @@ use crossbeam_epoch::Guard;
 
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::{Goal, generation};
+use crate::places::Place;
 use crate::sync::back_off;
 use crate::together::LEAVES_AHEAD_MAX;
 
@@ -172,7 +174,7 @@ impl Core {
             false => self.is_small(state, guard),
         };
         let needs = sweep.all_quiet
-            || quiet && state.below.is_some()
+            || quiet && state.place() == Place::Ssd
             || self.wanted(leaf, sweep, quiet, rests, guard).is_some()
             || is_joined();
         if !needs && quiet {
@@ -185,10 +187,10 @@ impl Core {
     fn wanted(&self, leaf: &Leaf, sweep: &Sweep, quiet: bool, rests: bool, guard: &Guard) -> Option<Goal> {
         let state = leaf.state(guard);
         // In quiet times it would be cooled.
-        if sweep.all_quiet && state.heated && leaf.clock.counts() == 0 {
+        if sweep.all_quiet && state.form() == Form::Hot && leaf.clock.counts() == 0 {
             return Some(Goal::Recode);
         }
-        let condenses = || rests && self.heats && state.below.is_none() && is_plain(state);
+        let condenses = || rests && self.heats && state.place() != Place::Ssd && is_plain(state);
         self.goal(state, quiet, sweep.all_quiet).or_else(|| condenses().then_some(Goal::Condense))
     }
 
@@ -201,7 +203,7 @@ impl Core {
             }
             Some(goal) => self.settle_written(leaf, goal, guard),
         };
-        if leaf.state(guard).below.is_some() {
+        if leaf.state(guard).place() == Place::Ssd {
             return worked | (quiet && self.join_cold(leaf, guard));
         }
         if !quiet {
@@ -226,14 +228,14 @@ impl Core {
 
     /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
     fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
-        let was_heated = leaf.state(guard).heated;
+        let was_hot = leaf.state(guard).form() == Form::Hot;
         // Records of the open landing may change when others expire.
         self.seal(leaf, guard);
         let retention = &mut self.background_retention();
         let settled =
             Self::with_scratch(|scratch| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ()));
         if settled {
-            self.count_settled(goal, was_heated);
+            self.count_settled(goal, was_hot);
         }
         settled
     }
@@ -258,10 +260,10 @@ impl Core {
     /// another pack.
     pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
         if quiet
-            && !state.heated
+            && state.form() != Form::Hot
             && !state.keeps_damage
             && !state.body.is_empty()
-            && state.below.is_none()
+            && state.place() != Place::Ssd
             && let Some(current) = self.dictionaries.current()
         {
             // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
@@ -295,7 +297,7 @@ impl Core {
         let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
         !is_large(bytes, records)
-            && pair.iter().all(|state| !state.heated && !state.closed && state.below.is_none())
+            && pair.iter().all(|state| may_be_cut(state))
             && generation(pair[0]) == generation(pair[1])
     }
 
@@ -314,12 +316,15 @@ impl Core {
         let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
         self.full_pct(state) < FULL_PCT
             && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
-            && [state, right]
-                .iter()
-                .all(|state| !state.heated && !state.closed && !state.is_unsettled() && state.below.is_none())
+            && [state, right].iter().all(|state| may_be_cut(state) && !state.is_unsettled())
             && generation(state) == generation(right)
             && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
     }
+}
+
+/// Whether a leaf may give records to a neighbour, or take some.
+fn may_be_cut(state: &LeafState) -> bool {
+    state.form() != Form::Hot && !state.closed && state.place() != Place::Ssd
 }
 
 /// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the

@@ -11,6 +11,7 @@ use crate::core::Core;
 use crate::durable::Operation;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{large_references, newest};
+use crate::places::Place;
 use crate::places::ssd::all_settled;
 use crate::retention::Retention;
 
@@ -97,7 +98,7 @@ impl Core {
         span: Span,
         guard: &'g Guard,
     ) -> Option<Option<(&'g Leaf, Ownership<'g>)>> {
-        let is_warm = |leaf: &Leaf| leaf.state(guard).below.is_none();
+        let is_warm = |leaf: &Leaf| leaf.state(guard).place() != Place::Ssd;
         if span == Span::One {
             return is_warm(leaf).then_some(None);
         }
@@ -199,11 +200,7 @@ impl Core {
         for (low, body) in pieces.bodies[1..].iter().rev() {
             first_record -= body.len();
             let low: Arc<[u8]> = Arc::from(low.as_slice());
-            let mut state = LeafState::new(body.clone(), high, neighbour);
-            state.coding = pieces.coding.clone();
-            state.loose = pieces.loose_of(body);
-            state.plain = pieces.plain_of(body);
-            state.heated = pieces.heated;
+            let state = with_form(LeafState::new(body.clone(), high, neighbour), pieces);
             high = Some(low.clone());
             let new = Leaf::new(low, state, self.gauges.clone());
             new.set_warm(leaf.is_warm());
@@ -212,11 +209,7 @@ impl Core {
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
-        let mut state = LeafState::new(pieces.bodies[0].1.clone(), high, neighbour);
-        state.coding = pieces.coding.clone();
-        state.loose = pieces.loose_of(&pieces.bodies[0].1);
-        state.plain = pieces.plain_of(&pieces.bodies[0].1);
-        state.heated = pieces.heated;
+        let state = with_form(LeafState::new(pieces.bodies[0].1.clone(), high, neighbour), pieces);
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();
         let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
@@ -278,4 +271,10 @@ impl Core {
         let reopened = leaf.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
         assert!(reopened, "nobody changes a closed leaf but its owner");
     }
+}
+
+/// `state`, which has one of the bodies of `pieces`, in their form.
+fn with_form(state: LeafState, pieces: &Pieces) -> LeafState {
+    let (loose, plain) = (pieces.loose_of(&state.body), pieces.plain_of(&state.body));
+    LeafState { coding: pieces.coding.clone(), loose, plain, heated: pieces.heated, ..state }
 }

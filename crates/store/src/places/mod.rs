@@ -42,6 +42,18 @@ pub(crate) enum Place {
     Ssd,
 }
 
+impl LeafState {
+    /// The lowest place that has records of the leaf. The overlay of a leaf on SSD lies in DRAM or in far memory.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        match &self.below {
+            Some(_) => Place::Ssd,
+            None if self.body.is_far() => Place::Far,
+            None => Place::Dram,
+        }
+    }
+}
+
 /// The parts of a leaf that a demotion takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {

@@ -345,6 +345,42 @@ fn a_large_value_that_is_damaged_in_far_memory_is_not_coded_anew() {
     }
 }
 
+// There is an SSD: not for Miri.
+#[test]
+#[cfg(not(miri))]
+fn a_leaf_lies_where_it_was_demoted_to_until_it_is_promoted() {
+    let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+    let gauges = Arc::new(Gauges::new(None));
+    let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+    let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).unwrap();
+    let core = Core::with_places(&options, gauges, Some(FarMemory::on_heap(1 << 20)), Some(cold));
+    core.put(b"key", &[7; 1_000], PutMeta::default()).unwrap();
+    let (leaf, _) = core.share_at(b"");
+    let place = || leaf.state(&core.pin()).place();
+    let demote = |to, from| {
+        let parts = Parts { from, records: true, larges: Pick::All, densely: false };
+        core.demote(&leaf, to, parts)
+    };
+    assert_eq!((demote(Place::Dram, Side::Dram), place()), (Demoted::Kept, Place::Dram));
+    // The landing is merged on the way.
+    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(1_000..)));
+    assert_eq!(place(), Place::Far);
+    assert!(core.promote(&leaf, Place::Far) && !core.promote(&leaf, Place::Far));
+    assert_eq!(place(), Place::Dram);
+    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(1_000..)));
+    let ownership = leaf.try_own().unwrap();
+    assert_eq!([Place::Far, Place::Ssd].map(|to| demote(to, Side::Far)), [Demoted::Busy; 2]);
+    assert!(![Place::Far, Place::Ssd].iter().any(|from| core.promote(&leaf, *from)));
+    drop(ownership);
+    assert!(matches!(demote(Place::Ssd, Side::Far), Demoted::Freed(1_000..)));
+    assert_eq!(place(), Place::Ssd);
+    assert!(core.promote(&leaf, Place::Ssd) && !core.promote(&leaf, Place::Ssd));
+    assert_eq!(place(), Place::Dram);
+    let mut value = Vec::new();
+    core.read(b"key", &mut value).unwrap().unwrap();
+    assert_eq!(value, [7; 1_000]);
+}
+
 /// Several threads found room there, and one of them took it.
 #[test]
 fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {

@@ -347,7 +347,8 @@ impl Core {
             if state.closed || !(records || parts.larges.any(state, source)) {
                 return Demoted::Kept;
             }
-            let settles = records && state.below.is_some() && reach == Reach::Written && !pays(state, 2);
+            let settles =
+                records && state.place() == Place::Ssd && reach == Reach::Written && !pays(state, 2);
             (parts, settles, state.landing_bytes())
         };
         if !settles {

@@ -14,9 +14,11 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::LeafState;
 use crate::maintenance::Sweep;
 use crate::packing::{Goal, generation};
+use crate::places::Place;
 use crate::sync::Mutex;
 
 /// Leaves that are looked at, and packed, in a step.
@@ -211,7 +213,10 @@ impl Core {
 
 /// Whether a leaf is not coded as a new one would be.
 fn is_stale(state: &LeafState, current: u32) -> bool {
-    !state.heated && !state.body.is_empty() && state.below.is_none() && generation(state) != Some(current)
+    state.form() != Form::Hot
+        && !state.body.is_empty()
+        && state.place() != Place::Ssd
+        && generation(state) != Some(current)
 }
 
 // No unsafe code comes this way: Miri would only be slow.

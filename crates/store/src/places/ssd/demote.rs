@@ -386,19 +386,8 @@ fn publish_below(
     if leaf.appends() != appends || state.is_unsettled() || !state.body.is_same(&planned.body) {
         return false;
     }
-    let new = LeafState {
-        open: None,
-        sealed: None,
-        body: upper,
-        below: Some(below),
-        coding: None,
-        loose: 0,
-        plain: 0,
-        heated: false,
-        keeps_damage: false,
-        stored: None,
-        ..state.clone()
-    };
+    let overlay = LeafState::new(upper, state.high.clone(), state.right);
+    let new = LeafState { below: Some(below), closed: state.closed, ..overlay };
     let published = leaf.publish(state, new, guard);
     assert!(published, "under the writer lock only the owner publishes");
     leaf.note_append();

@@ -186,12 +186,13 @@ figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.m
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup setup-rocksdb ## formatting, 120 columns, links of pages, clippy, features, the C header, documentation, \
-  and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, 120 columns, links of pages, imports of the store, clippy, features, the C \
+  header, documentation, and that aarch64 compiles
 	cargo fmt --all --check
 	@scripts/setup python3:python3
 	scripts/lint-columns
 	scripts/lint-links
+	scripts/lint-modules
 	scripts/lint-versions
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	scripts/lint-features

@@ -5,11 +5,15 @@
 //! process's other threads did meanwhile.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod common;
+
 use std::error::Error;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use ziptier::{Options, Store, Values};
+
+use common::{key, scattered};
 
 /// As the program: see `heap.rs` there.
 #[global_allocator]
@@ -73,23 +77,6 @@ fn timed(work: impl FnOnce()) -> f64 {
     let before = cpu_ns(ClockId::ThreadCPUTime);
     work();
     (cpu_ns(ClockId::ThreadCPUTime) - before) / LOOK_UPS as f64
-}
-
-fn key(n: u64) -> [u8; 16] {
-    let mut key = *b"key:000000000000";
-    let mut left = n;
-    for digit in key[4..].iter_mut().rev() {
-        *digit = b'0' + (left % 10) as u8;
-        left /= 10;
-    }
-    key
-}
-
-/// The finaliser of MurmurHash3.
-fn scattered(n: u64) -> u64 {
-    let n = (n ^ n >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    let n = (n ^ n >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    n ^ n >> 33
 }
 
 fn cpu_ns(clock: ClockId) -> f64 {

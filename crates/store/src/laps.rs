@@ -22,8 +22,8 @@ pub(crate) struct Laps {
     /// How long the next lap waits once the last leaf that was written to is settled.
     pause: Duration,
     /// How long it waits otherwise. It doubles with each lap that finds nothing to do, so that a store that nobody
-    /// writes to comes to rest, and writes alone cause no laps. A change that leaves no landing, such as another dictionary or a batch that was packed
-    /// at once, then waits at most as long as the store was idle before.
+    /// writes to comes to rest, and writes alone cause no laps. A change that leaves no landing, such as another
+    /// dictionary or a batch that was packed at once, then waits at most as long as the store was idle before.
     rest: Duration,
     /// Whether a part of the lap is done.
     has_begun: bool,
@@ -55,8 +55,8 @@ impl Laps {
         self.has_begun
     }
 
-    /// Whether the next part of a lap is due. `came_to_rest` says that leaves were settled since the lap before, and that
-    /// none has a landing any more.
+    /// Whether the next part of a lap is due. `came_to_rest` says that leaves were settled since the lap before, and
+    /// that none has a landing any more.
     pub(crate) fn is_due(&self, now: Instant, came_to_rest: bool) -> bool {
         let pause = if came_to_rest { self.pause } else { self.rest };
         self.has_begun || now.duration_since(self.ended) >= pause

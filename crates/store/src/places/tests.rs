@@ -363,16 +363,17 @@ fn a_leaf_lies_where_it_was_demoted_to_until_it_is_promoted() {
     };
     assert_eq!((demote(Place::Dram, Side::Dram), place()), (Demoted::Kept, Place::Dram));
     // The landing is merged on the way.
-    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(1_000..)));
+    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(900..)));
     assert_eq!(place(), Place::Far);
     assert!(core.promote(&leaf, Place::Far) && !core.promote(&leaf, Place::Far));
     assert_eq!(place(), Place::Dram);
-    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(1_000..)));
+    // DRAM keeps a share of the copy, so less is free than the body had.
+    assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(900..)));
     let ownership = leaf.try_own().unwrap();
     assert_eq!([Place::Far, Place::Ssd].map(|to| demote(to, Side::Far)), [Demoted::Busy; 2]);
     assert!(![Place::Far, Place::Ssd].iter().any(|from| core.promote(&leaf, *from)));
     drop(ownership);
-    assert!(matches!(demote(Place::Ssd, Side::Far), Demoted::Freed(1_000..)));
+    assert!(matches!(demote(Place::Ssd, Side::Far), Demoted::Freed(900..)));
     assert_eq!(place(), Place::Ssd);
     assert!(core.promote(&leaf, Place::Ssd) && !core.promote(&leaf, Place::Ssd));
     assert_eq!(place(), Place::Dram);

@@ -1,4 +1,4 @@
-//! When the sweep visits all leaves again: how long it rests from one lap to the next.
+//! When the sweep visits all leaves again that nobody writes to: how long it rests from one lap to the next.
 //!
 //! Not for the work of a lap, which `maintenance` does.
 
@@ -12,7 +12,9 @@ const PAUSE_IDLE: Duration = Duration::from_secs(1);
 const PAUSE_FACTOR: u32 = 30;
 /// Laps that count for leaves that nobody uses begin so far from each other at least.
 const COUNTED_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause. Nothing is late meanwhile but bytes: of landings, and of expired records.
+/// While leaves are written to, the pause is at most so many times as long as behind the last write.
+const WRITTEN_FACTOR: u32 = 5;
+/// The longest pause. Nothing is late meanwhile but bytes, as of expired records.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The laps of the sweep.
@@ -23,7 +25,7 @@ pub(crate) struct Laps {
     pause: Duration,
     /// How long it waits otherwise. It doubles with each lap that finds nothing to do, so that a store that nobody
     /// writes to comes to rest, and writes alone cause no laps. A change that leaves no landing, such as another
-    /// dictionary or a batch that was packed at once, then waits at most as long as the store was idle before.
+    /// dictionary or a batch that was packed at once, then waits for as long.
     rest: Duration,
     /// Whether a part of the lap is done.
     has_begun: bool,
@@ -55,10 +57,14 @@ impl Laps {
         self.has_begun
     }
 
-    /// Whether the next part of a lap is due. `came_to_rest` says that leaves were settled since the lap before, and
-    /// that none has a landing any more.
-    pub(crate) fn is_due(&self, now: Instant, came_to_rest: bool) -> bool {
-        let pause = if came_to_rest { self.pause } else { self.rest };
+    /// Whether the next part of a lap is due, if leaves were settled since the lap before, or none was, and whether the
+    /// store is at rest: none has a landing.
+    pub(crate) fn is_due(&self, now: Instant, has_settled: bool, is_at_rest: bool) -> bool {
+        let pause = match (has_settled, is_at_rest) {
+            (true, true) => self.pause,
+            (true, false) => self.rest.min(WRITTEN_FACTOR * self.pause),
+            (false, _) => self.rest,
+        };
         self.has_begun || now.duration_since(self.ended) >= pause
     }
 
@@ -100,12 +106,15 @@ mod tests {
         for (parts, pause, rest) in cases {
             for (looked, worked) in *parts {
                 laps.note_part(*looked, *worked);
-                assert!(laps.is_due(now, false), "a lap goes on");
+                assert!(laps.is_due(now, false, false), "a lap goes on");
             }
             laps.end(now, false);
-            for (pause, came_to_rest) in [(*pause, true), (*rest, false)] {
-                assert!(!laps.is_due(now + pause - Duration::from_nanos(1), came_to_rest), "{parts:?}");
-                assert!(laps.is_due(now + pause, came_to_rest), "{parts:?}");
+            let written = (*rest).min(WRITTEN_FACTOR * *pause);
+            for (pause, has_settled, is_at_rest) in
+                [(*pause, true, true), (written, true, false), (*rest, false, true)]
+            {
+                let is_due = |after| laps.is_due(now + after, has_settled, is_at_rest);
+                assert!(!is_due(pause - Duration::from_nanos(1)) && is_due(pause), "{parts:?}");
             }
             now += *rest;
         }
@@ -161,6 +170,6 @@ mod tests {
         let now = laps.ended;
         laps.note_part(millis(3), false);
         laps.end(now, true);
-        assert!(laps.is_due(now + PAUSE_IDLE, false), "records that expire take memory");
+        assert!(laps.is_due(now + PAUSE_IDLE, false, true), "records that expire take memory");
     }
 }

@@ -209,7 +209,7 @@ pub(crate) struct Leaf {
     /// Appends ever made to this leaf, on top of a number of its own: two leaves never show the same count. Raised
     /// under the writer lock, read without it by optimists.
     appends: AtomicU64,
-    /// Appends when the sweep last came by.
+    /// Appends at the last visit of a round or a lap.
     swept_appends: AtomicU64,
     writer: Mutex<()>,
     owned: AtomicBool,
@@ -217,7 +217,7 @@ pub(crate) struct Leaf {
     removed: AtomicBool,
     /// Waits in the queue of the packers.
     queued: AtomicBool,
-    /// Is on the list of leaves with landings.
+    /// Is on the list of leaves that were given landings.
     listed: AtomicBool,
     /// When the tierer last came by, it was read so much that it belongs in DRAM.
     warm: AtomicBool,

@@ -81,7 +81,7 @@ struct Background {
     rounds: Rounds,
     sweep: Sweep,
     laps: Laps,
-    /// Leaves were settled since the last lap began.
+    /// Leaves were settled since the last lap began, or that lap found room to fill.
     has_settled: bool,
     tierer: Tierer,
     /// Packs since the thread looked whether a dictionary is due.
@@ -163,7 +163,7 @@ impl Core {
             work.has_settled |= self.settle_some(&mut work.rounds, SWEEP_LEAVES);
             return true;
         }
-        if !work.laps.is_due(now, work.has_settled && work.rounds.are_done(self)) {
+        if !work.laps.is_due(now, work.has_settled, work.rounds.are_done(self)) {
             return false;
         }
         work.has_settled &= work.laps.has_begun();
@@ -174,6 +174,7 @@ impl Core {
         work.laps.note_part(looked, std::mem::take(&mut work.sweep.worked));
         if ended {
             work.laps.end(Instant::now(), std::mem::take(&mut work.sweep.has_expiring));
+            work.has_settled |= std::mem::take(&mut work.sweep.found_room);
             self.dictionaries.release_idle();
             Self::release_scratch();
         }

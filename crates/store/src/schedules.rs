@@ -115,8 +115,10 @@ fn a_leaf_that_is_written_to_during_a_round_is_settled_by_a_later_one() {
             let options = Options { codec: CodecChoice::None, background_threads: 1, ..Options::default() };
             let core = Arc::new(Core::new(&options));
             let mut rounds = Rounds::new(Instant::now());
+            let mut now = Instant::now();
             let mut round = |core: &Core| {
-                if rounds.is_due(core, Instant::now() + Duration::from_secs(3_600)) {
+                now += Duration::from_secs(3_600);
+                if rounds.is_due(core, now) {
                     core.settle_some(&mut rounds, 8);
                 }
             };

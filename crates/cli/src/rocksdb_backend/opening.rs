@@ -38,8 +38,9 @@ const DATABASES_MAX: u64 = OPEN_MAX as u64 + 1;
 const FOLDER_MODE: u32 = 0o700;
 /// Files that a database opens beside its SST files: logs, manifests and the like.
 const OTHER_FILES: u64 = 16;
-/// Refuses damage in the log, and drops a record that a kill or a power cut left incomplete at its end. RocksDB's usual
-/// mode takes damage for the end of the log, and so drops the acknowledged writes behind it in silence.
+/// Refuses damage in the log, and drops a record at its end that is cut short. A power cut may also leave a record
+/// whose bytes are not all there, which counts as damage. RocksDB's usual mode takes damage for the end of the log,
+/// and so drops the acknowledged writes behind it in silence.
 const WHOLE_LOG: &str = "kTolerateCorruptedTailRecords";
 const LOG_UP_TO_DAMAGE: &str = "kPointInTimeRecovery";
 

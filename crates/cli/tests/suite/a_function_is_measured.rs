@@ -56,7 +56,7 @@ fn the_cpu_time_of_a_daemon_counts_for_its_function() {
     let [names, row] = text.lines().collect::<Vec<_>>().try_into().unwrap();
     let place = names.split('\t').position(|name| name == "load_cpu_sec").unwrap();
     let load_cpu_sec: f64 = row.split('\t').nth(place).unwrap().parse().unwrap();
-    assert!(load_cpu_sec > 1.0, "{load_cpu_sec}");
+    assert!(load_cpu_sec > 0.1, "{load_cpu_sec}");
 }
 
 #[test]

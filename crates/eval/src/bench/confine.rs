@@ -3,7 +3,7 @@
 //! A slow medium can be made of a fast one, and a cache of the kernel be kept smaller than the data. Both generations
 //! of control groups are served, and both need root.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::stat::{major, minor};
 use serde::{Deserialize, Serialize};
 
-use crate::bench::remains::{PREFIX, hold};
+use crate::bench::remains;
 use crate::error::Error;
 use crate::results::table::grouped;
 
@@ -92,8 +92,6 @@ impl DiskLimits {
 #[derive(Debug)]
 pub(crate) struct Groups {
     folders: Vec<PathBuf>,
-    /// Tell other evaluations that the groups are in use.
-    locks: Vec<Option<File>>,
     memory_bytes: Option<u64>,
 }
 
@@ -104,7 +102,7 @@ impl Groups {
     /// Makes the groups; none if nothing is limited.
     pub(crate) fn of(confinement: &Confinement) -> Result<Self, Error> {
         let memory_bytes = confinement.memory_bytes;
-        let mut groups = Groups { folders: Vec::new(), locks: Vec::new(), memory_bytes };
+        let mut groups = Groups { folders: Vec::new(), memory_bytes };
         let root = Path::new(ROOT);
         let made = match is_unified(root) {
             true => groups.make_unified(root, confinement),
@@ -188,13 +186,12 @@ impl Groups {
     fn folder(&mut self, above: &Path) -> io::Result<PathBuf> {
         /// Groups that this process has made.
         static MADE: AtomicU64 = AtomicU64::new(0);
-        let name = format!("{PREFIX}{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = format!("{}{}", remains::name("group"), MADE.fetch_add(1, Ordering::Relaxed));
         let folder = above.join(name);
         self.folders.push(folder.clone());
         // A process of the same number that was killed may have left one behind.
         let _ = fs::remove_dir(&folder);
         fs::create_dir(&folder)?;
-        self.locks.push(hold(&folder)?);
         Ok(folder)
     }
 }
@@ -282,7 +279,7 @@ mod tests {
             let path = folder.path().join(name);
             fs::create_dir_all(&path).unwrap();
             fs::write(path.join("memory.events"), format!("max 9\noom_kill {kills}\n")).unwrap();
-            Groups { folders: vec![path], locks: vec![], memory_bytes: Some(96 << 20) }.killed_for_memory()
+            Groups { folders: vec![path], memory_bytes: Some(96 << 20) }.killed_for_memory()
         };
         assert_eq!(group("alive", 0), None);
         let told = group("killed", 1).unwrap();
@@ -292,7 +289,7 @@ mod tests {
     #[test]
     fn controllers_are_handed_on_to_unified_groups() {
         let root = tempfile::tempdir().unwrap();
-        let mut groups = Groups { folders: vec![], locks: vec![], memory_bytes: None };
+        let mut groups = Groups { folders: vec![], memory_bytes: None };
         let confinement = Confinement { memory_bytes: Some(96 << 20), ..Confinement::default() };
         groups.make_unified(root.path(), &confinement).unwrap();
         assert_eq!(fs::read_to_string(root.path().join("cgroup.subtree_control")).unwrap(), "+memory");

@@ -1,15 +1,15 @@
-//! Names and locks of what an evaluation leaves behind where SIGKILL ends it, so that the next one can remove it: files
-//! and folders on media, control groups, and processes below a shell.
+//! Names of what an evaluation leaves behind where SIGKILL ends it, so that the next one can remove it: files and
+//! folders on media, control groups, and processes below a shell.
 //!
-//! 1. Each file, folder and group has a name that begins with [`PREFIX`], and the evaluation keeps a lock of it. The
-//!    kernel gives the lock back however the evaluation ends. A name without a lock is a remain.
+//! 1. The name of each file, folder and group tells the process that made it: the boot of the machine, the PID
+//!    namespace, the number and the begin of the process. Such a name is a remain once that process has ended.
 //! 2. A program of the user's gets a variable with the evaluation and with its group of processes, which all that it
 //!    starts inherits. A process in that group whose evaluation has ended is a remain.
 //!
-//! A lock holds across containers. Numbers of processes do not, so processes of another PID namespace are left alone.
-//! Files of other users are left alone, too, and so is all on file systems without locks.
+//! Only this boot and this PID namespace tell whether a process has ended. So names of other ones are left alone, as on
+//! a medium that machines share, and so are files of other users.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::io;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -31,35 +31,44 @@ const VARIABLE: &str = "ZIPTIER_EVALUATION";
 const END_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Locks a file, a folder or a control group that this process has just made, until the lock is dropped. Nothing where
-/// the file system has no locks.
-///
-/// # Errors
-/// It cannot be opened, or another evaluation has taken it for a remain before it was locked.
-pub(crate) fn hold(path: &Path) -> io::Result<Option<File>> {
-    let file = File::open(path)?;
-    match file.try_lock() {
-        Ok(()) if path.exists() => Ok(Some(file)),
-        Err(TryLockError::Error(_)) => Ok(None),
-        Ok(()) | Err(TryLockError::WouldBlock) => {
-            Err(io::Error::other("another evaluation has just removed it; begin again"))
-        }
-    }
+/// How the name of something of this kind begins that this process makes.
+pub(crate) fn name(kind: &str) -> String {
+    let maker = boot_and_namespace().zip(number_in_stat(std::process::id(), BEGAN));
+    let maker = maker.map(|(place, began)| format!("{place}.{}.{began}", std::process::id()));
+    format!("{PREFIX}{kind}-{}-", maker.as_deref().unwrap_or("unknown"))
+}
+
+/// Whether a name tells a process that has ended.
+fn is_remain(name: &str) -> bool {
+    let maker = || {
+        let (_kind, rest) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        let (place, process) = rest.split_once('-')?.0.rsplit_once('.').and_then(|(rest, began)| {
+            let (place, pid) = rest.rsplit_once('.')?;
+            Some((place.to_owned(), (pid.parse().ok()?, began.parse().ok()?)))
+        })?;
+        (Some(place) == boot_and_namespace()).then_some(process)
+    };
+    maker().is_some_and(|(pid, began)| has_ended(pid, began))
+}
+
+/// This boot of this machine and this PID namespace.
+fn boot_and_namespace() -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    let namespace: String = namespace.to_str()?.chars().filter(char::is_ascii_digit).collect();
+    Some(format!("{}.{namespace}", boot.get(..8)?))
 }
 
 /// A new folder, which is removed in the end.
 #[derive(Debug)]
 pub(crate) struct FreshFolder {
     folder: TempDir,
-    _lock: Option<File>,
 }
 
 impl FreshFolder {
     /// Makes a folder of this kind in another one.
     pub(crate) fn new(parent: &Path, kind: &str) -> io::Result<Self> {
-        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{kind}-")).tempdir_in(parent)?;
-        let lock = hold(folder.path())?;
-        Ok(FreshFolder { folder, _lock: lock })
+        Ok(FreshFolder { folder: tempfile::Builder::new().prefix(&name(kind)).tempdir_in(parent)? })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -84,22 +93,21 @@ pub(crate) fn remove_remains(groups: &[PathBuf], folders: &[PathBuf]) -> Option<
     };
     let shown = |path: PathBuf| path.display().to_string();
     let groups = groups.iter().flat_map(|place| left_in(place));
-    removed.extend(groups.filter(|(path, _)| end_group(path)).map(|(path, _)| shown(path)));
+    removed.extend(groups.filter(|path| end_group(path)).map(shown));
     let others = folders.iter().flat_map(|place| left_in(place));
-    removed.extend(others.filter(|(path, _)| remove(path).is_ok()).map(|(path, _)| shown(path)));
+    removed.extend(others.filter(|path| remove(path).is_ok()).map(shown));
     let all = removed.join(", ");
     (!all.is_empty()).then(|| format!("removed what an evaluation that was killed had left: {all}"))
 }
 
-/// Files and folders of this user that evaluations have left in a folder, each with its lock.
-fn left_in(place: &Path) -> Vec<(PathBuf, File)> {
+/// Files and folders of this user that evaluations have left in a folder.
+fn left_in(place: &Path) -> Vec<PathBuf> {
     let own_user = fs::metadata("/proc/self").map(|own| own.st_uid()).ok();
     let left = |entry: fs::DirEntry| {
-        let is_named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let is_named = entry.file_name().to_str().is_some_and(is_remain);
         // A link has metadata of its own here, and is left alone.
         let found = entry.metadata().ok().filter(|found| is_named && (found.is_file() || found.is_dir()))?;
-        let file = (Some(found.st_uid()) == own_user).then(|| File::open(entry.path()).ok()).flatten()?;
-        file.try_lock().is_ok().then(|| (entry.path(), file))
+        (Some(found.st_uid()) == own_user).then(|| entry.path())
     };
     let entries = fs::read_dir(place).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(left).collect()
@@ -149,8 +157,8 @@ fn end_left_processes(variable: &str) -> usize {
 fn is_left(pid: u32, variable: &str) -> bool {
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     marked(&environment, variable).is_some_and(|[evaluation, began, group]| {
-        let evaluation = u32::try_from(evaluation).ok().and_then(|pid| number_in_stat(pid, BEGAN));
-        evaluation != Some(began) && number_in_stat(pid, GROUP) == Some(group)
+        let has_ended = u32::try_from(evaluation).is_ok_and(|pid| has_ended(pid, began));
+        has_ended && pid != std::process::id() && number_in_stat(pid, GROUP) == Some(group)
     })
 }
 
@@ -169,6 +177,14 @@ const GROUP: usize = 2;
 /// When the process began, in ticks since the machine did. No other process of its number has that.
 const BEGAN: usize = 19;
 
+/// Whether the process that had this number and began then is gone. One that cannot be looked at is not.
+fn has_ended(pid: u32, began: u64) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(_) => number_in_stat(pid, BEGAN).is_some_and(|now| now != began),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
 fn number_in_stat(pid: u32, field: usize) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(field)?.parse().ok()
@@ -181,38 +197,39 @@ mod tests {
 
     use super::*;
 
-    /// The kernel gives locks back. A link may lead anywhere.
-    #[test]
-    fn only_what_nobody_holds_is_removed() {
-        let place = tempfile::tempdir().unwrap();
-        let path = |name: &str| place.path().join(name);
-        let left = path("ziptier-eval-run-left");
-        fs::create_dir_all(left.join("database")).unwrap();
-        fs::write(path("ziptier-eval-raw-1"), "raw").unwrap();
-        fs::create_dir(path("groups")).unwrap();
-        fs::create_dir(path("groups/ziptier-eval-1-0")).unwrap();
-        let kept = FreshFolder::new(place.path(), "run").unwrap();
-        fs::write(path("ziptier-eval-raw-2"), "raw").unwrap();
-        let held = hold(&path("ziptier-eval-raw-2")).unwrap();
-        fs::write(path("ziptier-of-another"), "").unwrap();
-        std::os::unix::fs::symlink(path("ziptier-of-another"), path("ziptier-eval-link")).unwrap();
-        let told = remove_remains(&[path("groups")], &[place.path().to_owned(), path("none")]).unwrap();
-        let paths = ["groups/ziptier-eval-1-0", "ziptier-eval-run-left", "ziptier-eval-raw-1"].map(path);
-        assert!(paths.iter().all(|path| told.contains(&path.display().to_string())), "{told}");
-        assert!(paths.iter().all(|path| !path.exists()), "{told}");
-        let others = ["ziptier-eval-raw-2", "ziptier-of-another", "ziptier-eval-link"].map(path);
-        assert!(others.iter().all(|path| path.exists()) && kept.path().exists(), "{told}");
-        drop(held);
-        assert!(left_in(place.path()).iter().any(|(path, _)| path.ends_with("ziptier-eval-raw-2")));
+    /// The name of something that a process made which began a tick later, and so is not there.
+    fn name_of_an_ended_one(kind: &str) -> String {
+        let began = number_in_stat(std::process::id(), BEGAN).unwrap();
+        name(kind).replace(&format!(".{began}-"), &format!(".{}-", began + 1))
     }
 
+    /// A link may lead anywhere.
     #[test]
-    fn a_name_that_another_evaluation_has_taken_is_told() {
+    fn only_what_ended_processes_have_made_is_removed() {
         let place = tempfile::tempdir().unwrap();
-        let taken = File::open(place.path()).unwrap();
-        taken.lock().unwrap();
-        let told = hold(place.path()).unwrap_err().to_string();
-        assert!(told.contains("begin again"), "{told}");
+        let path = |name: &str| place.path().join(name);
+        let left = path(&(name_of_an_ended_one("run") + "left"));
+        fs::create_dir_all(left.join("database")).unwrap();
+        let raw = path(&name_of_an_ended_one("raw"));
+        fs::write(&raw, "raw").unwrap();
+        let group = path("groups").join(name_of_an_ended_one("group"));
+        fs::create_dir_all(&group).unwrap();
+        let kept = FreshFolder::new(place.path(), "run").unwrap();
+        let other_boot = name_of_an_ended_one("raw").replace(&boot_and_namespace().unwrap(), "00000000.1");
+        let others =
+            [&other_boot, "ziptier-eval-raw-1", "ziptier-eval-raw-unknown-", "ziptier-of-another"].map(path);
+        others.iter().for_each(|other| fs::write(other, "").unwrap());
+        let link = path(&name_of_an_ended_one("link"));
+        std::os::unix::fs::symlink(&others[3], &link).unwrap();
+
+        let removed = [group, left, raw];
+        let groups = left_in(&path("groups"));
+        assert!(groups.iter().all(|group| end_group(group)) && groups.len() == 1);
+        let found = left_in(place.path());
+        assert!(found.iter().all(|path| remove(path).is_ok()) && found.len() == 2, "{found:?}");
+        assert!(removed.iter().all(|path| !path.exists()), "{found:?}");
+        assert!(others.iter().chain([&link]).all(|path| path.exists()) && kept.path().exists(), "{found:?}");
+        assert!(left_in(&path("none")).is_empty());
     }
 
     #[test]
@@ -226,11 +243,11 @@ mod tests {
     /// A process below a shell does not end with it. Others of this machine have another variable.
     #[test]
     fn what_a_shell_has_started_ends_once_its_evaluation_has() {
-        const OWN_VARIABLE: &str = "ZIPTIER_TEST_OF_REMAINS";
         let own = std::process::id();
+        let own_variable = format!("ZIPTIER_TEST_OF_REMAINS_{own}");
         let began = number_in_stat(own, BEGAN).unwrap();
         let started = |began: u64| {
-            let script = format!("export {OWN_VARIABLE}=\"{own} {began} $$\"; sleep 600 & echo; wait");
+            let script = format!("export {own_variable}=\"{own} {began} $$\"; sleep 600 & echo; wait");
             let mut shell = Command::new("sh");
             shell.args(["-c", &script]).process_group(0).stdout(Stdio::piped());
             let mut child = shell.spawn().unwrap();
@@ -243,7 +260,7 @@ mod tests {
         let mut of_an_ended_one = started(began + 1);
         let mut ended = 0;
         ziptier_testing::until("the remain is found", || {
-            ended += end_left_processes(OWN_VARIABLE);
+            ended += end_left_processes(&own_variable);
             ended > 0
         });
         assert_eq!(ended, 1);

@@ -1,6 +1,5 @@
 //! A raw load on the media, and how much of each resource the work took beside it.
 
-use std::fs::File;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -10,7 +9,7 @@ use serde_json::Value as Json;
 
 use crate::bench::confine::disk_of;
 use crate::bench::process::Launcher;
-use crate::bench::remains::{PREFIX, hold};
+use crate::bench::remains;
 use crate::error::Error;
 use crate::inputs::Number;
 use crate::mbwu::limit::Shares;
@@ -94,8 +93,8 @@ pub(crate) fn measure_raw(
     if found.iter().all(|(per_sec, _)| *per_sec < REQUESTS_PER_SEC_MIN) {
         return Ok(Raw { reads: None, writes: None });
     }
-    let files = folders.iter().map(|folder| own_file(&file_of(folder)));
-    let _kept_until_the_end: Vec<(Medium, Option<File>)> = files.collect::<Result<_, Error>>()?;
+    let files = folders.iter().map(|folder| filled_file(&file_of(folder), FILE_BYTES));
+    let _kept_until_the_end: Vec<Medium> = files.collect::<Result<_, Error>>()?;
     let load = |(per_sec, mean_bytes): (f64, f64), read: u32| {
         if per_sec < REQUESTS_PER_SEC_MIN {
             return Ok(None);
@@ -122,14 +121,7 @@ pub(crate) fn measure_raw(
 
 /// The file of the raw loads on a medium.
 fn file_of(folder: &Path) -> PathBuf {
-    folder.join(format!("{PREFIX}raw-{}", std::process::id()))
-}
-
-/// A file of raw loads, with its lock.
-fn own_file(path: &Path) -> Result<(Medium, Option<File>), Error> {
-    let medium = filled_file(path, FILE_BYTES)?;
-    let lock = hold(path).map_err(|source| Error::Io { action: "lock", path: path.to_owned(), source })?;
-    Ok((medium, lock))
+    folder.join(remains::name("raw"))
 }
 
 /// One raw load on a file that is there.

@@ -51,6 +51,8 @@ pub(crate) struct Sweep {
     fullness: Fullness,
     /// Whether quiet leaves are filled in this cycle.
     fills: bool,
+    /// The cycle before found so much room that the next one fills leaves.
+    pub(super) found_room: bool,
 }
 
 impl Sweep {
@@ -117,7 +119,9 @@ impl Core {
             let next = low.or_else(|| leaf.state(&guard).high.clone());
             sweep.cursor.clear();
             let Some(next) = next else {
-                sweep.fills = std::mem::take(&mut sweep.fullness).is_low();
+                let is_low = std::mem::take(&mut sweep.fullness).is_low();
+                sweep.found_room |= is_low && !sweep.fills;
+                sweep.fills = is_low;
                 return true;
             };
             sweep.cursor.extend_from_slice(&next);
@@ -128,6 +132,7 @@ impl Core {
 
     /// Does for a leaf what its state asks for.
     pub(super) fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> Visited {
+        sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         // A round settles those.
         if leaf.is_listed() && !sweep.all_quiet {
             return Visited::Idle;
@@ -137,7 +142,6 @@ impl Core {
         // A lap that does not count may still find that somebody used the leaf.
         let rests = (sweep.counts || !is_unused) && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
         sweep.worked |= !quiet;
-        sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         if self.needs_nothing(leaf, sweep, quiet, rests, guard) {
             return Visited::Idle;
         }

@@ -18,6 +18,8 @@ use crate::sync::Mutex;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// It is so many times as long as the round looked at leaves that are still written to.
 const PAUSE_FACTOR: u32 = 30;
+/// The longest pause. A round may have waited long for readers of bytes that were replaced.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The list. It keeps no leaf alive that was cut, or joined with its neighbour.
 #[derive(Default)]
@@ -27,7 +29,11 @@ impl Unsettled {
     /// Adds a leaf that was given a landing.
     pub(crate) fn add(&self, leaf: &Leaf) {
         if leaf.list() {
-            self.0.lock().push(leaf.share_weakly());
+            let mut leaves = self.0.lock();
+            if leaves.len() == leaves.capacity() {
+                leaves.retain(|leaf| leaf.strong_count() > 0);
+            }
+            leaves.push(leaf.share_weakly());
         }
     }
 
@@ -87,7 +93,7 @@ impl Rounds {
         self.looked += took.saturating_sub(busy);
         if self.left.is_empty() {
             self.ended = Instant::now();
-            self.pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).max(PAUSE_MIN);
+            self.pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
         }
         !busy.is_zero()
     }
@@ -109,12 +115,17 @@ impl Core {
             // A writer that gives the leaf another landing from now on adds it again.
             leaf.unlist();
             self.visit(&leaf, &mut rounds.sweep, &guard);
-            let has_landing = |leaf: &Leaf| leaf.open_state(&guard)?.landings().next().map(|_| ());
-            if has_landing(&leaf).is_some() && leaf.list() {
+            // Another thread may have closed it for a moment only.
+            let has_landing = leaf.state(&guard).landings().next().is_some();
+            if has_landing && !self.is_gone_leaf(&leaf, &guard) && leaf.list() {
                 rounds.kept.push(listed);
             }
         }
         self.pin().flush();
+        if rounds.left.is_empty() {
+            self.dictionaries.release_idle();
+            Self::release_scratch();
+        }
         rounds.note_part(began.elapsed())
     }
 }
@@ -198,12 +209,46 @@ mod tests {
     }
 
     #[test]
+    fn a_leaf_that_is_closed_for_a_moment_stays_on_the_list() {
+        let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
+        put(&core, 0);
+        {
+            let guard = core.pin();
+            let leaf = core.locate(&[], &guard).0;
+            let closed = core.close(leaf, &guard);
+            assert_eq!(round(&core, &mut rounds), 1);
+            core.reopen(leaf, closed, &guard);
+        }
+        assert_eq!([(); 3].map(|()| round(&core, &mut rounds)), [1, 1, 0]);
+        assert!(!has_landings(&core));
+    }
+
+    #[test]
+    fn the_background_settles_what_was_written_and_looks_for_room_a_second_later() {
+        let core = core();
+        load(&core);
+        let mut work = super::super::Background::new(true, Instant::now());
+        let mut parts = |now: Instant| (0..10_000).take_while(|_| core.do_next(&mut work, now)).count();
+        let began = Instant::now();
+        assert_eq!(parts(began), 0, "nothing is due yet");
+        let mut millis = 0;
+        while has_landings(&core) {
+            millis += 100;
+            assert!(millis < 2_000, "the leaves are settled in two rounds");
+            parts(began + Duration::from_millis(millis));
+        }
+        assert!(parts(Instant::now() + Duration::from_secs(2)) > 0, "a lap looks at all leaves");
+    }
+
+    #[test]
     fn a_round_that_looks_long_at_busy_leaves_is_followed_by_a_longer_pause() {
         let mut rounds = Rounds::new(Instant::now());
         assert!(!rounds.note_part(Duration::from_millis(1)));
         assert_eq!(rounds.pause, PAUSE_MIN);
         rounds.sweep.busy = Duration::from_secs(9);
         assert!(rounds.note_part(Duration::from_secs(10)));
-        assert_eq!(rounds.pause, PAUSE_FACTOR * Duration::from_secs(1));
+        assert_eq!(rounds.pause, PAUSE_MAX);
+        assert!(!rounds.note_part(Duration::from_millis(100)));
+        assert_eq!(rounds.pause, PAUSE_FACTOR * Duration::from_millis(100));
     }
 }

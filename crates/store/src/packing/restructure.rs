@@ -212,7 +212,7 @@ impl Core {
         let state = with_form(LeafState::new(pieces.bodies[0].1.clone(), high, neighbour), pieces);
         // Readers come to the new leaves before the index has them; who maintains leaves must not.
         let new_leaves = added.clone();
-        let _unlisted: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
+        let _owned: Vec<_> = new_leaves.iter().map(|new| new.try_own()).collect();
         // A new leaf may have keys of both former leaves: the index leads to it for some of them and to the removed
         // leaf for others.
         let _writers: Vec<_> =

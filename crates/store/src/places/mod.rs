@@ -81,7 +81,7 @@ pub(crate) enum Demoted {
 
 impl Core {
     /// Demotes `parts` of `leaf`, of which the caller has a share, to the place `to`, and merges the landings of a leaf
-    /// whose records go. The caller holds no guard, and does not own the leaf.
+    /// whose records go. The caller does not own the leaf, and holds no guard where it goes to SSD.
     pub(crate) fn demote(&self, leaf: &Leaf, to: Place, parts: Parts) -> Demoted {
         match to {
             // No place lies above it.

@@ -183,7 +183,7 @@ fn every_answer_of_every_operation_is_judged() {
 #[test]
 fn a_refusal_is_told_with_its_connection() {
     let refusing = |asked: &Asked, right| match asked.parts[0].as_slice() {
-        b"SET" if asked.connection == 2 && asked.before == 5 => (b"-OOM no memory\r\n".to_vec(), true),
+        b"SET" if asked.connection == 2 && asked.before == 0 => (b"-OOM no memory\r\n".to_vec(), true),
         _ => (right, true),
     };
     let window = Window { mix: "read=50,write=50", ..READS };
@@ -196,7 +196,7 @@ fn a_refusal_is_told_with_its_connection() {
 #[test]
 fn a_connection_that_fails_is_named_and_another_takes_its_place() {
     let closing = |asked: &Asked, right| match asked.connection {
-        3 if asked.before == 5 => (Vec::new(), false),
+        3 if asked.before == 0 => (Vec::new(), false),
         _ => (right, true),
     };
     for mix in ["read=100", "write=100", "rmw=100"] {
@@ -227,7 +227,7 @@ fn a_server_that_is_silent_on_all_connections_is_gone() {
 #[test]
 fn a_connection_that_stalls_holds_up_no_other() {
     let stalling = |asked: &Asked, right| {
-        if asked.connection == 1 && asked.before == 3 {
+        if asked.connection == 1 && asked.before == 0 {
             thread::sleep(STALL);
         }
         (right, true)

@@ -420,7 +420,7 @@ pub(super) mod tests {
         }
         let cut = format!("{COLUMNS}\nstore\tread_only\t1\t10");
         let told = add(&mut Vec::new(), &cut, None).unwrap_err();
-        assert_eq!(told, "line 2: it has 4 of 18 columns, so that the file is damaged");
+        assert_eq!(told, "line 2: it has 4 of 19 columns, so that the file is damaged");
         let told = add(&mut Vec::new(), "# Prices of servers\n[work]\n", None).unwrap_err();
         assert!(told.starts_with("line 1: it has no column qps; give a folder"), "{told}");
     }

@@ -515,6 +515,26 @@ mod tests {
         assert_eq!(core.stats.damaged.get(), damaged);
     }
 
+    #[cfg(not(any(miri, shuttle)))]
+    #[test]
+    fn a_round_ends_where_nothing_was_counted_and_forgets_what_nobody_read_again() {
+        use crate::options::Options;
+        use crate::record::PutMeta;
+
+        let core = Core::new(&Options { background_threads: 0, ..Options::default() });
+        for n in 0..4_000_u32 {
+            core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).unwrap();
+        }
+        let mut tierer = Tierer::default();
+        let mut walks = || 1 + (0..9).take_while(|_| !core.tier(&mut tierer, usize::MAX)).count();
+        assert_eq!(walks(), 1, "nothing was counted");
+        let guard = core.pin();
+        let leaf = core.locate(&[], &guard).0;
+        (0..12).for_each(|read| leaf.clock.touch(read % 4));
+        assert_eq!((walks(), leaf.clock.counts()), (2, 0), "no leaf is raw");
+        assert_eq!(walks(), 1);
+    }
+
     #[test]
     fn nothing_is_hot_where_little_is_known() {
         let mut heats = Heats::default();

@@ -199,19 +199,32 @@ fn rewritten(before: &BTreeMap<OsString, u64>, now: &BTreeMap<OsString, u64>) ->
     format!("rewriting: {} written, {} of {} left", mib(bytes(now, false)), mib(left), mib(all))
 }
 
-/// One line for each way of packing.
+/// One line for each way of packing, as it is named: files of one name may have blocks of several types.
 fn packings(packings: &[Packing]) -> String {
-    let rows = packings.iter().map(|packing| {
-        let (file_bytes, raw_bytes) = (packing.file_bytes, packing.raw_bytes);
-        let saved = mib(raw_bytes.abs_diff(file_bytes));
+    let mut named_alike: Vec<Packing> = Vec::new();
+    for packing in packings {
+        let compression = named(&packing.compression);
+        let is_alike =
+            |row: &&mut Packing| (&row.family, &row.compression) == (&packing.family, &compression);
+        match named_alike.iter_mut().find(is_alike) {
+            Some(row) => {
+                row.files += packing.files;
+                row.file_bytes += packing.file_bytes;
+                row.raw_bytes += packing.raw_bytes;
+            }
+            None => named_alike.push(Packing { compression, ..packing.clone() }),
+        }
+    }
+    let rows = named_alike.into_iter().map(|row| {
+        let saved = mib(row.raw_bytes.abs_diff(row.file_bytes));
         vec![
-            packing.family.clone(),
-            named(&packing.compression),
-            packing.files.to_string(),
-            mib(file_bytes),
-            mib(raw_bytes),
-            format!("{:.3}", file_bytes as f64 / raw_bytes.max(1) as f64),
-            if raw_bytes < file_bytes { format!("-{saved}") } else { saved },
+            row.family,
+            row.compression,
+            row.files.to_string(),
+            mib(row.file_bytes),
+            mib(row.raw_bytes),
+            format!("{:.3}", row.file_bytes as f64 / row.raw_bytes.max(1) as f64),
+            if row.raw_bytes < row.file_bytes { format!("-{saved}") } else { saved },
         ]
     });
     let titles = ["family", "compression", "files", "on disk", "raw", "disk/raw", "saved"];
@@ -265,6 +278,35 @@ fn named(compression: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_are_named_alike_have_one_line() {
+        let packing = |family: &str, compression: &str| Packing {
+            family: family.to_owned(),
+            compression: compression.to_owned(),
+            files: 2,
+            data_bytes: 1 << 20,
+            raw_bytes: 4 << 20,
+            file_bytes: 1 << 20,
+        };
+        let with_and_without_parts = ["ZiptierV2;83;", "ZiptierV2;8384;", "ZiptierV2;84;"];
+        let told = packings(
+            &with_and_without_parts
+                .map(|types| packing("default", types))
+                .into_iter()
+                .chain([packing("other", "ZiptierV2;84;"), packing("default", "ZiptierV1;80;")])
+                .collect::<Vec<_>>(),
+        );
+        let lines: Vec<Vec<_>> = told.lines().map(|line| line.split_whitespace().collect()).collect();
+        let files = |family: &str, token: &str| {
+            let mut lines = lines.iter().filter(|line| line[0] == family && line.contains(&token));
+            let line = lines.next().expect("it has a line");
+            assert!(lines.next().is_none(), "{told}");
+            line.iter().find_map(|word| word.parse::<u64>().ok())
+        };
+        assert_eq!(files("default", "entropy-coded"), Some(6), "{told}");
+        assert_eq!((files("other", "entropy-coded"), lines.len()), (Some(2), 4), "{told}");
+    }
 
     #[test]
     fn the_progress_of_a_migration_follows_from_the_files() {

@@ -240,8 +240,8 @@ mod tests {
         }
     }
 
-    /// Small enough for an interpreter that watches every access.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes longer than nine minutes")]
     fn values_of_few_codes_in_parts_stay_within_their_room() {
         let (dictionary, codes) = few_codes();
         let (mut random, mut recoder) = (fastrand::Rng::with_seed(4), Recoder::new());

@@ -422,9 +422,10 @@ mod tests {
     fn values_of_few_codes_stay_within_their_room() {
         let (dictionary, codes) = few_codes();
         let mut recoder = Recoder::new();
-        for value in
-            [&b""[..], b"a", b"bcaaa", b"abcdefghijklmnopaabcdefghijklmnop", &[b'a'; 90], &[0xff; 70]]
-        {
+        let values =
+            [&b"bcaaa"[..], b"", b"a", b"abcdefghijklmnopaabcdefghijklmnop", &[b'a'; 90], &[0xff; 70]];
+        // Miri takes minutes.
+        for value in values.into_iter().take(if cfg!(miri) { 1 } else { 6 }) {
             let [plain, dense] = coded(&dictionary, &codes, &mut recoder, value);
             for room in [0, value.len(), value.len() + 7, 1000] {
                 let mut out = Vec::with_capacity(room);

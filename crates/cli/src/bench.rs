@@ -10,6 +10,7 @@ use ziptier_accel::ModelUsage;
 use ziptier_eval::{
     BypassPlan, Error, Launcher, Meters, ModelledWork, Plan, Registry, RunSpec, ValueOrder, Workload,
 };
+use ziptier_server::raise_open_files;
 
 pub(crate) use self::arguments::Arguments;
 use self::arguments::Suite;
@@ -171,5 +172,5 @@ fn usual(asked: Plan) -> Result<Plan, Error> {
 
 /// Does one run of a benchmark on behalf of the process that started this one.
 pub(crate) fn run_one(foreign: &Foreign) -> ExitCode {
-    ExitCode::from(ziptier_eval::serve_child(&registry(foreign), &METERS))
+    ExitCode::from(ziptier_eval::serve_child(&registry(foreign), &METERS, raise_open_files))
 }

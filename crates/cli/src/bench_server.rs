@@ -9,6 +9,7 @@ use clap::{Args, Command};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use ziptier::ByteSize;
 use ziptier_eval::{Error, KeyShape, ServerPlan, ServerProgram, ValueOrder};
+use ziptier_server::raise_open_files;
 
 use crate::output;
 use crate::serve;
@@ -65,6 +66,8 @@ pub(crate) fn bench_server(arguments: &Arguments) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<String, Error> {
+    // Each client takes a file. Both servers raise their own limits, too.
+    raise_open_files();
     let io = |action| move |source| Error::Io { action, path: "ziptier".into(), source };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal)) {

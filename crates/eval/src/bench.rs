@@ -1,6 +1,7 @@
 //! A whole benchmark: rounds of runs, each in a process of its own, and their outcome.
 
 pub(crate) mod confine;
+pub(crate) mod open_files;
 pub(crate) mod plan;
 pub(crate) mod process;
 pub(crate) mod remains;

@@ -204,10 +204,10 @@ fn figures_that_cannot_be_written_are_not_lost() {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["child"] => exit(
-            ziptier_eval::serve_child(&registry(), &Meters { held_bytes: || 0, modelled: Default::default })
-                .into(),
-        ),
+        ["child"] => {
+            let meters = Meters { held_bytes: || 0, modelled: Default::default };
+            exit(ziptier_eval::serve_child(&registry(), &meters, || 0).into())
+        }
         ["bench", target] => exit(command(target).into()),
         [name @ ("codecs" | "bypass" | "warm-up"), target] => exit(suite(name, target).into()),
         // A test runner asks for the names of tests, and for those that are usually left out.

@@ -113,6 +113,50 @@ fn every_answer_is_checked_and_the_database_is_empty_afterwards() {
     }
 }
 
+/// A command whose limits of open files these are, by options of `ulimit`.
+fn with_files(command: &Command, limits: &[&str]) -> Command {
+    let limits: String = limits.iter().map(|limit| format!("ulimit {limit} && ")).collect();
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("{limits} exec \"$@\""), "sh"]).arg(command.get_program());
+    limited.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited
+}
+
+/// Shells mostly have a soft limit of 1,024 files, and a far higher hard one.
+#[test]
+fn more_connections_than_open_files_are_made_or_refused_before_anything_starts() {
+    let redis = Redis::start(&[]);
+    let target = format!("redis://{}", redis.address);
+    for many in [["--connections", "200"], ["--threads", "200"]] {
+        let mut command = ziptier();
+        command.args([
+            "bench",
+            "--target",
+            &target,
+            "--keys",
+            "2000",
+            "--warmup",
+            "0",
+            "--workload",
+            "read_only",
+        ]);
+        command.args(["--operations", "2000"]).args(many).env_remove("REDISCLI_AUTH");
+        let output = with_files(&command, &["-Sn 100"]).output().unwrap();
+        assert!(output.status.success(), "{many:?}: {}", said(&output));
+        let output = with_files(&command, &["-Sn 100", "-Hn 100"]).output().unwrap();
+        let told = said(&output);
+        assert_eq!((output.status.code(), told.lines().count()), (Some(2), 1), "{told}");
+        let expected = format!("bad {} `200`: this needs 26", many[0]);
+        assert!(told.contains(&expected) && told.contains("hard limit of this process is 100"), "{told}");
+    }
+}
+
 #[test]
 fn a_database_with_keys_is_refused_and_keeps_them() {
     let redis = Redis::start(&[]);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::bench::open_files;
 use crate::bench::process::check_cpus;
 use crate::bench::{Unavailable, human_seconds};
 use crate::data::keys::KeyShape;
@@ -456,11 +457,16 @@ impl Plan {
     }
 }
 
-/// Refuses connections for a target that has none.
+/// Refuses connections for a target that has none, and more than the system allows.
 fn check_connections(spec: &RunSpec, target: &Registration) -> Result<(), Error> {
-    let Some(connections) = spec.connections.filter(|_| !target.has_connections) else { return Ok(()) };
-    let expected = format!("the target {} has no connections; leave out one of the two", spec.target);
-    Err(Error::invalid("--connections", connections.to_string(), expected))
+    match spec.connections {
+        _ if target.has_connections => open_files::check_run(spec),
+        None => Ok(()),
+        Some(connections) => {
+            let expected = format!("the target {} has no connections; leave out one of the two", spec.target);
+            Err(Error::invalid("--connections", connections.to_string(), expected))
+        }
+    }
 }
 
 /// The reason why a library cannot be preloaded, if that is visible without a trial.

@@ -100,17 +100,23 @@ enum Answer {
 
 /// Does one run on behalf of a parent process: reads the run from standard input and answers on standard output; or
 /// becomes the program that the parent names. Returns the exit status.
-pub fn serve_child(registry: &Registry, meters: &Meters) -> u8 {
+///
+/// `raise_open_files` allows this process as many open files as the system lets it have, and returns how many that are.
+/// A run has a connection for each thread, or more. Programs keep the limit that the user has set.
+pub fn serve_child(registry: &Registry, meters: &Meters, raise_open_files: fn() -> u64) -> u8 {
     let answer = match ordered() {
         Err(reason) => Answer::Failed {
             sentence: format!("this command is started by the benchmark itself: {reason}"),
             status: 2,
         },
         Ok(What::Program(words)) => return become_program(&words),
-        Ok(What::Figures(request)) => match measure(&request, registry, meters) {
-            Ok(answer) => answer,
-            Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
-        },
+        Ok(What::Figures(request)) => {
+            raise_open_files();
+            match measure(&request, registry, meters) {
+                Ok(answer) => answer,
+                Err(error) => Answer::Failed { sentence: error.to_string(), status: error.exit_status() },
+            }
+        }
     };
     let mut out = std::io::stdout().lock();
     let sent = out.write_all(json!(answer).to_string().as_bytes()).and_then(|()| out.flush());

@@ -13,6 +13,7 @@ use std::time::Instant;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
+use crate::bench::open_files::check_clients;
 use crate::data::corpus::Corpus;
 use crate::data::keys::{KEY_BYTES, KeyShape, Keys};
 use crate::data::values::{ValueBytes, ValueOrder, Values};
@@ -166,6 +167,7 @@ impl ServerPlan {
         if !(1..=10_000).contains(&self.connections) {
             return wrong("--connections", self.connections.to_string(), "give 1 to 10000");
         }
+        check_clients(self.connections as u64)?;
         if self.keys < self.connections as u64 || self.keys > 1_000_000_000 {
             return wrong(
                 "--keys",

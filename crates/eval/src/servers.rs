@@ -1,5 +1,6 @@
 //! Servers in other processes: how to start, find and ask them.
 
+pub(crate) mod adopted;
 pub(crate) mod client;
 pub(crate) mod function;
 pub(crate) mod listening;

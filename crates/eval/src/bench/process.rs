@@ -10,7 +10,6 @@
 //! that starts a child also waits for it. A program that a child turns into, such as a server, is killed likewise. It
 //! leads a group of processes, so that what it starts can be ended with it.
 
-use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, parent_id};
 use std::path::PathBuf;
@@ -31,6 +30,7 @@ use crate::medium::ceiling::{Ceiling, CeilingSpec, raw_ceiling};
 use crate::meters::Meters;
 use crate::run::measurement::Measurement;
 use crate::run::spec::RunSpec;
+use crate::servers::process::children_of;
 use crate::suites::bypass::{BypassSeries, BypassSpec};
 use crate::target::registry::Registry;
 
@@ -184,18 +184,13 @@ pub fn interrupt() {
 }
 
 fn kill_children_of(process: &str) {
-    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok);
-    for thread in threads {
-        let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        for name in children.split_whitespace() {
-            let Ok(child) = name.parse() else { continue };
-            // Nobody finds its own children once it is gone, and a function of the user's may not heed the end of
-            // its input.
-            kill_children_of(name);
-            // One that has just ended needs no signal, and only a program of the user's leads a group.
-            let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
-            let _ = killpg(Pid::from_raw(child), Signal::SIGKILL);
-        }
+    for child in children_of(process) {
+        // Nobody finds its own children once it is gone, and a function of the user's may not heed the end of its
+        // input.
+        kill_children_of(&child.to_string());
+        // One that has just ended needs no signal, and only a program of the user's leads a group.
+        let _ = kill(Pid::from_raw(child), Signal::SIGKILL);
+        let _ = killpg(Pid::from_raw(child), Signal::SIGKILL);
     }
 }
 

@@ -26,6 +26,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::servers::adopted;
 use crate::servers::replies::{self, Hello, Reply};
 use crate::target::{Gone, TargetError};
 
@@ -94,14 +95,10 @@ impl Function {
 
     fn start_with(command: &str, patience: Duration, grace: Duration) -> Result<(Self, Hello), String> {
         let piped = || Stdio::piped();
-        let mut child = Command::new("sh")
-            .args(["-c", command])
-            .process_group(0)
-            .stdin(piped())
-            .stdout(piped())
-            .stderr(piped())
-            .spawn()
-            .map_err(|error| format!("it cannot be started: {error}"))?;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).process_group(0).stdin(piped()).stdout(piped()).stderr(piped());
+        let mut child =
+            adopted::start(&mut shell).map_err(|error| format!("it cannot be started: {error}"))?;
         let taken = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let ((stdin, stdout), stderr) = taken.expect("all three are pipes");
         let function = Function {
@@ -220,7 +217,7 @@ fn wait_for(pipe: &File, ready: PollFlags, patience: Duration) -> Result<(), Str
 
 /// Waits until the process has ended, for a time, and kills what is left of its group. Returns its status if it ended
 /// by itself.
-fn reap(mut child: Child, grace: Duration) -> Option<ExitStatus> {
+fn reap(child: Child, grace: Duration) -> Option<ExitStatus> {
     let began = Instant::now();
     // The process stays a zombie meanwhile, so that nobody else gets its number.
     let has_ended = || {
@@ -233,7 +230,7 @@ fn reap(mut child: Child, grace: Duration) -> Option<ExitStatus> {
     let by_itself = has_ended();
     // A group without processes but the zombie has nothing to kill.
     let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
-    child.wait().ok().filter(|_| by_itself)
+    adopted::wait(child).ok().filter(|_| by_itself)
 }
 
 impl Requests {

@@ -7,8 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::prctl::get_child_subreaper;
-
 use crate::error::Error;
 use crate::servers::resp::{Connection, Reply, SILENCE_MAX};
 
@@ -188,18 +186,18 @@ pub(crate) fn work_of_tree(root: u32) -> Option<(f64, u64)> {
     Some(work_of(&tree_of(root)?))
 }
 
-/// The same of a child of this process, and of the daemons that descend from it if this process adopts these. A daemon
-/// leaves the tree of its parent once that has ended. The process that adopts daemons has no other children.
-pub(crate) fn work_of_child(pid: u32) -> Option<(f64, u64)> {
-    let own = work_of_tree(pid)?;
-    match get_child_subreaper() {
-        Ok(true) => work_below(std::process::id()),
-        _ => Some(own),
-    }
+/// The children of a process.
+pub(crate) fn children_of(process: &str) -> impl Iterator<Item = i32> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
+    threads.filter_map(Result::ok).flat_map(|thread| {
+        let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>()
+    })
 }
 
-/// The same of all that descend from a process, without itself.
-fn work_below(root: u32) -> Option<(f64, u64)> {
+/// The same of all that descend from a process, without itself. A daemon leaves the tree of its parent once that has
+/// ended.
+pub(crate) fn work_below(root: u32) -> Option<(f64, u64)> {
     let mut tree = tree_of(root)?;
     // Its children that have ended and were waited for are in its own line alone.
     let (_, stat) = tree.remove(0);

@@ -6,9 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::servers::adopted::{Reaper, work_of_child};
 use crate::servers::function::{Fault, Function, PIPELINE_MAX, unexpected};
 use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, RESTLESS, WATCHED};
-use crate::servers::process::{wait_until_quiet, work_of_child};
+use crate::servers::process::wait_until_quiet;
 use crate::servers::replies::{Hello, Reply};
 use crate::servers::resp::SILENCE_MAX;
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
@@ -25,6 +26,8 @@ const LOADED_PATIENCE: u32 = 10;
 pub struct ExecTarget {
     command: String,
     function: Function,
+    /// It waits for processes that the function leaves behind.
+    _reaper: Option<Reaper>,
     hello: Hello,
     /// Whether keys are loaded, by LOAD if the function has that.
     is_loading: AtomicBool,
@@ -122,6 +125,7 @@ impl Target for ExecTarget {
             command,
             opened_rss_bytes: work_of_child(function.pid()).map_or(0, |(_, rss_bytes)| rss_bytes),
             function,
+            _reaper: Reaper::start(),
             hello,
             is_loading: AtomicBool::new(true),
             tells_held: AtomicBool::new(false),

@@ -401,12 +401,13 @@ impl Target for CqlTarget {
         let processors = self.servers.as_ref().and_then(LocalServers::processors);
         format!(
             "Cassandra {} on processors {}, client on processors {}, flush_compression {}, file_cache_enabled {}, row \
-             cache off, one copy of each row{}",
+             cache off, one copy of each row{}{}",
             self.cluster.version().unwrap_or_else(|| "unknown".into()),
             processors.as_deref().unwrap_or("unknown"),
             own_processors(),
             told("flush_compression"),
             told("file_cache_enabled"),
+            LocalServers::about_cpu_time(self.servers.as_ref()),
             if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" },
         )
     }

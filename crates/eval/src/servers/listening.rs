@@ -72,7 +72,17 @@ impl LocalServers {
         servers.map_or(Work::Elsewhere, |servers| Work::Servers(servers.cpu_sec()))
     }
 
-    /// CPU seconds of all their threads so far, and of processes that they started; nothing if one of them has ended.
+    /// The words of a target about the CPU time of servers, as [`LocalServers::at`] found them. Empty where that time is
+    /// unknown.
+    pub fn about_cpu_time(servers: Option<&Self>) -> &'static str {
+        match servers.and_then(|servers| servers.pids.as_ref()) {
+            Some(_) => "; CPU time is of the server and its child processes, without daemons, which leave it",
+            None => "",
+        }
+    }
+
+    /// CPU seconds of all their threads so far, and of processes that they started; nothing if one of them has ended. A
+    /// daemon has another parent than the server, and nothing tells that it belongs to it.
     pub fn cpu_sec(&self) -> Option<f64> {
         self.pids.as_ref()?.iter().map(|pid| Some(work_of_tree(*pid)?.0)).sum()
     }
@@ -221,10 +231,12 @@ mod tests {
         let found = LocalServers::at(&[address]).unwrap();
         assert_eq!(found, LocalServers { pids: Some(vec![std::process::id()]) });
         assert!(matches!(LocalServers::work(Some(&found)), Work::Servers(Some(_))));
+        assert!(LocalServers::about_cpu_time(Some(&found)).contains("without daemons"));
         let nobody = SocketAddr::new([127, 9, 9, 9].into(), address.port());
         let hidden = LocalServers::at(&[address, nobody]).unwrap();
         assert_eq!((&hidden, hidden.processor_numbers()), (&LocalServers { pids: None }, None));
         assert_eq!(LocalServers::work(Some(&hidden)), Work::Servers(None));
+        assert_eq!([Some(&hidden), None].map(LocalServers::about_cpu_time), ["", ""]);
         let of_another_machine = SocketAddr::new([192, 0, 2, 1].into(), address.port());
         let elsewhere = LocalServers::at(&[address, of_another_machine]);
         assert_eq!(LocalServers::work(elsewhere.as_ref()), Work::Elsewhere);

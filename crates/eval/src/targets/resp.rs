@@ -359,9 +359,10 @@ impl Target for RespTarget {
             self.database.info("server", "redis_version").unwrap_or_else(|| "of unknown version".into());
         let processors = self.server.as_ref().and_then(LocalServers::processors);
         format!(
-            "a server like Redis {version} on processors {}, client on processors {}{}",
+            "a server like Redis {version} on processors {}, client on processors {}{}{}",
             processors.unwrap_or_else(|| "unknown".into()),
             own_processors(),
+            LocalServers::about_cpu_time(self.server.as_ref()),
             if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" }
         )
     }
@@ -504,12 +505,15 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_come_to_rest_is_told() {
-        let target = RespTarget::unasked(([127, 0, 0, 1], 1).into());
+        let mut target = RespTarget::unasked(([127, 0, 0, 1], 1).into());
         target.wait_until_quiet();
         assert!(!target.describe().ends_with(RESTLESS));
         target.is_restless.store(true, Ordering::Relaxed);
         target.wait_until_quiet();
         assert!(target.describe().ends_with(RESTLESS));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        target.server = LocalServers::at(&[listener.local_addr().unwrap()]);
+        assert!(target.describe().contains("without daemons, which leave it; IT WAS NOT QUIET"));
     }
 
     #[test]

@@ -22,12 +22,11 @@ pub(crate) enum Command {
     Run(MeasureArguments),
     /// Construct the unit alone: the throughput of a platform that nothing but the medium limits
     Construct(ConstructArguments),
-    /// Measure platforms alone, such as the one that this machine is
+    /// Measure platforms without the unit, such as on another machine, to which the folder was copied
     Measure(MeasureArguments),
-    /// Print a file with comments, for numbers that were measured elsewhere: what the slides of the method's authors
-    /// say
+    /// Print a file for compare, to put in numbers that were measured elsewhere. It has those of the method's authors
     Example,
-    /// Divide price, energy and volume of platforms by their media-based work units
+    /// Compare what is there: price, energy and volume of platforms for each media-based work unit
     Compare(CompareArguments),
 }
 

@@ -38,8 +38,8 @@ pub(super) enum Suite {
 const AFTER_HELP: &str = "\
 The benchmark runs every combination of the values in lists (targets, workloads, codecs, threads and so on), each \
 in a process of its own.
-It compares every answer with the written value. The exit status is 1 if an answer was wrong, 2 if the request was \
-at fault.
+It compares every answer with the written value. The exit status is 1 if an answer was wrong or a run failed, 2 if \
+the request was at fault.
 
 Examples:
   ziptier bench --corpus book1 --seconds 2
@@ -80,7 +80,8 @@ pub(crate) struct Arguments {
     /// file:PATH[+fdatasync][+overwrite] (a raw medium: a new file or, with +overwrite, a file or block device whose
     /// data nobody needs), exec:COMMAND (a data access function of any kind, which speaks a protocol of lines on its
     /// standard input and output; a command with a comma goes into a script), btreemap, btreemap-inline (keys in its
-    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites: store]
+    /// nodes), hashmap, skiplist, null (the harness itself) [default: store,btreemap,null; suites codecs and bypass:
+    /// store; suite rocksdb: rocksdb; suite cassandra: none]
     #[arg(long, value_delimiter = ',', value_name = "LIST", help_heading = RUNS)]
     target: Vec<String>,
     /// Mixes of operations: read_only, write_only, read_write_8_2, read_write_5_5, read_write_2_8; those of db_bench,
@@ -234,8 +235,9 @@ pub(crate) struct Arguments {
     /// Seconds of the same operations before the window; of a trace, they are its first ones [default: 0.5; traces: 0]
     #[arg(long, value_name = "S", help_heading = RUNS)]
     warmup: Option<f64>,
-    /// Seconds of a warm-up that ends as soon as the throughput is steady, as --until-steady has it, at most. --warmup
-    /// is the least. 0: --warmup alone [default: --warmup alone; with --saturate, three times --seconds, 30 at least]
+    /// Seconds of the longest warm-up. It ends as soon as the throughput is steady, by the rule of --until-steady, and
+    /// lasts for --warmup at least; 0 is --warmup alone [default: --warmup alone; with --saturate, three times
+    /// --seconds, 30 at least]
     #[arg(long, value_name = "S", conflicts_with_all = ["until_p99", "rate"], help_heading = RUNS)]
     warmup_max: Option<f64>,
     /// Seconds without operations after the window, before memory is read again as "settled"; 0 leaves the settled

@@ -23,7 +23,7 @@ use crate::{cql, heap, output, rocksdb_target, store_target};
 /// The hidden command that does one run.
 const RUN_COMMAND: &str = "bench-run";
 
-const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled };
+const METERS: Meters = Meters { held_bytes: heap::held_bytes, modelled, room: heap::room };
 
 /// The work of models in this program, and in the library that a database has loaded.
 fn modelled() -> ModelledWork {

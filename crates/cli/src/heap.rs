@@ -1,6 +1,7 @@
 //! The allocator of this program, and what it holds.
 
 use tikv_jemalloc_ctl::{epoch, stats};
+use ziptier_media::huge_pages;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -34,6 +35,13 @@ pub(crate) fn release() {
     let nothing = std::ptr::null_mut();
     // SAFETY: the name is a constant C string; the call reads and writes nothing else of ours. Failure changes nothing.
     unsafe { tikv_jemalloc_sys::mallctl(name, nothing, std::ptr::null_mut(), nothing, 0) };
+}
+
+/// An empty vector with room for so many bytes, on huge pages if the kernel has any.
+pub(crate) fn room(bytes: usize) -> Vec<u8> {
+    let mut room = Vec::with_capacity(bytes);
+    huge_pages::prefer(room.spare_capacity_mut());
+    room
 }
 
 /// The allocator's own version.

@@ -17,7 +17,7 @@
 //!     ..RunSpec::new("btreemap", "json")
 //! };
 //! let target = registry.find(&spec.target)?;
-//! let measured = target.run(&spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {})?;
+//! let measured = target.run(&spec, &Meters::default(), &|_| {})?;
 //! assert_eq!(measured.mismatches, 0);
 //! assert!(measured.qps() > 0.0);
 //! # Ok::<(), ziptier_eval::Error>(())

@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 
-/// Figures that only the program that owns the allocator can take.
+/// What only the program that owns the allocator can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Meters {
     /// Bytes in pages that the allocator has in use now ("active" in jemalloc's terms): what the data costs, with
@@ -18,6 +18,16 @@ pub struct Meters {
     pub held_bytes: fn() -> u64,
     /// The work of modelled devices in this process.
     pub modelled: fn() -> ModelledWork,
+    /// An empty vector with room for so many bytes: for the text that values are cut from, which workers read at random.
+    /// On huge pages, their processor looks up fewer addresses. That time is the harness's, and not the target's.
+    pub room: fn(usize) -> Vec<u8>,
+}
+
+impl Default for Meters {
+    /// No figures of an allocator, and memory as it comes.
+    fn default() -> Self {
+        Meters { held_bytes: || 0, modelled: ModelledWork::default, room: Vec::with_capacity }
+    }
 }
 
 /// The work of modelled devices. They run on the measured processors, so their own time is subtracted.

@@ -65,7 +65,7 @@ pub(crate) fn run(
         return replay::run(open, spec, trace, meters, progress);
     }
     progress("reading the corpus");
-    let spaces = spaces(spec)?;
+    let spaces = spaces(spec, meters)?;
     let clock = (spec.latency || spec.pace != Pace::Closed).then(Clock::new);
     let law = KeyLaw::with_inserts(spec.distribution, spec.keys, spec.inserts_expected());
     let mut buffers = worker_buffers(spec);

@@ -205,7 +205,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["child"] => {
-            let meters = Meters { held_bytes: || 0, modelled: Default::default };
+            let meters = Meters::default();
             exit(ziptier_eval::serve_child(&registry(), &meters, || 0).into())
         }
         ["bench", target] => exit(command(target).into()),

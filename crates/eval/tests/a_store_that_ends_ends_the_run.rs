@@ -73,7 +73,7 @@ fn ended(calls_max: u64, change: &dyn Fn(&mut RunSpec)) -> Error {
     change(&mut spec);
     CALLS_MAX.store(calls_max, Ordering::Relaxed);
     IN_VAIN.store(0, Ordering::Relaxed);
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     let error = registration.run(&spec, &meters, &|_| {}).unwrap_err();
     // Each thread may have begun a call before it was told.
     assert!((1..=THREADS).contains(&IN_VAIN.load(Ordering::Relaxed)), "{IN_VAIN:?} calls in vain: {error}");

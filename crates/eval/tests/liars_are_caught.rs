@@ -126,7 +126,7 @@ fn caught(lie: &'static dyn Lie, workload: Workload, multi_get: usize, threads: 
         warmup_seconds: 0.0,
         ..usual
     };
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     let measured = liar(lie).run(&spec, &meters, &|_| {}).unwrap();
     assert!((10_000..10_100).contains(&measured.operations), "{}", measured.operations);
     (measured.mismatches, measured.first_mismatch.unwrap_or_default())

@@ -91,7 +91,7 @@ fn slow() -> RunSpec {
 
 fn measure(spec: &RunSpec) -> Measurement {
     let registration = Registration::of::<Habitual>("habitual", "", &["none"]);
-    registration.run(spec, &Meters { held_bytes: || 0, modelled: Default::default }, &|_| {}).unwrap()
+    registration.run(spec, &Meters::default(), &|_| {}).unwrap()
 }
 
 /// A client of servers that are "local" or "remote", by its name: loading takes them 2 s of CPU time, a get 10 ms, and
@@ -163,7 +163,7 @@ impl Target for Client {
 
 fn measured(target: &str) -> Measurement {
     let registration = Registration::of::<Client>("client", "", &["none"]);
-    let meters = Meters { held_bytes: || 1 << 30, modelled: Default::default };
+    let meters = Meters { held_bytes: || 1 << 30, ..Meters::default() };
     let spec = RunSpec { target: target.into(), settle_seconds: 0.01, ..spec() };
     registration.run(&spec, &meters, &|_| {}).unwrap()
 }
@@ -268,7 +268,7 @@ impl Target for Accountable {
 #[test]
 fn memory_is_what_was_added_since_before_the_store_was_opened() {
     let registration = Registration::of::<Accountable>("accountable", "", &["none"]);
-    let meters = Meters { held_bytes: || HELD.load(Ordering::Relaxed), modelled: Default::default };
+    let meters = Meters { held_bytes: || HELD.load(Ordering::Relaxed), ..Meters::default() };
     let spec = RunSpec { keys: 1_000, operations: Some(4_000), settle_seconds: 0.05, ..spec() };
     let spec = RunSpec { workload: Workload::named("read_write_5_5").unwrap(), ..spec };
     let measured = registration.run(&spec, &meters, &|_| {}).unwrap();
@@ -334,7 +334,7 @@ impl Target for Learns {
 #[test]
 fn a_row_that_holds_data_out_tells_when_they_were_learnt() {
     let halves = RunSpec { keys: 1_000, train_on: TrainOn::FirstHalf, settle_seconds: 0.01, ..spec() };
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     let learns = Registration::of::<Learns>("learns", "", &["none"]);
     let measured = |keys: &str, spec: &RunSpec| {
         let measured =
@@ -352,7 +352,7 @@ fn a_row_that_holds_data_out_tells_when_they_were_learnt() {
 #[test]
 fn the_counters_of_a_measured_load_leave_out_what_was_loaded_before() {
     let learns = Registration::of::<Learns>("learns", "", &["none"]);
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     for train_on in [TrainOn::All, TrainOn::FirstHalf] {
         let workload = Workload::named("fillseq").unwrap();
         let fill =

@@ -33,6 +33,7 @@
 //! | [`log`] | the write-ahead log: opaque records, group commit, replay that tells a torn tail from damage |
 //! | [`segments`] | segment files on SSD: immutable bodies, appended in large writes and read singly |
 //! | [`far`] | far memory: DAX files, NUMA nodes, ordinary files; blocks on it that survive a restart |
+//! | [`huge_pages`] | huge pages below memory of the program's own |
 //! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
 //! | [`placement`] | DRAM or far memory for each value, at a set ratio of bytes |
 //! | [`places`] | what of this the machine has |
@@ -42,6 +43,7 @@
 pub mod aligned;
 pub mod disk;
 pub mod far;
+pub mod huge_pages;
 pub mod log;
 mod mapping;
 pub mod persist;

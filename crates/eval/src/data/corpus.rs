@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::data::generator::Generator;
+use crate::data::generator::{GENERATED_ROOM, Generator};
 use crate::error::Error;
 
 /// More than this is not read: values need no more, and a wrong path should not fill the memory.
@@ -25,9 +25,21 @@ impl Corpus {
     /// (`FILE.zip:MEMBER`, or `FILE.zip` if it has only one member). For `json`, `log`, `timeseries`, `lorem` and
     /// `random:ETA` it generates about `generated_bytes` bytes, with `period` bytes per value.
     pub fn read(name: &str, generated_bytes: usize, period: usize) -> Result<Self, Error> {
+        Self::read_into(name, generated_bytes, period, Vec::with_capacity)
+    }
+
+    /// The same, into the vector that `room` makes for so many bytes.
+    pub(crate) fn read_into(
+        name: &str,
+        generated_bytes: usize,
+        period: usize,
+        room: fn(usize) -> Vec<u8>,
+    ) -> Result<Self, Error> {
         let bytes = match Generator::parse(name)? {
-            Some(generator) => generator.bytes(generated_bytes, period, 1),
-            None => read_path(name)?,
+            Some(generator) => {
+                generator.bytes_into(room(generated_bytes + GENERATED_ROOM), generated_bytes, period, 1)
+            }
+            None => read_path(name, room)?,
         };
         if bytes.is_empty() {
             return Err(bad(name, "it is empty"));
@@ -40,24 +52,24 @@ fn bad(path: &str, reason: impl ToString) -> Error {
     Error::Corpus { path: path.into(), reason: reason.to_string() }
 }
 
-fn read_path(name: &str) -> Result<Vec<u8>, Error> {
+fn read_path(name: &str, room: fn(usize) -> Vec<u8>) -> Result<Vec<u8>, Error> {
     let path = Path::new(name);
     if !path.exists() {
         if let Some((archive, member)) =
             name.rsplit_once(':').filter(|(archive, _)| archive.ends_with(".zip"))
         {
-            return exactly(|sink| copy_zip(Path::new(archive), Some(member), sink))
+            return exactly(room, |sink| copy_zip(Path::new(archive), Some(member), sink))
                 .map_err(|reason| bad(name, reason));
         }
         return Err(bad(name, "there is no such file or folder"));
     }
     if path.is_dir() {
-        return read_folder(path).map_err(|reason| bad(name, reason));
+        return read_folder(path, room).map_err(|reason| bad(name, reason));
     }
-    read_file(path).map_err(|reason| bad(name, reason))
+    exactly(room, |sink| copy_file(path, sink)).map_err(|reason| bad(name, reason))
 }
 
-fn read_folder(folder: &Path) -> Result<Vec<u8>, String> {
+fn read_folder(folder: &Path, room: fn(usize) -> Vec<u8>) -> Result<Vec<u8>, String> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
         .map_err(|error| error.to_string())?;
@@ -66,15 +78,11 @@ fn read_folder(folder: &Path) -> Result<Vec<u8>, String> {
     if files.is_empty() {
         return Err("the folder has no files".into());
     }
-    exactly(|sink| {
+    exactly(room, |sink| {
         files.iter().try_for_each(|file| {
             copy_file(file, sink).map_err(|reason| format!("{}: {reason}", file.display()))
         })
     })
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>, String> {
-    exactly(|sink| copy_file(path, sink))
 }
 
 fn copy_file(path: &Path, sink: &mut Sink) -> Result<(), String> {
@@ -117,10 +125,13 @@ fn listed(members: &[String]) -> String {
 
 /// Reads twice: first to count, then into a buffer of that size. A buffer that grows would leave free pages behind,
 /// which a store could fill without its resident memory growing.
-fn exactly(read: impl Fn(&mut Sink) -> Result<(), String>) -> Result<Vec<u8>, String> {
+fn exactly(
+    room: fn(usize) -> Vec<u8>,
+    read: impl Fn(&mut Sink) -> Result<(), String>,
+) -> Result<Vec<u8>, String> {
     let mut sink = Sink { bytes: None, count: 0 };
     read(&mut sink)?;
-    sink = Sink { bytes: Some(Vec::with_capacity(sink.count as usize)), count: 0 };
+    sink = Sink { bytes: Some(room(sink.count as usize)), count: 0 };
     read(&mut sink)?;
     Ok(sink.bytes.unwrap_or_default())
 }
@@ -148,6 +159,36 @@ impl Sink {
             if let Some(bytes) = &mut self.bytes {
                 bytes.extend_from_slice(&part[..got]);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Where the room for the last corpus lies, and how large it is.
+    static ROOM: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+    fn room(bytes: usize) -> Vec<u8> {
+        let room: Vec<u8> = Vec::with_capacity(bytes);
+        ROOM[0].store(room.as_ptr().addr(), Ordering::Relaxed);
+        ROOM[1].store(room.capacity(), Ordering::Relaxed);
+        room
+    }
+
+    /// Memory that is made anew would lie on other pages, and leave free ones behind.
+    #[test]
+    fn a_corpus_lies_in_the_room_that_was_made_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("text"), [7; 100_000]).unwrap();
+        for name in [folder.path().to_str().unwrap(), "json", "random:0.5"] {
+            let corpus = Corpus::read_into(name, 100_000, 128, room).unwrap();
+            let [begin, bytes] = ROOM.each_ref().map(|one| one.load(Ordering::Relaxed));
+            assert_eq!((corpus.bytes.as_ptr().addr(), corpus.bytes.capacity()), (begin, bytes), "{name}");
+            assert!(corpus.bytes.len() >= 100_000, "{name}");
         }
     }
 }

@@ -26,6 +26,9 @@ pub enum Generator {
     },
 }
 
+/// Room for the last record, which begins before the wanted length and may end behind it.
+pub(crate) const GENERATED_ROOM: usize = 1024;
+
 impl Generator {
     /// The generator with this name; nothing if it is no generator's name.
     pub fn parse(name: &str) -> Result<Option<Self>, Error> {
@@ -54,8 +57,12 @@ impl Generator {
 
     /// About `len` bytes (at least one record); `period` is the bytes of a value, for [`Generator::Random`].
     pub fn bytes(self, len: usize, period: usize, seed: u64) -> Vec<u8> {
-        let mut source =
-            Source { random: SmallRng::seed_from_u64(seed), out: Vec::with_capacity(len + 1024) };
+        self.bytes_into(Vec::with_capacity(len + GENERATED_ROOM), len, period, seed)
+    }
+
+    /// The same in an empty vector, which has room for [`GENERATED_ROOM`] bytes more.
+    pub(crate) fn bytes_into(self, out: Vec<u8>, len: usize, period: usize, seed: u64) -> Vec<u8> {
+        let mut source = Source { random: SmallRng::seed_from_u64(seed), out };
         let mut clock_ms = 1_700_000_000_000u64;
         while source.out.len() < len {
             match self {

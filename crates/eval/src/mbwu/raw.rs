@@ -306,7 +306,7 @@ mod tests {
     /// A round whose throughput was steady in the second of two seconds.
     fn round() -> Round {
         let asked = RunSpec { keys: 20, operations: Some(20), ..RunSpec::new("btreemap", "json") };
-        let meters = Meters { held_bytes: || 0, modelled: Default::default };
+        let meters = Meters::default();
         let run = Registry::with(vec![]).find("btreemap").unwrap().run(&asked, &meters, &|_| {});
         let mut measurement = run.unwrap();
         let parts = [second([1.0, 1.0], 90, 70.0), second([0.5, 0.25], 50, 30.0)];

@@ -28,7 +28,7 @@ const HOSTILE: &str = "</td><script>alert(1)</script>&amp;\"'";
 /// A window of seconds may have no operation and one sample, while others have the processors. So this one ends by
 /// count, and has three samples that are alike.
 fn measured(spec: &RunSpec) -> Measurement {
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     let registry = Registry::with(vec![]);
     let counted = RunSpec { operations: Some(1_000_000), ..spec.clone() };
     let mut measured = registry.find(&spec.target).unwrap().run(&counted, &meters, &|_| {}).unwrap();

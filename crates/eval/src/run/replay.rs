@@ -47,7 +47,7 @@ pub(crate) fn run(
     progress: &dyn Fn(&str),
 ) -> Result<Measurement, Error> {
     progress("reading the corpus");
-    let values = TraceValues(spec.read_corpus()?.bytes);
+    let values = TraceValues(spec.read_corpus_into(meters.room)?.bytes);
     let open = || TraceFile::open(&trace.path, values.bytes_max()).map_err(|told| trace.wrong(told));
     let mut file = open()?;
     let clock = (spec.latency || trace.speed.is_some()).then(Clock::new);

@@ -138,7 +138,7 @@ pub(super) fn simulated_by<T: Target + 'static, R>(
     with: impl FnOnce(&T, &Arena<'_>, &mut Vec<Buffers>) -> R,
 ) -> R {
     let spec = RunSpec { keys: 500, corpus: "log".into(), ..spec };
-    let spaces = run::spaces::spaces(&spec).unwrap();
+    let spaces = run::spaces::spaces(&spec, &Meters::default()).unwrap();
     let perf = run::perf_control(&spec).unwrap();
     let target = Arc::new(T::open(&run::spaces::config(&spec, &spaces[0])).unwrap());
     let instance: Instance = target.clone();
@@ -153,7 +153,7 @@ pub(super) fn simulated_by<T: Target + 'static, R>(
         &Arena {
             timed: Timed {
                 spec: &spec,
-                meters: &Meters { held_bytes: || 0, modelled: Default::default },
+                meters: &Meters::default(),
                 clock: Some(&clock),
                 wall: &clock,
                 targets: &[instance],

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::data::oracle::{Live, Oracle};
 use crate::data::values::Values;
 use crate::error::Error;
+use crate::meters::Meters;
 use crate::run::spec::{RunSpec, TrainOn};
 use crate::target::Config;
 
@@ -15,8 +16,8 @@ pub(crate) struct Spaces {
 }
 
 /// Those of all stores of a run.
-pub(crate) fn spaces(spec: &RunSpec) -> Result<Vec<Spaces>, Error> {
-    let corpus = spec.read_corpus()?;
+pub(crate) fn spaces(spec: &RunSpec, meters: &Meters) -> Result<Vec<Spaces>, Error> {
+    let corpus = spec.read_corpus_into(meters.room)?;
     let len = corpus.bytes.len();
     let values = |region| {
         let corpus = Arc::clone(&corpus.bytes);

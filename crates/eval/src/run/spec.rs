@@ -560,6 +560,11 @@ impl RunSpec {
 
     /// Reads the corpus this run needs.
     pub fn read_corpus(&self) -> Result<Corpus, Error> {
+        self.read_corpus_into(Vec::with_capacity)
+    }
+
+    /// The same, into the vector that `room` makes for so many bytes.
+    pub(crate) fn read_corpus_into(&self, room: fn(usize) -> Vec<u8>) -> Result<Corpus, Error> {
         // Enough that no two keys need the same bytes, as far as memory goes.
         const GENERATED_BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=1 << 30;
         /// A generated line has fewer.
@@ -571,7 +576,8 @@ impl RunSpec {
         let wanted = self.keys.saturating_mul(each);
         let generated =
             wanted.clamp(*GENERATED_BYTES.start(), *GENERATED_BYTES.end()).max(self.value_bytes.max * 2);
-        let corpus = Corpus::read(&self.corpus, generated as usize, self.value_bytes.max as usize)?;
+        let corpus =
+            Corpus::read_into(&self.corpus, generated as usize, self.value_bytes.max as usize, room)?;
         let (bytes, half) = match self.train_on {
             TrainOn::All => (corpus.bytes.len() as u64, ""),
             TrainOn::FirstHalf => (corpus.bytes.len() as u64 / 2, " in each half"),

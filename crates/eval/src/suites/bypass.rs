@@ -107,7 +107,7 @@ pub(crate) fn run(
     spec.check()?;
     let run = &spec.run;
     progress("reading the corpus");
-    let all_spaces = spaces(run)?;
+    let all_spaces = spaces(run, meters)?;
     let spaces = all_spaces.first().expect("a checked run has at least one store");
     let clock = Clock::new();
     let law = KeyLaw::new(run.distribution, run.keys);

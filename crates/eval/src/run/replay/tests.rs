@@ -121,7 +121,7 @@ fn replay<T: Target + 'static>(requests: &str, asked: &Asked<'_>) -> Result<Meas
         operations: asked.operations,
         ..usual.of_workload(Workload::of_trace(trace))
     };
-    let meters = Meters { held_bytes: || 0, modelled: Default::default };
+    let meters = Meters::default();
     crate::run::run(open::<T>, &spec, &meters, &|_| {})
 }
 

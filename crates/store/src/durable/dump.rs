@@ -133,11 +133,8 @@ impl Dump<'_> {
     /// The image at a place; the pieces of its large values come before it.
     fn image(&mut self, segments: &Segments, place: Place) -> Result<Vec<u8>, Error> {
         let bytes = segments.read(place)?;
-        let mut image = LeafImage::read(&bytes).map_err(|reason| Error::FileDamaged {
-            path: segments.path_of(place.segment),
-            offset: u64::from(place.offset),
-            reason,
-        })?;
+        let mut image = LeafImage::read(&bytes)
+            .map_err(|fault| fault.at(segments.path_of(place.segment), u64::from(place.offset)))?;
         for large in &mut image.larges {
             let mut numbered = Vec::with_capacity(large.pieces.len());
             for place in large.pieces.iter() {

@@ -13,20 +13,21 @@ use ziptier_codec::token::Dictionary;
 use ziptier_codec::token::entropy::Codes;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
-use super::reader::Reader;
+use super::reader::{Fault, Reader};
 use crate::Error;
 use crate::blocks::{BlockCoding, format_not_built};
 use crate::coding::Coding;
 use crate::options::Options;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdic";
-/// The format that is written, and the only one that is read.
-const VERSION: u32 = 1;
+/// The format that is written.
+const VERSION: u32 = 2;
+/// The oldest one that is read: it is the same, and its kinds are tokens and blocks.
+const VERSION_MIN: u32 = 1;
 const TOKENS: u32 = 1;
 const BLOCKS: u32 = 2;
 /// Tokens with codes.
 const CODES: u32 = 3;
-const HEADER_BYTES: usize = 24;
 /// No generation takes as much.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
@@ -58,30 +59,27 @@ fn with_codes(dictionary: &Dictionary, codes: &Codes) -> Vec<u8> {
 }
 
 /// The generation that `bytes`, which may be any, say they are, and what it is rebuilt from.
-fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), String> {
+fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), Fault> {
     let mut reader = Reader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
-        return Err("it has not the signature of a generation of dictionaries".to_owned());
+        return Err("it has not the signature of a generation of dictionaries".into());
     }
-    let fields = || -> Option<_> {
-        let mut reader = reader;
-        let (version, number, kind, len) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    // Every version ends with its checksum, so a damaged number is no version.
+    let is_whole =
+        bytes.split_last_chunk().is_some_and(|(rest, sum)| u32::from_le_bytes(*sum) == crc32c(rest));
+    let version = reader.u32().ok_or("it ends too early")?;
+    if is_whole && !(VERSION_MIN..=VERSION).contains(&version) {
+        return Err(Fault::Version(format!(
+            "it has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
+        )));
+    }
+    let mut fields = || -> Option<_> {
+        let (number, kind, len) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let payload = reader.bytes(len as usize)?;
-        let stored = reader.u32()?;
-        reader.is_empty().then_some((version, number, kind, payload, stored))
+        reader.u32().filter(|_| reader.is_empty()).map(|_| (number, kind, payload))
     };
-    match Reader(&bytes[SIGNATURE.len()..]).u32() {
-        None | Some(VERSION) => {}
-        Some(version) => {
-            return Err(format!("it has version {version}, and this program reads version {VERSION}"));
-        }
-    }
-    let (_, number, kind, payload, stored) = fields().ok_or("it has another length than it says")?;
-    if stored == crc32c(&bytes[..HEADER_BYTES + payload.len()]) {
-        Ok((number, kind, payload))
-    } else {
-        Err("it fails its check".to_owned())
-    }
+    let found = fields().ok_or("it has another length than it says")?;
+    if is_whole { Ok(found) } else { Err("it fails its check".into()) }
 }
 
 /// Rebuilds generation `number`; `bytes` may be any, and the inner error is what is wrong with them.
@@ -93,7 +91,7 @@ pub(crate) fn from_bytes(
     number: u32,
     options: &Options,
     first: Option<&Coding>,
-) -> Result<Result<Coding, String>, Error> {
+) -> Result<Result<Coding, Fault>, Error> {
     if let Ok((_, BLOCKS, payload)) = parse(bytes)
         && let Some(format) = format_not_built(payload, Format::is_built)
     {
@@ -107,10 +105,10 @@ pub(crate) fn from_bytes(
     Ok(rebuilt(bytes, number, options, first))
 }
 
-fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>) -> Result<Coding, String> {
+fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>) -> Result<Coding, Fault> {
     let (found, kind, payload) = parse(bytes)?;
     if found != number {
-        return Err(format!("it is generation {found}, and {number} is wanted"));
+        return Err(format!("it is generation {found}, and {number} is wanted").into());
     }
     match kind {
         TOKENS => Ok(Coding::Tokens(Arc::new(rebuilt_tokens(payload, number)?))),
@@ -125,8 +123,9 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
             let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
             BlockCoding::from_bytes(payload, number, options, first)
                 .map(|blocks| Coding::Blocks(Arc::new(blocks)))
+                .map_err(Fault::Damaged)
         }
-        _ => Err(format!("it is of an unknown kind, {kind}")),
+        _ => Err(format!("it is of an unknown kind, {kind}").into()),
     }
 }
 
@@ -189,7 +188,7 @@ impl GenerationFiles {
     /// Writes the damaged one of a generation's two files anew, durable when this returns. The whole one is not
     /// touched.
     pub(crate) fn mend(&mut self, number: u32, found: &FoundGeneration) -> Result<(), Error> {
-        if let Some(Error::FileDamaged { path, .. }) = &found.damage {
+        if let Some(Error::FileDamaged { path, .. } | Error::FileForeign { path, .. }) = &found.damage {
             self.write_file(path, &found.bytes)?;
             self.whole.insert(number);
         }
@@ -228,16 +227,16 @@ impl GenerationFiles {
             let coding = match &found {
                 // The second need only be the same.
                 Some(found) if read.as_ref() == Ok(&found.bytes) => continue,
-                Some(_) => Err(read.err().unwrap_or_else(|| "it is not the same as its copy".to_owned())),
+                Some(_) => Err(read.err().unwrap_or_else(|| "it is not the same as its copy".into())),
                 None => match read {
                     Ok(bytes) => from_bytes(&bytes, number, options, first)?.map(|coding| (coding, bytes)),
-                    Err(reason) => Err(reason),
+                    Err(fault) => Err(fault),
                 },
             };
             match coding {
                 Ok((coding, bytes)) => found = Some(FoundGeneration { coding, bytes, damage: None }),
-                Err(reason) => {
-                    first_damage.get_or_insert(Error::FileDamaged { path, offset: 0, reason });
+                Err(fault) => {
+                    first_damage.get_or_insert(fault.at(path, 0));
                 }
             }
         }
@@ -257,11 +256,11 @@ impl GenerationFiles {
     }
 
     /// Bytes of a file; the inner error is what is wrong with it.
-    fn read_file(&self, path: &Path) -> Result<Result<Vec<u8>, String>, Error> {
+    fn read_file(&self, path: &Path) -> Result<Result<Vec<u8>, Fault>, Error> {
         match read_whole(&*self.disk, path) {
             Ok(bytes) => Ok(parse(&bytes).map(|_| ()).map(|()| bytes)),
-            Err(error) if error.is_not_found() => Ok(Err("it is missing".to_owned())),
-            Err(error) => error.unreadable().map(Err).ok_or_else(|| error.into()),
+            Err(error) if error.is_not_found() => Ok(Err("it is missing".into())),
+            Err(error) => error.unreadable().map(|reason| Err(reason.into())).ok_or_else(|| error.into()),
         }
     }
 
@@ -302,6 +301,8 @@ mod tests {
     use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
     use super::*;
+
+    const HEADER_BYTES: usize = 24;
 
     #[test]
     fn a_generation_with_codes_comes_back_and_damage_is_told() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use ziptier_media::segments::Place;
 
-use super::reader::Reader;
+use super::reader::{Fault, Reader};
 use crate::coding::Coding;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
@@ -20,8 +20,10 @@ use crate::packing::settled;
 use crate::places::ssd::upper_records;
 use crate::record::{Fields, Kind, Payload, Tag, array};
 
-/// The format that is written, and the only one that is read.
-const VERSION: u8 = 1;
+/// The format that is written.
+const VERSION: u8 = 2;
+/// The oldest one that is read: it is the same, and its body has no values coded by entropy.
+const VERSION_MIN: u8 = 1;
 
 const HAS_GENERATION: u8 = 1;
 const IS_HEATED: u8 = 1 << 1;
@@ -183,17 +185,14 @@ impl<'a> LeafImage<'a> {
     }
 
     /// Reads an image; `bytes` may be anything.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, String> {
-        match bytes.first() {
-            Some(&VERSION) => {}
-            Some(version) => {
-                return Err(format!(
-                    "an image has version {version}, and this program reads version {VERSION}"
-                ));
-            }
-            None => return Err("an image is empty".to_owned()),
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
+        let (version, rest) = bytes.split_first().ok_or("an image is empty")?;
+        if !(VERSION_MIN..=VERSION).contains(version) {
+            return Err(Fault::Version(format!(
+                "an image has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
+            )));
         }
-        Self::read_fields(Reader(&bytes[1..])).ok_or_else(|| "an image ends too early".to_owned())
+        Self::read_fields(Reader(rest)).ok_or_else(|| "an image ends too early".into())
     }
 
     fn read_fields(mut reader: Reader<'a>) -> Option<Self> {

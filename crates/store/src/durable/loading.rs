@@ -111,6 +111,8 @@ impl Loading<'_> {
     ) -> Result<Option<T>, Error> {
         match outcome {
             Ok(found) => Ok(Some(found)),
+            // These bytes are sound: a newer program reads them.
+            Err(error @ Error::FileForeign { .. }) => Err(error),
             Err(error) if self.salvage => {
                 let low = String::from_utf8_lossy(low).into_owned();
                 loaded.skipped.push(format!("the leaf from key '{low}' on: {error}"));
@@ -310,7 +312,8 @@ impl Source<'_> {
     /// Reads an image, whose bytes may be any, and the large values that it refers to.
     pub(crate) fn load(&self, bytes: &[u8], larges: &mut LoadedLarges) -> Result<LoadedLeaf, Error> {
         let damaged = |reason: String| self.damaged(self.place, &reason);
-        let image = LeafImage::read(bytes).map_err(damaged)?;
+        let path = || self.files.segments.path_of(self.place.segment);
+        let image = LeafImage::read(bytes).map_err(|fault| fault.at(path(), u64::from(self.place.offset)))?;
         let (own, missing) = match image.generation.map(|number| self.coding(number)).transpose() {
             // A body of which nothing is coded does not need it.
             Err(missing) if self.salvage => (None, Some(missing)),

@@ -30,8 +30,10 @@ pub(crate) const COPY_NAME: &str = "MANIFEST.copy";
 const NEW_SUFFIX: &str = ".new";
 
 const SIGNATURE: &[u8; 8] = b"ziptrman";
-/// The format that is written, and the only one that is read.
-const VERSION: u32 = 2;
+/// The format that is written.
+const VERSION: u32 = 3;
+/// The oldest one that is read: it is the same, and names no dictionary with codes.
+const VERSION_MIN: u32 = 2;
 const HEADER_BYTES: usize = 64;
 const CHUNK_HEADER_BYTES: usize = 12;
 pub(super) const GENERATIONS_MAX: u32 = 1024;
@@ -268,8 +270,11 @@ mod tests {
     #[test]
     fn another_version_is_named() {
         let (_, mut bytes) = stored(3);
-        bytes[8] = 1;
-        let error = alone(bytes).err().unwrap().to_string();
-        assert!(error.contains("version 1") && error.contains("version 2"), "{error}");
+        for version in [1, 4] {
+            bytes[8] = version;
+            let error = alone(bytes.clone()).err().unwrap().to_string();
+            let sentence = format!("it has version {version}, and this program reads versions 2 to 3");
+            assert!(error.ends_with(&sentence), "{error}");
+        }
     }
 }

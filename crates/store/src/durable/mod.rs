@@ -26,6 +26,8 @@ mod image;
 mod journal;
 mod loading;
 mod manifest;
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod newer;
 mod operation;
 mod reader;
 mod recovery;

@@ -219,8 +219,8 @@ fn load(
                 skipped.extend(found.damage.as_ref().map(Error::mended));
                 codings.insert(*number, found.coding);
             }
-            // These bytes are sound: a program with their format reads them.
-            Err(error @ Error::EngineUnavailable { .. }) => return Err(error),
+            // These bytes are sound: a program with their format, or a newer one, reads them.
+            Err(error @ (Error::EngineUnavailable { .. } | Error::FileForeign { .. })) => return Err(error),
             Err(error) if options.salvage => skipped.push(error.to_string()),
             Err(error) => return Err(error),
         }

@@ -243,8 +243,8 @@ impl Restoring {
 
     fn generation(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
         let number = Reader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
-        if let Err(reason) = generation::from_bytes(payload, number, &Options::default(), None)? {
-            return Ok(Err(reason));
+        if let Err(fault) = generation::from_bytes(payload, number, &Options::default(), None)? {
+            return Ok(Err(fault.into()));
         }
         if self.head.generations.len() >= GENERATIONS_MAX as usize {
             return Ok(Err(format!("it has more than {GENERATIONS_MAX} generations of dictionaries")));
@@ -264,7 +264,7 @@ impl Restoring {
         let generation = match LeafImage::read(image) {
             Ok(image) if image.landing_records == 0 && image.larges.is_empty() => image.generation,
             Ok(_) => return Ok(Err("a part of a leaf is more than a body".to_owned())),
-            Err(reason) => return Ok(Err(reason)),
+            Err(fault) => return Ok(Err(fault.into())),
         };
         // The leaf's own key is that of its first part.
         let is_next = self.before.as_deref().is_none_or(|before| before < low);
@@ -319,7 +319,7 @@ impl Restoring {
     fn image(&mut self, bytes: &[u8]) -> Result<Result<Place, String>, Error> {
         let mut image = match LeafImage::read(bytes) {
             Ok(image) => image,
-            Err(reason) => return Ok(Err(reason)),
+            Err(fault) => return Ok(Err(fault.into())),
         };
         for large in &mut image.larges {
             let place = |numbered: &Place| self.pieces.get(usize::try_from(numbered.segment).ok()?).copied();

@@ -7,8 +7,8 @@ use ziptier_codec::checksum::{crc32c, crc32c_append};
 use crate::Error;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdmp";
-/// The format that is written.
-const VERSION: u32 = 2;
+/// The format that is written. Version 2 is the same, and has no dictionaries with codes.
+const VERSION: u32 = 3;
 /// The oldest one that is read: a leaf has no parts, and its frame is the key and the image.
 const VERSION_MIN: u32 = 1;
 /// No frame is longer: the longest is a record of the log.

@@ -1,7 +1,8 @@
 //! A folder or a dump that only the program that wrote it can read is lost with the next upgrade. `fixtures/N` has a
 //! folder as a clean stop left it, one as a kill left it, and a dump, all of the formats of set N
-//! (`docs/COMPATIBILITY.md`); `fixtures/N/cold` has the same of a store with a token dictionary and with leaves on SSD.
-//! Every one is opened, compared, written to, and opened again.
+//! (`docs/COMPATIBILITY.md`); `fixtures/N/cold` has the same of a store with a token dictionary and with leaves on SSD,
+//! `fixtures/N/codes` of such a store whose values are coded by entropy. Every one is opened, compared, written to, and
+//! opened again.
 //!
 //! After a format has changed, and before that is merged, this makes the fixtures that the new set does not have yet:
 //! `ZIPTIER_WRITE_FIXTURES=N cargo test -p ziptier --test suite folders_and_dumps_of_former_versions_are_read`.
@@ -36,17 +37,25 @@ enum Kind {
     Blocks,
     /// Tokens; most leaves and a large value are on SSD.
     Cold,
+    /// Tokens with codes; every second leaf and a large value are on SSD.
+    Codes,
 }
 
 impl Kind {
     fn folder(self, set: &Path) -> PathBuf {
-        if self == Self::Cold { set.join("cold") } else { set.to_path_buf() }
+        match self {
+            Self::Blocks => set.to_path_buf(),
+            Self::Cold => set.join("cold"),
+            Self::Codes => set.join("codes"),
+        }
     }
 
     fn open(self, dir: &Path) -> Store {
         let (codec, ssd) = match self {
             Self::Blocks => (CodecChoice::Lz4, None),
-            Self::Cold => (CodecChoice::Auto, Some(SsdOptions { path: None, limit_bytes: 4 << 20 })),
+            Self::Cold | Self::Codes => {
+                (CodecChoice::Auto, Some(SsdOptions { path: None, limit_bytes: 4 << 20 }))
+            }
         };
         let durable = Some(durable_options(dir));
         Store::open(Options { codec, ssd, background_threads: 0, durable, ..Options::default() }).unwrap()
@@ -55,9 +64,33 @@ impl Kind {
     fn fill(self, store: &Store) {
         match self {
             Self::Blocks => fill(store),
-            Self::Cold => fill_cold(store),
+            Self::Cold => fill_cold(store, 8_000, |n| self.value(n), || true),
+            Self::Codes => {
+                let mut is_picked = false;
+                let every_second = || {
+                    is_picked = !is_picked;
+                    is_picked
+                };
+                fill_cold(store, 60_000, |n| self.value(n), every_second);
+            }
         }
     }
+
+    /// A value of 150 bytes.
+    fn value(self, n: u64) -> Vec<u8> {
+        if self == Self::Codes { by_rules(n) } else { value(n, 150) }
+    }
+}
+
+/// Ten words as long as a token, each of which has four successors: codes make much less of them than numbers do.
+fn by_rules(n: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(n);
+    let (mut word, mut value) = (random.u32(0..300), String::new());
+    for _ in 0..10 {
+        value.push_str(&format!("{word:03} is a number,"));
+        word = (word * 5 + random.u32(0..4)) % 300;
+    }
+    value.into_bytes()
 }
 
 /// The same writes in every set: values of all lengths, a large one, flags, expiries, deletes and a batch, before a
@@ -78,17 +111,17 @@ fn fill(store: &Store) {
     store.put(&key(12), b"").unwrap();
 }
 
-/// What remains is small; a dictionary needs more to be trained on. Then records above what lies on SSD.
-fn fill_cold(store: &Store) {
+/// What remains is small; a dictionary needs more `keys` to be trained on. Then records above what lies on SSD.
+fn fill_cold(store: &Store, keys: u64, value_of: impl Fn(u64) -> Vec<u8>, picks: impl FnMut() -> bool) {
     let key = |n: u64| format!("key:{n:06}").into_bytes();
-    (0..8_000).for_each(|n| store.put(&key(n), &value(n, 150)).unwrap());
+    (0..keys).for_each(|n| store.put(&key(n), &value_of(n)).unwrap());
     store.settle().unwrap();
     assert!(store.stats().dictionary_generation > 0, "no dictionary was adopted");
-    (600..8_000).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
+    (600..keys).for_each(|n| assert!(store.delete(&key(n)).unwrap()));
     store.put(&key(600), &value(600, 5_000)).unwrap();
     store.set_expiry(&key(11), Some(1 << 44)).unwrap();
     store.settle().unwrap();
-    assert!(store.send_to_ssd(|| true).unwrap() > 1);
+    assert!(store.send_to_ssd(picks).unwrap() > 1);
     store.checkpoint().unwrap();
     store.put(&key(2), b"above what lies on SSD").unwrap();
     store.delete(&key(3)).unwrap();
@@ -110,8 +143,8 @@ fn expected(kind: Kind) -> Contents {
             }
             store.put(&key(12), b"").unwrap();
         }
-        Kind::Cold => {
-            (0..600).for_each(|n| store.put(&key(n), &value(n, 150)).unwrap());
+        Kind::Cold | Kind::Codes => {
+            (0..600).for_each(|n| store.put(&key(n), &kind.value(n)).unwrap());
             store.put(&key(600), &value(600, 5_000)).unwrap();
             store.put(&key(2), b"above what lies on SSD").unwrap();
             store.delete(&key(3)).unwrap();
@@ -149,14 +182,24 @@ fn write_fixtures(kind: Kind, into: &Path) {
     fs::write(into.join("dump"), stream).unwrap();
 }
 
+/// Whether a dictionary of a folder has codes.
+fn has_codes(dir: &Path) -> bool {
+    let mut files = Vec::new();
+    sources(&dir.join("dictionaries"), &mut files);
+    files.iter().any(|file| fs::read(file).unwrap()[16..20] == 3_u32.to_le_bytes())
+}
+
 /// Opens a folder, compares, writes, stops and opens it again.
 fn audit(kind: Kind, dir: &Path, expected: &Contents) {
     let report = check(&durable_options(dir)).unwrap();
     assert_eq!(report.damages, Vec::new(), "{}", dir.display());
+    assert_eq!(has_codes(dir), kind == Kind::Codes, "{}", dir.display());
     let store = kind.open(dir);
-    if kind == Kind::Cold {
+    if kind != Kind::Blocks {
         assert!(store.stats().dictionary_generation > 0, "{} has no dictionary", dir.display());
         assert!(store.ssd().unwrap().leaves > 0, "{} has nothing on SSD", dir.display());
+        let in_memory = store.memory().coded_body_bytes;
+        assert!(in_memory > 0 || kind == Kind::Cold, "{} has nothing coded in memory", dir.display());
     }
     assert!(contents(&store) == *expected, "{}", dir.display());
     store.put(b"later", b"written by this version").unwrap();
@@ -190,7 +233,7 @@ fn audit_set(kind: Kind, set: &Path, expected: &Contents) -> Vec<&'static str> {
 
 #[test]
 fn every_set_of_formats_is_read_and_written_on() {
-    let kinds = [Kind::Blocks, Kind::Cold];
+    let kinds = [Kind::Blocks, Kind::Cold, Kind::Codes];
     if let Ok(set) = std::env::var("ZIPTIER_WRITE_FIXTURES") {
         let into = kinds.map(|kind| (kind, kind.folder(&fixtures().join(&set))));
         into.iter().filter(|(_, into)| !into.join("dump").exists()).for_each(|(kind, into)| {
@@ -202,10 +245,11 @@ fn every_set_of_formats_is_read_and_written_on() {
         let expected = expected(kind);
         for set in sets() {
             let found = audit_set(kind, &fixtures().join(set.to_string()), &expected);
-            // Set 0 has a dump alone: its folders are refused. There was no store with an SSD in fixtures before set 2.
+            // Set 0 has a dump alone: its folders are refused. There was no store with an SSD in fixtures before set 2,
+            // and none with codes before set 3.
             let wanted: &[&str] = match (kind, set) {
                 (Kind::Blocks, 0) => &["dump"],
-                (Kind::Cold, 0 | 1) => &[],
+                (Kind::Cold, 0 | 1) | (Kind::Codes, 0..=2) => &[],
                 _ => &["killed", "stopped", "dump"],
             };
             assert_eq!(found, wanted, "set {set}");
@@ -266,7 +310,7 @@ fn the_newest_set_has_the_versions_that_are_written_and_fixtures_of_them() {
         let column = titles.iter().position(|title| title == format).unwrap();
         assert_eq!(newest[column].parse().ok(), written, "the newest set's version of {format}");
         let Some(sample) = sample else { continue };
-        for folder in [set.clone(), set.join("cold")] {
+        for folder in [set.clone(), set.join("cold"), set.join("codes")] {
             let (prefix, mut files) = (folder.join(sample), Vec::new());
             let dir = prefix.parent().unwrap();
             sources(dir, &mut files);

@@ -12,7 +12,7 @@ use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, writ
 use super::write::{create_new, new_path};
 use super::{
     CHUNK_HEADER_BYTES, COPY_NAME, Entry, GENERATIONS_MAX, HAS_IMAGE, HAS_PARTS, HEADER_BYTES, Head,
-    IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, seed,
+    IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, VERSION_MIN, seed,
 };
 use crate::Error;
 use crate::durable::image::read_place;
@@ -264,10 +264,11 @@ impl Input {
         }
         let mut reader = Reader(&header[SIGNATURE.len()..]);
         match reader.u32() {
-            Some(VERSION) => {}
+            Some(VERSION_MIN..=VERSION) => {}
             Some(version) => {
-                let reason = format!("it has version {version}, and this program reads version {VERSION}");
-                return Err(self.foreign(reason));
+                return Err(self.foreign(format!(
+                    "it has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
+                )));
             }
             None => return Err(self.damaged(0, "the header ends")),
         }

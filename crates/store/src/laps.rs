@@ -15,7 +15,7 @@ const COUNTED_PAUSE: Duration = Duration::from_secs(1);
 /// While leaves are written to, the pause is at most so many times as long as behind the last write.
 const WRITTEN_FACTOR: u32 = 5;
 /// The longest pause. Nothing is late meanwhile but bytes, as of expired records.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// The laps of the sweep.
 pub(crate) struct Laps {

@@ -5,12 +5,15 @@
 //! 1. A writer that gives a leaf a landing puts the leaf on the list, if it is not there yet.
 //! 2. A round visits the leaves of the list, and settles those that nobody wrote to since the round before.
 //! 3. A leaf that has a landing after the visit stays on the list for the next round.
+//! 4. In a full store a pack may find no room. After a round of such packs alone the next one waits for twice as long,
+//!    or until there is room.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-use super::sweep::Sweep;
+use super::sweep::{Sweep, Visited};
 use crate::core::Core;
+use crate::laps;
 use crate::leaf::Leaf;
 use crate::sync::Mutex;
 
@@ -18,7 +21,7 @@ use crate::sync::Mutex;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// It is so many times as long as the round looked at leaves that are still written to.
 const PAUSE_FACTOR: u32 = 30;
-/// The longest pause. A round may have waited long for readers of bytes that were replaced.
+/// The longest pause behind a round that settled a leaf, or found none to settle. Behind others it is that of laps.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The list. It keeps no leaf alive that was cut, or joined with its neighbour.
@@ -55,9 +58,13 @@ pub(crate) struct Rounds {
     sweep: Sweep,
     /// How long this round looked at leaves that stay.
     looked: Duration,
-    /// When the round before ended, and how long the next one waits.
+    /// Whether it changed leaves, and whether it tried to settle some that stay.
+    settled: bool,
+    tried: bool,
+    /// When the round before ended, how long the next one waits, and the room in memory at that time.
     ended: Instant,
     pause: Duration,
+    room_bytes: u64,
 }
 
 impl Rounds {
@@ -67,13 +74,21 @@ impl Rounds {
             kept: Vec::new(),
             sweep: Sweep::default(),
             looked: Duration::ZERO,
+            settled: false,
+            tried: false,
             ended: now,
             pause: PAUSE_MIN,
+            room_bytes: 0,
         }
     }
 
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+        // Room for one more body may be room for a pack that found none.
+        let body_bytes = core.limits.bytes_max as u64;
+        if self.pause > PAUSE_MAX && room_bytes(core) >= self.room_bytes.saturating_add(body_bytes) {
+            self.pause = PAUSE_MAX;
+        }
         if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
             self.left = std::mem::take(&mut self.kept);
             self.left.append(&mut core.unsettled.take());
@@ -87,25 +102,37 @@ impl Rounds {
         self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
     }
 
-    /// Notes a part of a round; `true` if it changed leaves.
-    fn note_part(&mut self, took: Duration) -> bool {
+    /// Notes a part of a round, which took so long beside waiting, and the room behind it; `true` if it changed leaves.
+    fn note_part(&mut self, took: Duration, room_bytes: u64) -> bool {
         let busy = std::mem::take(&mut self.sweep.busy);
         self.looked += took.saturating_sub(busy);
+        self.settled |= !busy.is_zero();
         if self.left.is_empty() {
-            self.ended = Instant::now();
-            self.pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
+            let pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
+            let is_vain = self.tried && !self.settled;
+            self.pause = if is_vain { pause.max(2 * self.pause).min(laps::PAUSE_MAX) } else { pause };
+            (self.settled, self.tried) = (false, false);
+            (self.ended, self.room_bytes) = (Instant::now(), room_bytes);
         }
         !busy.is_zero()
     }
+}
+
+/// Bytes up to the memory limit.
+fn room_bytes(core: &Core) -> u64 {
+    core.gauges.limit().saturating_sub(core.gauges.held())
 }
 
 impl Core {
     /// Visits up to `leaves` leaves of a round; `true` when that changed any.
     pub(crate) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
         let began = Instant::now();
+        let mut waited = Duration::ZERO;
         for _ in 0..leaves {
             // New bodies and old ones are held beside each other until no reader has the old ones.
+            let waits = Instant::now();
             self.wait_for_retired();
+            waited += waits.elapsed();
             if self.is_eviction_due() {
                 break;
             }
@@ -114,11 +141,12 @@ impl Core {
             let guard = self.pin();
             // A writer that gives the leaf another landing from now on adds it again.
             leaf.unlist();
-            self.visit(&leaf, &mut rounds.sweep, &guard);
+            let visited = self.visit(&leaf, &mut rounds.sweep, &guard);
             // Another thread may have closed it for a moment only.
             let has_landing = leaf.state(&guard).landings().next().is_some();
             if has_landing && !self.is_gone_leaf(&leaf, &guard) && leaf.list() {
                 rounds.kept.push(listed);
+                rounds.tried |= visited == Visited::Done;
             }
         }
         self.pin().flush();
@@ -126,7 +154,7 @@ impl Core {
             self.dictionaries.release_idle();
             Self::release_scratch();
         }
-        rounds.note_part(began.elapsed())
+        rounds.note_part(began.elapsed().saturating_sub(waited), room_bytes(self))
     }
 }
 
@@ -243,12 +271,58 @@ mod tests {
     #[test]
     fn a_round_that_looks_long_at_busy_leaves_is_followed_by_a_longer_pause() {
         let mut rounds = Rounds::new(Instant::now());
-        assert!(!rounds.note_part(Duration::from_millis(1)));
+        assert!(!rounds.note_part(Duration::from_millis(1), 0));
         assert_eq!(rounds.pause, PAUSE_MIN);
         rounds.sweep.busy = Duration::from_secs(9);
-        assert!(rounds.note_part(Duration::from_secs(10)));
+        assert!(rounds.note_part(Duration::from_secs(10), 0));
         assert_eq!(rounds.pause, PAUSE_MAX);
-        assert!(!rounds.note_part(Duration::from_millis(100)));
+        assert!(!rounds.note_part(Duration::from_millis(100), 0));
         assert_eq!(rounds.pause, PAUSE_FACTOR * Duration::from_millis(100));
+    }
+
+    /// Such a store tried all leaves again every few seconds.
+    #[test]
+    fn rounds_of_packs_without_room_come_seldom_until_there_is_room() {
+        let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
+        (0..8 * KEYS).for_each(|number| put(&core, number * 1_237 % (8 * KEYS)));
+        (0..2).for_each(|_| _ = round(&core, &mut rounds));
+        (0..8 * KEYS).step_by(100).for_each(|number| {
+            core.put(&number.to_be_bytes(), &[8; 220], PutMeta::default()).expect("no limit is set");
+        });
+        let held_bytes = core.gauges.held();
+        core.set_memory_limit(Some(1));
+        // Most bodies have room for such a record in their blocks of memory.
+        (0..3).for_each(|_| _ = round(&core, &mut rounds));
+        let vain = rounds.kept.len();
+        assert!(vain > 1, "all packs found room");
+        while rounds.pause < laps::PAUSE_MAX {
+            let pause = rounds.pause;
+            assert_eq!(round(&core, &mut rounds), vain);
+            assert!(rounds.pause >= (2 * pause).min(laps::PAUSE_MAX), "{pause:?}, {:?}", rounds.pause);
+        }
+
+        // A higher limit that is still too low gives no room, and one that gives some is soon seen.
+        core.set_memory_limit(Some(2));
+        assert!(!rounds.is_due(&core, rounds.ended + PAUSE_MAX));
+        core.set_memory_limit(Some(2 * held_bytes));
+        assert!(!rounds.is_due(&core, rounds.ended + PAUSE_MAX - Duration::from_nanos(1)));
+        assert_eq!(round(&core, &mut rounds), vain);
+        assert!(!has_landings(&core));
+        assert!(rounds.pause <= PAUSE_MAX);
+    }
+
+    #[test]
+    fn a_round_that_settles_a_leaf_brings_the_pause_back() {
+        let mut rounds = Rounds::new(Instant::now());
+        let millis = Duration::from_millis;
+        let mut note = |tried, busy| {
+            (rounds.tried, rounds.sweep.busy) = (tried, millis(busy));
+            rounds.note_part(millis(busy + 1), 0);
+            rounds.pause
+        };
+        assert_eq!([(); 3].map(|()| note(true, 0)), [400, 800, 1600].map(millis));
+        assert_eq!(note(true, 1), PAUSE_MIN);
+        assert_eq!(note(true, 0), millis(400));
+        assert_eq!(note(false, 0), PAUSE_MIN, "leaves that are written to are no work in vain");
     }
 }

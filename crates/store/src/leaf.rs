@@ -442,14 +442,14 @@ impl Leaf {
         self.owned.load(Ordering::Relaxed)
     }
 
-    /// Marks the leaf as queued; `false` when it was.
+    /// Marks the leaf as queued; `false` when it was. The caller has filled or sealed a landing.
     pub(crate) fn enqueue(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
 
-    /// Takes the mark away again.
+    /// Takes the mark away. A writer that found the mark has filled or sealed a landing, which the caller sees then.
     pub(crate) fn dequeue(&self) {
-        self.queued.store(false, Ordering::Release);
+        self.queued.swap(false, Ordering::AcqRel);
     }
 
     /// Marks the leaf as listed; `false` when it was. The caller has published a landing, or sees one.

@@ -18,8 +18,9 @@ pub struct Meters {
     pub held_bytes: fn() -> u64,
     /// The work of modelled devices in this process.
     pub modelled: fn() -> ModelledWork,
-    /// An empty vector with room for so many bytes: for the text that values are cut from, which workers read at random.
-    /// On huge pages, their processor looks up fewer addresses. That time is the harness's, and not the target's.
+    /// An empty vector with room for so many bytes: for the text that values are cut from, which workers read at
+    /// random. On huge pages, their processor looks up fewer addresses. That time is the harness's, and not the
+    /// target's.
     pub room: fn(usize) -> Vec<u8>,
 }
 

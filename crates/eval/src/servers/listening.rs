@@ -72,8 +72,8 @@ impl LocalServers {
         servers.map_or(Work::Elsewhere, |servers| Work::Servers(servers.cpu_sec()))
     }
 
-    /// The words of a target about the CPU time of servers, as [`LocalServers::at`] found them. Empty where that time is
-    /// unknown.
+    /// The words of a target about the CPU time of servers, as [`LocalServers::at`] found them. Empty where that time
+    /// is unknown.
     pub fn about_cpu_time(servers: Option<&Self>) -> &'static str {
         match servers.and_then(|servers| servers.pids.as_ref()) {
             Some(_) => "; CPU time is of the server and its child processes, without daemons, which leave it",

@@ -47,16 +47,6 @@ impl Coding {
         }
     }
 
-    /// Whether values that the other one has coded are as this one codes them: it is the same one, or the same tokens
-    /// under another number, which got codes.
-    pub(crate) fn codes_as(&self, other: &Self) -> bool {
-        let is_renumbered = || {
-            let tokens = self.tokens().zip(other.tokens());
-            tokens.is_some_and(|(own, other)| own.is_renumbered(other) && other.codes().is_none())
-        };
-        self.generation() == other.generation() || is_renumbered()
-    }
-
     /// Whether it is a token dictionary with codes.
     pub(crate) fn has_codes(&self) -> bool {
         self.tokens().is_some_and(|tokens| tokens.codes().is_some())

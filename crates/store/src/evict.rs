@@ -503,7 +503,7 @@ fn stamp_of(now: u32, age: u32) -> u8 {
 
 /// Bytes stored for a record's value outside the leaf, in whatever place.
 fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
-    match state.body.found(index, state.coding.as_ref()).payload {
+    match state.body.found(index, &state.form).payload {
         Payload::Large(large) => large.stored_bytes() as u64,
         _ => 0,
     }

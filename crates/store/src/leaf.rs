@@ -2,7 +2,7 @@
 //!
 //! Not for deciding when a leaf is packed, moved or evicted: the modules that publish states do that.
 //!
-//! 1. Everything that a reader needs hangs on one immutable [`LeafState`]: landings, body, coding, upper fence,
+//! 1. Everything that a reader needs hangs on one immutable [`LeafState`]: landings, body, form, upper fence,
 //!    sibling.
 //! 2. A thread builds a new state from the state that it read, and publishes it by compare-exchange. If another state
 //!    came between, the thread loses and builds again.
@@ -18,9 +18,9 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use crate::batch::Commits;
 use crate::body::{Body, DIRECTORY_BYTES};
-use crate::coding::Coding;
 use crate::durable::{STORED_BYTES, Stored};
 use crate::evict::NOWHERE;
+use crate::form::Form;
 use crate::hotness::{Clock, Usage};
 use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
@@ -40,18 +40,9 @@ pub(crate) struct LeafState {
     /// Full, waiting to be packed.
     pub(crate) sealed: Option<Arc<Landing>>,
     pub(crate) body: Body,
+    pub(crate) form: Form,
     /// The images on SSD, which landings and body shadow record by record. The body may hold tombstones then.
     pub(crate) below: Option<Arc<Below>>,
-    /// The coding that decodes the body's coded values or its blocks; `None` if the leaf is heated.
-    pub(crate) coding: Option<Coding>,
-    /// Records of the body that were coded fast and would be smaller if they were coded densely; about so many.
-    pub(crate) loose: u16,
-    /// Records of the body whose token numbers have one width, and were not tried by entropy; about so many.
-    pub(crate) plain: u16,
-    /// The leaf is kept raw because it is read so often.
-    pub(crate) heated: bool,
-    /// A damaged value keeps the body in its coding. Nobody tries again before the leaf has another body.
-    pub(crate) keeps_damage: bool,
     /// No append any more: a split or merge is under way, or was and took the keys elsewhere.
     pub(crate) closed: bool,
     /// The first key that belongs to the right sibling.
@@ -88,12 +79,8 @@ impl LeafState {
             open: None,
             sealed: None,
             body,
+            form: Form::Raw,
             below: None,
-            coding: None,
-            loose: 0,
-            plain: 0,
-            heated: false,
-            keeps_damage: false,
             closed: false,
             high,
             right,
@@ -176,7 +163,7 @@ impl LeafState {
             Some(index) if self.below.is_some() && self.body.record(index).tag.kind() == Kind::Tombstone => {
                 (Lookup::Deleted, None)
             }
-            Some(index) => (Lookup::Found(self.body.found(index, self.coding.as_ref())), Some(index)),
+            Some(index) => (Lookup::Found(self.body.found(index, &self.form)), Some(index)),
             None => (Lookup::Absent, None),
         }
     }

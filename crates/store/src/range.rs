@@ -15,7 +15,6 @@ use crossbeam_epoch::Guard;
 use crate::Error;
 use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
@@ -461,7 +460,7 @@ impl Core {
                 return;
             }
             let payload = match place {
-                Some(place) => state.body.found(place, state.coding.as_ref()).payload,
+                Some(place) => state.body.found(place, &state.form).payload,
                 None if entry.kind == Kind::Large => {
                     // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
                     Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
@@ -479,12 +478,8 @@ impl Core {
 /// The blocks of a leaf with records between the bounds, if a device unpacks them.
 fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> ReadAhead {
     let body = &state.body;
-    let Some(coding) = state
-        .coding
-        .as_ref()
-        .and_then(Coding::blocks)
-        .filter(|coding| body.is_packed() && coding.unpacks_in_batches())
-    else {
+    let blocks = state.form.blocks();
+    let Some(coding) = blocks.filter(|coding| body.is_packed() && coding.unpacks_in_batches()) else {
         return ReadAhead::default();
     };
     let first = match from {

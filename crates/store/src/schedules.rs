@@ -17,6 +17,7 @@ use ziptier_media::placement::Side;
 use crate::batch::{Batch, Commits};
 use crate::body::Body;
 use crate::core::Core;
+use crate::form::Form;
 use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState, RightSibling};
@@ -151,8 +152,8 @@ fn of_two_states_published_over_one_the_later_loses() {
                         let guard = epochs.pin();
                         let seen = leaf.state(&guard);
                         thread::yield_now();
-                        leaf.publish(seen, LeafState { heated: true, ..seen.clone() }, &guard)
-                            || leaf.state(&guard).heated
+                        leaf.publish(seen, LeafState { form: Form::Hot, ..seen.clone() }, &guard)
+                            || leaf.state(&guard).form.is_hot()
                     })
                 })
                 .collect();

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
@@ -211,7 +210,7 @@ impl Core {
                 if self.far.is_some() {
                     tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
                 }
-                let is_hot = state.form() == Form::Hot;
+                let is_hot = state.form.is_hot();
                 tierer.heated_bytes += if is_hot { state.body.asked_bytes() as u64 } else { 0 };
             } else if self.judge(leaf, thresholds, tierer, &mut { LEAVES_AHEAD_MAX }, &guard) {
                 // Nobody should hold the epoch for long.
@@ -315,7 +314,7 @@ impl Core {
         let Some(goal) = goal else { return self.relax(leaf, counts, tierer, guard) };
         let Some(_ownership) = leaf.try_own() else { return false };
         let state = leaf.state(guard);
-        let is_hot = state.form() == Form::Hot;
+        let is_hot = state.form.is_hot();
         if state.closed || state.place() == Place::Ssd || is_hot == (goal == Goal::Heat) {
             return false;
         }
@@ -337,7 +336,7 @@ impl Core {
         });
         if !packed {
             // There is no room for it.
-        } else if leaf.state(guard).form() == Form::Hot {
+        } else if leaf.state(guard).form.is_hot() {
             self.stats.heated.raise();
             tierer.heated_bytes += bytes;
         } else if goal != Goal::Heat {
@@ -358,7 +357,7 @@ impl Core {
         tierer: &Tierer,
     ) -> Option<Goal> {
         let heat = || f64::from(counts) / state.body.len().max(1) as f64;
-        let is_hot = state.form() == Form::Hot;
+        let is_hot = state.form.is_hot();
         match tierer.pass {
             // Over the budget, a leaf must be hot to stay.
             Pass::Cool if is_hot && self.has_room_for_heat(tierer, 0) => {
@@ -366,8 +365,8 @@ impl Core {
             }
             Pass::Cool if is_hot => (heat() < thresholds.hot).then_some(Goal::Renew),
             Pass::Heat if !is_hot && counts >= COUNTS_MIN && heat() > thresholds.hot => {
-                let fits = state.form().is_compressed()
-                    && !state.keeps_damage
+                let fits = state.body.is_compressed()
+                    && !state.form.keeps_damage()
                     && self.has_room_for_heat(tierer, raw_bytes(state));
                 fits.then_some(Goal::Heat)
             }
@@ -425,15 +424,15 @@ pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
 
 /// Whether a leaf has values whose token numbers are coded by entropy.
 fn has_entropy(state: &LeafState) -> bool {
-    let has_codes = state.coding.as_ref().is_some_and(Coding::has_codes);
-    has_codes && usize::from(state.plain) < state.body.len() && state.body.has_entropy()
+    let Form::Coded { tokens, plain, .. } = &state.form else { return false };
+    tokens.codes().is_some() && usize::from(*plain) < state.body.len() && state.body.has_entropy()
 }
 
 /// About what the body takes if it is raw.
 fn raw_bytes(state: &LeafState) -> u64 {
-    let bytes = match state.form() {
-        Form::Packed => state.body.raw_bytes(),
-        Form::Coded => 2 * state.body.asked_bytes(),
+    let bytes = match &state.form {
+        Form::Packed { .. } => state.body.raw_bytes(),
+        Form::Coded { .. } => 2 * state.body.asked_bytes(),
         Form::Raw | Form::Hot => state.body.asked_bytes(),
     };
     bytes as u64
@@ -497,9 +496,9 @@ mod tests {
             fields: Fields::default(),
             payload: &[0xff; 9],
         };
-        let (body, coding) =
-            (Builder::default().build(&[entry], None), Some(Coding::Tokens(Arc::new(tokens))));
-        let damaged = LeafState { open: None, sealed: None, body, coding, ..before.clone() };
+        let body = Builder::default().build(&[entry], None);
+        let form = Form::of(Some(Coding::Tokens(Arc::new(tokens))));
+        let damaged = LeafState { open: None, sealed: None, body, form, ..before.clone() };
         assert!(leaf.publish(before, damaged, &guard));
         (0..12).for_each(|read| leaf.clock.touch(read % 4));
         let mut tierer = Tierer { pass: Pass::Heat, heated_bytes: 1_000, ..Tierer::default() };

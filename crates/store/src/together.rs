@@ -10,7 +10,6 @@
 use crossbeam_epoch::Guard;
 
 use crate::core::Core;
-use crate::form::Form;
 use crate::leaf::Leaf;
 use crate::packing::Goal;
 
@@ -64,7 +63,7 @@ impl Core {
         guard: &Guard,
     ) -> bool {
         let state = leaf.state(guard);
-        let was_hot = state.form() == Form::Hot;
+        let was_hot = state.form.is_hot();
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
             let kept = if all_quiet { Goal::Settle } else { Goal::Keep };
@@ -83,8 +82,8 @@ impl Core {
         });
         // A damaged value keeps its leaf in its coding.
         let state = leaf.state(guard);
-        let stays =
-            !goal.keeps_form() && (state.keeps_damage || self.goal(state, true, all_quiet) == Some(goal));
+        let stays = !goal.keeps_form()
+            && (state.form.keeps_damage() || self.goal(state, true, all_quiet) == Some(goal));
         let settled = packed && !stays;
         if settled {
             self.count_settled(goal, was_hot);

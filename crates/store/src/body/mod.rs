@@ -34,7 +34,6 @@ pub(crate) use packed::{BLOCKS_MAX, Block, Blocks, Section};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
-use crate::coding::Coding;
 use crate::form::Form;
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
@@ -141,16 +140,6 @@ impl Body {
         self.0.far().is_some()
     }
 
-    /// How it holds its values. A body does not know whether its leaf is kept raw.
-    #[inline]
-    pub(crate) fn form(&self) -> Form {
-        match () {
-            () if self.is_packed() => Form::Packed,
-            () if self.is_coded() => Form::Coded,
-            () => Form::Raw,
-        }
-    }
-
     /// A copy in far memory; `None` when it has no room. The references of large values are the same.
     pub(crate) fn to_far(&self, memory: &Arc<FarMemory>) -> Option<Self> {
         BodyBytes::put(memory, &self.0).map(Self)
@@ -194,6 +183,11 @@ impl Body {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether a reader decodes or unpacks any value.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.layout() & (CODED | PACKED) != 0
     }
 
     /// Whether any value is coded.
@@ -329,12 +323,12 @@ impl Body {
         BodyRecord { tag, fields, suffix, payload }
     }
 
-    /// The value of record `index`, to be decoded with `coding`.
+    /// The value of record `index`, to be decoded as `form`, which is the body's, tells.
     #[inline]
-    pub(crate) fn found<'a>(&'a self, index: usize, coding: Option<&'a Coding>) -> Found<'a> {
+    pub(crate) fn found<'a>(&'a self, index: usize, form: &'a Form) -> Found<'a> {
         let record = self.record(index);
         Found {
-            payload: self.payload(index, &record, coding),
+            payload: self.payload(index, &record, form),
             expires_at_ms: record.fields.expires_at_ms,
             flags: record.fields.flags,
         }
@@ -342,14 +336,8 @@ impl Body {
 
     /// The bytes of the value of `record`, which is the one at `index`.
     #[inline]
-    fn payload<'a>(
-        &'a self,
-        index: usize,
-        record: &BodyRecord<'a>,
-        coding: Option<&'a Coding>,
-    ) -> Payload<'a> {
-        let tokens =
-            || coding.and_then(Coding::tokens).expect("a body with coded values has their dictionary");
+    fn payload<'a>(&'a self, index: usize, record: &BodyRecord<'a>, form: &'a Form) -> Payload<'a> {
+        let tokens = || form.tokens().expect("a body with coded values has their dictionary");
         match record.tag.kind() {
             Kind::Coded => Payload::Coded(record.payload, tokens()),
             Kind::Recoded => Payload::Recoded(record.payload, tokens()),
@@ -359,7 +347,7 @@ impl Body {
                     frame: block.frame,
                     place: index - block.first,
                     count: block.count,
-                    coding: coding.and_then(Coding::blocks).expect("a packed body has its engines"),
+                    coding: form.blocks().expect("a packed body has its engines"),
                 })
             }
             // SAFETY: a record of this kind owns its reference until a merge releases it by way of the epoch.

@@ -264,6 +264,7 @@ mod tests {
     use crate::blocks::{BlockCoding, Effort, lay_out};
     use crate::body::{BLOCKS_MAX, Builder, Entry, EntryKey, fingerprint};
     use crate::coding::Coding;
+    use crate::form::Form;
     use crate::options::{CodecChoice, Options};
     use crate::read::{Copied, copy_found};
     use crate::record::{Fields, Kind, key_hash};
@@ -312,7 +313,8 @@ mod tests {
         let place = body.find(&key(index), key_hash(&key(index))).expect("its key is whole");
         assert_eq!(place, index);
         let mut value = b"before".to_vec();
-        match copy_found(body.found(place, Some(coding)), &mut value) {
+        let form = Form::of(Some(coding.clone()));
+        match copy_found(body.found(place, &form), &mut value) {
             Copied::Inline(_) => Ok(value.split_off(6)),
             Copied::Damaged(reason) => {
                 assert_eq!(value, b"before");

@@ -23,7 +23,7 @@ impl Core {
             let state = self.index.random_leaf(|| random.next(), &guard).state(&guard);
             for _ in 0..state.body.len().div_ceil(4).min(16) {
                 let index = random.next() as usize % state.body.len();
-                let found = state.body.found(index, state.coding.as_ref());
+                let found = state.body.found(index, &state.form);
                 sample.take(found);
                 if sample.is_full(bytes) {
                     break;

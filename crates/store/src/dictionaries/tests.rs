@@ -1,4 +1,5 @@
 use super::*;
+use crate::form::Form;
 use crate::record::PutMeta;
 
 #[test]
@@ -58,7 +59,8 @@ fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {
     }
     let now = current();
     assert_eq!(now.generation(), before.generation() + 1);
-    assert!(now.codes_as(&before) && !before.codes_as(&now));
+    let [new_form, old_form] = [now, before].map(|coding| Form::of(Some(coding)));
+    assert!(new_form.codes_as(&old_form) && !old_form.codes_as(&new_form));
     // Leaves take the new generation as they are, and are then coded by entropy.
     let held = store.memory().total_bytes();
     store.settle().expect("no limit is set");

@@ -96,6 +96,7 @@ mod tests {
     use crate::durable::manifest::Manifest;
     use crate::durable::recovery::GENERATIONS_DIR;
     use crate::durable::{DiskHandle, DurableOptions, LeafImage, with_raw_values};
+    use crate::form::Form;
     use crate::landing::RecordBytes;
     use crate::large::INLINE_BYTES_MAX;
     use crate::record::{Fields, Kind, key_hash};
@@ -146,14 +147,14 @@ mod tests {
     #[test]
     fn a_coded_value_that_is_too_long_for_its_leaf_is_damaged() {
         let bench = Bench::with_small_codings();
-        let coding = &bench.codings[&1];
-        let tokens = coding.tokens().expect("the first generation has tokens");
+        let form = Form::of(Some(bench.codings[&1].clone()));
+        let tokens = form.tokens().expect("the first generation has tokens");
         for (len, kind) in [(INLINE_BYTES_MAX, Kind::Raw), (INLINE_BYTES_MAX + 1, Kind::Lost)] {
             let value: Vec<u8> = b"abc".iter().copied().cycle().take(len).collect();
             let (mut coded, mut ends) = (Vec::new(), Vec::new());
             tokens.encode_group(&mut Encoder::new(), &[&value[..]], &mut coded, &mut ends);
             let body = Builder::default().build(&[entry(Kind::Coded, &coded)], None);
-            assert_eq!(with_raw_values(&body, coding).record(0).tag.kind(), kind, "{len} bytes");
+            assert_eq!(with_raw_values(&body, &form).record(0).tag.kind(), kind, "{len} bytes");
         }
     }
 

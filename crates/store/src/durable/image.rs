@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use ziptier_media::segments::Place;
 
 use super::reader::{Fault, Reader};
-use crate::coding::Coding;
+use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
@@ -31,11 +31,9 @@ const IS_HEATED: u8 = 1 << 1;
 /// A leaf as it was at one moment, copied; its large values are shared.
 #[derive(Default)]
 pub(crate) struct Capture {
-    heated: bool,
-    loose: u16,
+    pub(crate) form: Form,
     records: u16,
     logical_bytes: u64,
-    pub(crate) coding: Option<Coding>,
     low: Vec<u8>,
     body: Vec<u8>,
     landing: Vec<u8>,
@@ -75,23 +73,20 @@ impl Capture {
 
     /// Copies the rest; `state` is the one whose landings were copied.
     pub(crate) fn settled(&mut self, low: &[u8], state: &LeafState) {
-        self.heated = state.heated;
-        self.loose = state.loose;
+        self.form = state.form.clone();
         self.logical_bytes =
             if state.below.is_some() { upper_records(state) } else { settled(state) }.1.max(0) as u64;
         self.records = state.body.len() as u16;
-        self.coding = state.coding.clone();
         self.low = low.to_vec();
         if state.body.is_empty() {
             return;
         }
         // References are replaced where they lie, in the order of the records that own them.
-        let mut handles = (0..state.body.len()).filter_map(|index| {
-            match state.body.found(index, state.coding.as_ref()).payload {
+        let mut handles =
+            (0..state.body.len()).filter_map(|index| match state.body.found(index, &state.form).payload {
                 Payload::Large(large) => Some(large),
                 _ => None,
-            }
-        });
+            });
         let replaced = state.body.with_references(|_| {
             let large = handles.next().expect("a body has as many large values as references");
             self.number_of(large)
@@ -110,7 +105,7 @@ impl Capture {
 
     /// The coding of the body.
     pub(crate) fn generation(&self) -> Option<u32> {
-        self.coding.as_ref().map(Coding::generation)
+        self.form.generation()
     }
 
     /// Records and bytes of the body, if there is nothing else.
@@ -122,8 +117,8 @@ impl Capture {
     /// Writes the image in place of what is in `out`; `larges` tells of each of [`Capture::larges`] where it lies.
     pub(crate) fn write(&self, larges: &[StoredLarge], out: &mut Vec<u8>) {
         let image = LeafImage {
-            heated: self.heated,
-            loose: self.loose,
+            heated: self.form.is_hot(),
+            loose: self.form.loose(),
             generation: self.generation(),
             logical_bytes: self.logical_bytes,
             low: &self.low,

@@ -17,6 +17,7 @@ use crate::Error;
 use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
@@ -152,13 +153,10 @@ impl Loading<'_> {
         };
         let mut leaf = source.load(&read?, larges)?;
         let state = &mut leaf.state;
-        if let Some(coding) = &state.coding
-            && self.foreign.contains(&coding.generation())
-        {
+        if state.form.generation().is_some_and(|generation| self.foreign.contains(&generation)) {
             // Coded as this store's leaves never are.
-            state.body = with_raw_values(&state.body, coding);
-            state.coding = None;
-            (state.loose, state.plain) = (0, 0);
+            state.body = with_raw_values(&state.body, &state.form);
+            state.form = Form::Raw;
         }
         if let Some(below) = below {
             let below = self.below(below.parts.clone(), &below.generations, below.logical_bytes)?;
@@ -245,11 +243,11 @@ pub(crate) fn loaded_place(entry: &Entry) -> Place {
 }
 
 /// The same records with raw values; what is damaged is lost, and says so.
-pub(crate) fn with_raw_values(body: &Body, coding: &Coding) -> Body {
+pub(crate) fn with_raw_values(body: &Body, form: &Form) -> Body {
     let mut raw = Vec::new();
     let mut values: Vec<(Kind, Option<Range<usize>>)> = Vec::with_capacity(body.len());
     for index in 0..body.len() {
-        let found = body.found(index, Some(coding));
+        let found = body.found(index, form);
         let start = raw.len();
         values.push(match found.payload {
             Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_) => {
@@ -370,10 +368,12 @@ impl Source<'_> {
         // Nothing fails from here on: references are owned.
         let reference = |number: usize| Arc::clone(&values[&number]).into_reference();
         let mut state = LeafState::new(body.owning(reference), None, RightSibling::none());
-        state.coding = own;
-        state.loose = image.loose.min(state.body.len() as u16);
-        state.plain = state.body.plain() as u16;
-        state.heated = image.heated;
+        state.form = match own {
+            None if image.heated => Form::Hot,
+            own => {
+                Form::of(own).with_counts(image.loose.min(state.body.len() as u16), state.body.plain() as u16)
+            }
+        };
         state.open = landing_of(&landing, self.core.landing_bytes, reference);
         let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };
         let plain = image.plain(state.body.len());

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_epoch::Guard;
 
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, generation};
+use crate::packing::Goal;
 use crate::places::Place;
 use crate::sync::back_off;
 use crate::together::LEAVES_AHEAD_MAX;
@@ -191,7 +190,7 @@ impl Core {
     fn wanted(&self, leaf: &Leaf, sweep: &Sweep, quiet: bool, rests: bool, guard: &Guard) -> Option<Goal> {
         let state = leaf.state(guard);
         // In quiet times it would be cooled.
-        if sweep.all_quiet && state.form() == Form::Hot && leaf.clock.counts() == 0 {
+        if sweep.all_quiet && state.form.is_hot() && leaf.clock.counts() == 0 {
             return Some(Goal::Recode);
         }
         let condenses = || rests && self.heats && state.place() != Place::Ssd && is_plain(state);
@@ -232,7 +231,7 @@ impl Core {
 
     /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
     fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
-        let was_hot = leaf.state(guard).form() == Form::Hot;
+        let was_hot = leaf.state(guard).form.is_hot();
         // Records of the open landing may change when others expire.
         self.seal(leaf, guard);
         let retention = &mut self.background_retention();
@@ -264,16 +263,16 @@ impl Core {
     /// another pack.
     pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
         if quiet
-            && state.form() != Form::Hot
-            && !state.keeps_damage
+            && !state.form.is_hot()
+            && !state.form.keeps_damage()
             && !state.body.is_empty()
             && state.place() != Place::Ssd
             && let Some(current) = self.dictionaries.current()
         {
             // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
             let dense = dense || current.blocks().is_some();
-            let is_loose = usize::from(state.loose) * LOOSE_SHARE > state.body.len();
-            if dense && is_loose || generation(state) != Some(current.generation()) {
+            let is_loose = usize::from(state.form.loose()) * LOOSE_SHARE > state.body.len();
+            if dense && is_loose || state.form.generation() != Some(current.generation()) {
                 return Some(if dense { Goal::Recode } else { Goal::Renew });
             }
             if dense && is_plain(state) {
@@ -302,7 +301,7 @@ impl Core {
         let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
         !is_large(bytes, records)
             && pair.iter().all(|state| may_be_cut(state))
-            && generation(pair[0]) == generation(pair[1])
+            && pair[0].form.generation() == pair[1].form.generation()
     }
 
     /// How full a leaf is, by records or by bytes.
@@ -321,20 +320,20 @@ impl Core {
         self.full_pct(state) < FULL_PCT
             && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
             && [state, right].iter().all(|state| may_be_cut(state) && !state.is_unsettled())
-            && generation(state) == generation(right)
+            && state.form.generation() == right.form.generation()
             && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
     }
 }
 
 /// Whether a leaf may give records to a neighbour, or take some.
 fn may_be_cut(state: &LeafState) -> bool {
-    state.form() != Form::Hot && !state.closed && state.place() != Place::Ssd
+    !state.form.is_hot() && !state.closed && state.place() != Place::Ssd
 }
 
 /// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
 /// state counts them, too. So the body has the last word.
 fn is_plain(state: &LeafState) -> bool {
+    let Form::Coded { tokens, plain, .. } = &state.form else { return false };
     let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
-    let has_codes = || state.coding.as_ref().is_some_and(Coding::has_codes);
-    are_many(state.plain.into()) && has_codes() && are_many(state.body.plain())
+    are_many((*plain).into()) && tokens.codes().is_some() && are_many(state.body.plain())
 }

@@ -5,9 +5,9 @@ use ziptier_codec::token::Dictionary;
 use super::*;
 use crate::body::{Builder, Entry, EntryKey, fingerprint};
 use crate::coding::Coding;
+use crate::form::Form;
 use crate::leaf::{LeafState, RightSibling};
 use crate::options::{CodecChoice, Options};
-use crate::packing::generation;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 
 #[test]
@@ -30,7 +30,7 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
             payload: &[0xff; 9],
         };
         let state = LeafState::new(Builder::default().build(&[entry], None), None, RightSibling::none());
-        assert!(leaf.publish(before, LeafState { coding: Some(older), ..state }, &guard));
+        assert!(leaf.publish(before, LeafState { form: Form::of(Some(older)), ..state }, &guard));
     }
     let mut sweep = Sweep::default();
     let laps = [(); 3].map(|()| {
@@ -46,7 +46,7 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
     core.settle();
     let guard = core.pin();
-    assert_eq!(generation(core.locate(&[], &guard).1), core.dictionaries.generation());
+    assert_eq!(core.locate(&[], &guard).1.form.generation(), core.dictionaries.generation());
 }
 
 #[test]

@@ -229,7 +229,8 @@ fn a_leaf_of_raw_values_is_neither_condensed_nor_relaxed() {
     let mut next = Some(store.core.locate(&[], &guard).0);
     while let Some(leaf) = next {
         let state = leaf.state(&guard);
-        assert!(leaf.publish(state, LeafState { plain: 0, ..state.clone() }, &guard));
+        let form = state.form.clone().with_counts(state.form.loose(), 0);
+        assert!(leaf.publish(state, LeafState { form, ..state.clone() }, &guard));
         next = leaf.state(&guard).right(&guard);
     }
     drop(guard);

@@ -2,9 +2,8 @@
 
 use super::gather::Spans;
 use super::revise_blocks::revise_blocks;
-use super::{Goal, Pieces, Scratch, has_dictionary};
+use super::{Goal, Pieces, Scratch};
 use crate::body::{Blocks, Edit};
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::merge::Merged;
 use crate::record::Kind;
@@ -23,14 +22,12 @@ impl Core {
         }
         let state = merged.state;
         let mut pieces = Pieces {
-            coding: state.coding.clone(),
-            loose: usize::from(state.loose),
-            plain: usize::from(state.plain),
-            heated: state.heated,
+            form: state.form.renewed(),
+            loose: state.form.loose().into(),
+            plain: state.form.plain().into(),
             ..Pieces::default()
         };
-        let blocks = state.coding.as_ref().and_then(Coding::blocks);
-        let packer = blocks.map(|coding| scratch.packer(goal, coding));
+        let packer = state.form.blocks().map(|coding| scratch.packer(goal, coding));
         let Scratch { builder, encoder, coded, packed, .. } = scratch;
         let mut edits = merged.edits.clone();
         let blocks = match packer {
@@ -40,7 +37,7 @@ impl Core {
                 None
             }
         };
-        if let Some(Coding::Tokens(dictionary)) = &state.coding {
+        if let Some(dictionary) = state.form.tokens() {
             let entries = edits.iter_mut().filter_map(|edit| edit.entry.as_mut());
             let uncoded: Vec<_> = entries.filter(|entry| entry.kind == Kind::Raw).collect();
             pieces.loose += goal.loose(uncoded.len());
@@ -61,7 +58,8 @@ impl Core {
         };
         // A leaf without a dictionary is coded whole as soon as there is one.
         let state = merged.state;
-        let is_codable = has_dictionary(state) || state.heated || !self.dictionaries.has_current();
+        let is_codable =
+            state.form.is_hot() || state.form.has_dictionary() || !self.dictionaries.has_current();
         is_codable
             && !state.body.is_empty()
             && state.body.is_revisable()

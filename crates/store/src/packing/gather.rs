@@ -50,6 +50,6 @@ impl<'a> Gathered<'a> {
 
     /// Records of the leaves that were coded fast.
     pub(super) fn loose(&self) -> usize {
-        self.leaves.iter().map(|merged| usize::from(merged.state.loose)).sum()
+        self.leaves.iter().map(|merged| usize::from(merged.state.form.loose())).sum()
     }
 }

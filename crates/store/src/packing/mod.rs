@@ -44,8 +44,8 @@ use self::gather::{Gathered, Spans};
 pub(crate) use self::goal::Goal;
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::{Blocks, Body, Builder};
-use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
@@ -179,14 +179,12 @@ impl Terms<'_> {
 #[derive(Default)]
 pub(crate) struct Pieces {
     pub(crate) bodies: Vec<(Vec<u8>, Body)>,
-    pub(crate) coding: Option<Coding>,
+    /// The form of all bodies. [`Pieces::form_of`] one has its share of these counts.
+    pub(crate) form: Form,
     /// Records that were coded fast, those of the leaves before included.
     pub(crate) loose: usize,
     /// Records whose token numbers have one width, and were not tried by entropy, those of the leaves before included.
     pub(crate) plain: usize,
-    pub(crate) heated: bool,
-    /// A damaged value keeps the body in the coding of the leaf.
-    pub(crate) keeps_damage: bool,
     pub(crate) records: i64,
     pub(crate) logical_bytes: i64,
     /// Large values coded anew, which the bodies refer to and own once they are published.
@@ -230,19 +228,13 @@ impl Pieces {
         self.marks.get(first..first + body.len()).unwrap_or_default()
     }
 
-    /// About how many records of one of the bodies were coded fast: nobody knows where they lie.
-    fn loose_of(&self, body: &Body) -> u16 {
-        self.share_of(self.loose, body)
-    }
-
-    /// About how many records of one of the bodies could be tried by entropy.
-    fn plain_of(&self, body: &Body) -> u16 {
-        self.share_of(self.plain, body)
-    }
-
-    fn share_of(&self, count: usize, body: &Body) -> u16 {
+    /// The form of one of the bodies. Nobody knows in which bodies the loose and the plain records lie, nor the damaged
+    /// value.
+    fn form_of(&self, body: &Body) -> Form {
         let records: usize = self.bodies.iter().map(|(_, body)| body.len()).sum();
-        (count.min(records) * body.len()).div_ceil(records.max(1)) as u16
+        let share = |count: usize| (count.min(records) * body.len()).div_ceil(records.max(1)) as u16;
+        let form = if self.bodies.len() > 1 { self.form.renewed() } else { self.form.clone() };
+        form.with_counts(share(self.loose), share(self.plain))
     }
 }
 
@@ -398,11 +390,7 @@ impl Core {
             let new = LeafState {
                 sealed: if planned.sealed.is_some() { None } else { current.sealed.clone() },
                 body: pieces.bodies[0].1.clone(),
-                coding: pieces.coding.clone(),
-                loose: pieces.loose_of(&pieces.bodies[0].1),
-                plain: pieces.plain_of(&pieces.bodies[0].1),
-                heated: pieces.heated,
-                keeps_damage: pieces.keeps_damage,
+                form: pieces.form_of(&pieces.bodies[0].1),
                 // An image that still has dropped records is not current.
                 stored: current.stored.clone().filter(|_| pieces.dropped == 0),
                 ..current.clone()
@@ -421,7 +409,7 @@ impl Core {
     /// in DRAM.
     pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.far else { return };
-        if pieces.heated || !leaves.iter().any(|state| state.body.is_far()) {
+        if pieces.form.is_hot() || !leaves.iter().any(|state| state.body.is_far()) {
             return;
         }
         let in_dram = leaves.iter().any(|state| !state.body.is_far() && !state.body.is_empty());
@@ -498,7 +486,7 @@ pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
     let tokens = tokens(state);
     let mut unpacked = Unpacked::with(read_ahead(state));
     let bytes = (0..state.body.len()).map(|index| {
-        let packed_bytes = match state.body.found(index, state.coding.as_ref()).payload {
+        let packed_bytes = match state.body.found(index, &state.form).payload {
             Payload::Packed(packed) => unpacked.value(&packed).map_or(0, <[u8]>::len),
             _ => 0,
         };
@@ -509,25 +497,14 @@ pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
 
 /// All blocks of a leaf, if a device unpacks them.
 fn read_ahead(state: &LeafState) -> ReadAhead {
-    let coding = state.coding.as_ref().and_then(Coding::blocks);
-    coding.map_or_else(ReadAhead::default, |coding| {
+    state.form.blocks().map_or_else(ReadAhead::default, |coding| {
         ReadAhead::of(coding, state.body.frames_of(0..state.body.blocks()))
     })
 }
 
-/// The generation that a leaf is coded with.
-pub(crate) fn generation(state: &LeafState) -> Option<u32> {
-    state.coding.as_ref().map(Coding::generation)
-}
-
-/// Whether a leaf is coded with a dictionary. Blocks without one are generation 0.
-fn has_dictionary(state: &LeafState) -> bool {
-    generation(state).is_some_and(|generation| generation > 0)
-}
-
 /// The token dictionary of a leaf.
 fn tokens(state: &LeafState) -> Option<&Dictionary> {
-    state.coding.as_ref().and_then(Coding::tokens).map(|tokens| &**tokens)
+    state.form.tokens().map(|tokens| &**tokens)
 }
 
 // Hundreds of packs, which Miri sees elsewhere.

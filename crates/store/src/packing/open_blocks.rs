@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::gather::Spans;
 use crate::blocks::{BlockCoding, ReadAhead, spans};
 use crate::body::{Block, Body, Edit};
-use crate::coding::Coding;
 use crate::leaf::LeafState;
 
 /// A block of a body that another body takes the place of.
@@ -50,7 +49,7 @@ pub(super) fn open_blocks(
     found: &mut Vec<(usize, usize)>,
 ) -> Opened {
     let mut opened = Opened { values: Spans::with_capacity(state.body.len()), ..Opened::default() };
-    let Some(coding) = state.coding.as_ref().and_then(Coding::blocks) else { return opened };
+    let Some(coding) = state.form.blocks() else { return opened };
     let frames = blocks.iter().filter(|old| old.is_opened).map(|old| old.block.frame);
     let ahead = ReadAhead::of(coding, frames);
     for OldBlock { block, is_opened, .. } in blocks {

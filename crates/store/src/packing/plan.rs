@@ -6,11 +6,12 @@ use ziptier_codec::token::Effort;
 
 use super::cut::Uncut;
 use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::{Goal, Pieces, Scratch, generation, has_dictionary, read_ahead, tokens};
+use super::{Goal, Pieces, Scratch, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::Merged;
@@ -62,19 +63,19 @@ impl Core {
     /// Codes the new records of one cold leaf and builds its overlay, which stays one body.
     pub(crate) fn plan_upper(&self, merged: Merged<'_>, scratch: &mut Scratch) -> Pieces {
         let current = || self.dictionaries.current().filter(|current| current.tokens().is_some());
-        let coding = merged.state.coding.clone().or_else(current);
+        let form = Form::of(merged.state.form.coding().or_else(current));
         let leaves = [merged];
         // An overlay keeps its coding, so nothing is decoded.
         let decoded = [Spans::new()];
         let mut pieces = counted(&leaves, &decoded);
         let Gathered { mut entries, origins, .. } = Gathered::of(&leaves);
-        if let Some(Coding::Tokens(dictionary)) = &coding {
+        if let Some(dictionary) = form.tokens() {
             let uncoded = take_decoded(&mut entries, &origins, &decoded, &[]);
             let Scratch { encoder, coded, .. } = scratch;
             self.code_values(uncoded, dictionary, Effort::Fast, encoder, coded, &mut pieces);
         }
         let body = scratch.builder.build(&entries, None);
-        pieces.coding = coding.filter(|_| !body.is_empty());
+        pieces.form = if body.is_empty() { Form::Raw } else { form };
         pieces.bodies = vec![(Vec::new(), body)];
         pieces
     }
@@ -87,34 +88,37 @@ impl Core {
         scratch: &mut Scratch,
         meanwhile: &mut dyn FnMut(),
     ) -> Pieces {
-        let (target, heated) = self.target(gathered.leaves, goal);
-        if let Some(Coding::Blocks(coding)) = &target {
+        let target = self.target(gathered.leaves, goal);
+        if let Some(coding) = target.blocks() {
             return self.plan_packed(gathered, coding, goal, scratch, meanwhile);
         }
-        let Some(decoded) = decode_all(gathered.leaves, target.as_ref(), goal, heated, &mut scratch.raw)
-        else {
+        let Some(decoded) = decode_all(gathered.leaves, &target, goal, &mut scratch.raw) else {
             self.stats.damaged.raise();
             // A landing may take the place of the damaged value.
             let keeps_damage = gathered.leaves.iter().all(|merged| merged.gone().next().is_none());
-            let kept = self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
-            return Pieces { keeps_damage, ..kept };
+            let mut kept = self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
+            if keeps_damage {
+                kept.form.keep_damage();
+            }
+            return kept;
         };
         let mut pieces = counted(gathered.leaves, &decoded);
         let fill = gathered.fills();
         let stays = gathered.leaves.iter().zip(&decoded).filter(|(_, spans)| spans.is_empty());
         let stays = stays.map(|(merged, _)| merged.state);
-        let plain: usize = stays.clone().map(|state| usize::from(state.plain)).sum();
-        let loose: usize = stays.map(|state| usize::from(state.loose)).sum();
+        let plain: usize = stays.clone().map(|state| usize::from(state.form.plain())).sum();
+        let loose: usize = stays.map(|state| usize::from(state.form.loose())).sum();
         let Gathered { mut entries, origins, .. } = gathered;
         let is_decoded = |origin: &Origin| !decoded[origin.leaf].is_empty();
-        let references = self.recode_larges(&entries, &origins, is_decoded, target.as_ref(), &mut pieces);
+        let references =
+            self.recode_larges(&entries, &origins, is_decoded, target.coding().as_ref(), &mut pieces);
         references.iter().for_each(|(index, reference)| entries[*index].payload = reference);
         let Scratch { builder, encoder, coded, renumbered, raw, .. } = scratch;
-        if let Some(Coding::Tokens(dictionary)) = &target {
+        if let Some(dictionary) = target.tokens() {
             pieces.relaxed_bytes = coded.renumber(&mut entries, goal, dictionary, renumbered);
         }
         let uncoded = take_decoded(&mut entries, &origins, &decoded, raw);
-        if let Some(Coding::Tokens(dictionary)) = &target {
+        if let Some(dictionary) = target.tokens() {
             pieces.loose = loose + goal.loose(uncoded.len());
             pieces.plain = match goal {
                 Goal::Condense => 0,
@@ -125,27 +129,25 @@ impl Core {
         }
         let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
         pieces.bodies = uncut.cut(fill, builder);
-        (pieces.coding, pieces.heated) = (target, heated);
+        pieces.form = target;
         pieces
     }
 
-    /// The coding that a plan gives the bodies, and whether they are kept raw for heat.
-    fn target(&self, leaves: Leaves<'_>, goal: Goal) -> (Option<Coding>, bool) {
-        let first = leaves[0].state;
-        let same_dictionary = leaves.iter().all(|merged| generation(merged.state) == generation(first));
-        let heated = goal == Goal::Heat || (goal.keeps_form() && first.heated);
-        let target = match &first.coding {
-            _ if heated => None,
-            Some(own)
-                if goal.keeps_tokens()
-                    && same_dictionary
-                    && (has_dictionary(first) || !self.dictionaries.has_current()) =>
-            {
-                Some(own.clone())
-            }
-            _ => self.dictionaries.current(),
+    /// The form that a plan gives the bodies.
+    fn target(&self, leaves: Leaves<'_>, goal: Goal) -> Form {
+        let first = &leaves[0].state.form;
+        let generation = first.generation();
+        let stays = || {
+            goal.keeps_tokens()
+                && leaves.iter().all(|merged| merged.state.form.generation() == generation)
+                && (first.has_dictionary() || !self.dictionaries.has_current())
         };
-        (target, heated)
+        match first {
+            _ if goal == Goal::Heat => Form::Hot,
+            Form::Hot if goal.keeps_form() => Form::Hot,
+            Form::Coded { .. } | Form::Packed { .. } if stays() => first.renewed(),
+            _ => Form::of(self.dictionaries.current()),
+        }
     }
 
     /// Codes the large values of those bodies' records that `picks` picks with another dictionary. Returns the new
@@ -185,31 +187,16 @@ fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
     pieces
 }
 
-/// Whether the values of a leaf are as the target codes them.
-fn is_coded_as(state: &LeafState, target: Option<&Coding>) -> bool {
-    match (&state.coding, target) {
-        (None, None) => true,
-        (Some(own), Some(target)) => target.codes_as(own),
-        _ => false,
-    }
-}
-
-/// Decodes the values of those leaves that change their coding. `None` if a value is damaged and the leaf can stay as
+/// Decodes the values of those leaves that change their coding to that of `target`. `None` if a value is damaged and the leaf can stay as
 /// it is: its bytes are never lost then, and a get of it names the damage.
-fn decode_all(
-    leaves: Leaves<'_>,
-    target: Option<&Coding>,
-    goal: Goal,
-    heated: bool,
-    raw: &mut Vec<u8>,
-) -> Option<Vec<Spans>> {
+fn decode_all(leaves: Leaves<'_>, target: &Form, goal: Goal, raw: &mut Vec<u8>) -> Option<Vec<Spans>> {
     raw.clear();
     let may_stay = leaves.len() == 1 && !goal.keeps_form();
-    let changes = |state: &LeafState| heated || goal == Goal::Recode || !is_coded_as(state, target);
+    let changes = |state: &LeafState| goal == Goal::Recode || !target.codes_as(&state.form);
     let mut decode_leaf = |state: &LeafState| {
         let mut unpacked = Unpacked::with(read_ahead(state));
         let mut decode_record = |place: usize| {
-            let payload = state.body.found(place, state.coding.as_ref()).payload;
+            let payload = state.body.found(place, &state.form).payload;
             if !matches!(payload, Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_)) {
                 return Some(None);
             }
@@ -306,7 +293,7 @@ mod tests {
         let entry =
             Entry { key: EntryKey::whole(key), fingerprint, kind, fields: Fields::default(), payload };
         let state = LeafState::new(Builder::default().build(&[entry], None), None, RightSibling::none());
-        LeafState { coding, ..state }
+        LeafState { form: Form::of(coding), ..state }
     }
 
     /// Its bytes say nothing to another dictionary, and a body without one cannot have them at all.
@@ -319,8 +306,10 @@ mod tests {
             Some(Coding::Tokens(Arc::new(tokens)))
         };
         for left_coding in [None, coding(1)] {
-            let left =
-                LeafState { heated: left_coding.is_none(), ..state(b"a", Kind::Raw, b"value", left_coding) };
+            let mut left = state(b"a", Kind::Raw, b"value", left_coding);
+            if left.form.coding().is_none() {
+                left.form = Form::Hot;
+            }
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
             let leaves = [&left, &right].map(|state| merge(state, Newest::default(), &mut KeepsAll));
             let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
@@ -328,7 +317,7 @@ mod tests {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);
                 let place = |body: &Body| Some((body.find(key, key_hash(key))?, body.clone()));
                 let (place, body) = bodies.find_map(place).expect("both keys are there");
-                matches!(body.found(place, pieces.coding.as_ref()).payload, Payload::Lost)
+                matches!(body.found(place, &pieces.form).payload, Payload::Lost)
             };
             assert_eq!((found(b"a"), found(b"b")), (false, true));
         }

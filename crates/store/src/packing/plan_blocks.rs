@@ -15,6 +15,7 @@ use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
 use crate::body::{Block, Blocks, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::Kind;
@@ -90,7 +91,7 @@ impl Core {
         }
         let uncut = Uncut { entries: &entries, blocks: Some(&packed_scratch.blocks), limits: self.limits };
         pieces.bodies = uncut.cut(fill, builder);
-        pieces.coding = Some(target);
+        pieces.form = Form::of(Some(target));
         pieces
     }
 
@@ -118,7 +119,7 @@ impl Core {
 }
 
 fn is_coded_with(state: &LeafState, coding: &Arc<BlockCoding>) -> bool {
-    state.coding.as_ref().and_then(Coding::blocks).is_some_and(|own| Arc::ptr_eq(own, coding))
+    state.form.blocks().is_some_and(|own| Arc::ptr_eq(own, coding))
 }
 
 /// Takes the value of an entry that goes into a block. `span` says where an unpacked one lies in `raw`.

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::body::Body;
 use crate::core::Core;
 use crate::durable::Operation;
+use crate::form::Form;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{large_references, newest};
 use crate::places::Place;
@@ -238,7 +239,7 @@ impl Core {
         let state = self.close(leaf, guard);
         let (records, logical_bytes) = all_settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
-        new.coding = state.coding.clone();
+        new.form = Form::of(state.form.coding());
         let writer = leaf.lock_writer();
         if let Some(journal) = self.journal.get() {
             let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
@@ -275,6 +276,5 @@ impl Core {
 
 /// `state`, which has one of the bodies of `pieces`, in their form.
 fn with_form(state: LeafState, pieces: &Pieces) -> LeafState {
-    let (loose, plain) = (pieces.loose_of(&state.body), pieces.plain_of(&state.body));
-    LeafState { coding: pieces.coding.clone(), loose, plain, heated: pieces.heated, ..state }
+    LeafState { form: pieces.form_of(&state.body), ..state }
 }

@@ -80,7 +80,7 @@ fn loose(core: &Core) -> usize {
     let guard = core.pin();
     let first = core.locate(b"", &guard).0;
     let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
-    leaves.map(|leaf| usize::from(leaf.state(&guard).loose)).sum()
+    leaves.map(|leaf| usize::from(leaf.state(&guard).form.loose())).sum()
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
         let (leaf, state) = core.locate(b"", &guard);
         let _ownership = leaf.try_own().expect("nobody else maintains it");
         core.settle_leaf(leaf, Goal::Renew, &guard);
-        assert!(state.loose > 0 && leaf.state(&guard).loose == state.loose);
+        assert!(state.form.loose() > 0 && leaf.state(&guard).form.loose() == state.form.loose());
     }
 
     // A dense parse of all is for those who ask for it.

@@ -14,10 +14,9 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::core::Core;
-use crate::form::Form;
 use crate::leaf::LeafState;
 use crate::maintenance::Sweep;
-use crate::packing::{Goal, generation};
+use crate::packing::Goal;
 use crate::places::Place;
 use crate::sync::Mutex;
 
@@ -148,7 +147,7 @@ impl Core {
                 && !leaf.state(&guard).closed
             {
                 // Raw leaves are many, and the writer waits: dense blocks would take four times the time.
-                let goal = if generation(state).is_none() { Goal::Keep } else { Goal::Renew };
+                let goal = if state.form.generation().is_none() { Goal::Keep } else { Goal::Renew };
                 self.settle_leaf(leaf, goal, &guard);
                 self.count_settled(goal, false);
                 packs += 1;
@@ -213,10 +212,10 @@ impl Core {
 
 /// Whether a leaf is not coded as a new one would be.
 fn is_stale(state: &LeafState, current: u32) -> bool {
-    state.form() != Form::Hot
+    !state.form.is_hot()
         && !state.body.is_empty()
         && state.place() != Place::Ssd
-        && generation(state) != Some(current)
+        && state.form.generation() != Some(current)
 }
 
 // No unsafe code comes this way: Miri would only be slow.

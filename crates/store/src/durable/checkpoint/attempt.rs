@@ -16,7 +16,6 @@ use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::newest;
-use crate::packing::generation;
 use crate::places::ssd::{Below, Part};
 use crate::sync::back_off;
 
@@ -173,7 +172,8 @@ impl<'a> Attempt<'a> {
             if state.body.is_empty() && !state.is_unsettled() {
                 return Ok(Visit { found: Found::Nothing, below, high });
             }
-            let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
+            let current =
+                state.stored.as_ref().and_then(|stored| stored.current(appends, state.form.generation()));
             let purpose = match current {
                 Some(at) if self.is_victim(at) || self.has_victims(state) => Purpose::Cleaning,
                 Some(_) => {
@@ -275,8 +275,8 @@ impl<'a> Attempt<'a> {
                 pieces: pieces.places().into(),
             });
         }
-        let own = capture.coding.iter();
-        for coding in own.chain(capture.larges.iter().filter_map(|large| large.coding())) {
+        let own = capture.form.coding();
+        for coding in own.iter().chain(capture.larges.iter().filter_map(|large| large.coding())) {
             self.need(coding, known);
         }
         let mut bytes = std::mem::take(&mut self.bytes);

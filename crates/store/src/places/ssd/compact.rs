@@ -9,7 +9,7 @@ use ziptier_media::segments::{Place, SegmentError};
 
 use super::Below;
 use super::below::Part;
-use super::demote::{Written, image_state, merge_goal};
+use super::demote::{Written, image_state, merge_goal, overlay_state};
 use super::image::Image;
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
@@ -37,12 +37,10 @@ impl Upper {
             let Entry { key, fingerprint, kind, fields, payload } = body.entry(index);
             let mut value = Vec::new();
             let kind = match kind {
-                Kind::Coded | Kind::Recoded => {
-                    match copy_found(body.found(index, state.coding.as_ref()), &mut value) {
-                        Copied::Damaged(reason) => return Err(reason),
-                        _ => Kind::Raw,
-                    }
-                }
+                Kind::Coded | Kind::Recoded => match copy_found(body.found(index, &state.form), &mut value) {
+                    Copied::Damaged(reason) => return Err(reason),
+                    _ => Kind::Raw,
+                },
                 kind => {
                     value.extend_from_slice(payload);
                     kind
@@ -162,7 +160,7 @@ impl Core {
         compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.limits.bytes_max))?;
         #[cfg(test)]
         self.pressure.count_merge();
-        let state = image_state(&image.body, image.coding.as_ref());
+        let state = image_state(&image.body, &image.form);
         let goal = merge_goal(self, &state);
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
@@ -172,9 +170,9 @@ impl Core {
         });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
-            compacted.written.add(low, body, pieces.coding.as_ref())?;
+            compacted.written.add(low, body, &pieces.form)?;
         }
-        pieces.coding.iter().for_each(|coding| add_coding(&mut compacted.codings, coding));
+        pieces.form.coding().iter().for_each(|coding| add_coding(&mut compacted.codings, coding));
         compacted.replaced.push(part.place);
         compacted.changed.records += pieces.records;
         compacted.changed.logical_bytes += pieces.logical_bytes;
@@ -202,8 +200,7 @@ impl Core {
         let entries: Vec<_> = compacted.staying.iter().map(|index| state.body.entry(*index)).collect();
         let upper = Builder::default().build(&entries, None);
         let (before, before_bytes) = upper_records(state);
-        let coding = state.coding.clone().filter(|_| !upper.is_empty());
-        let staying = LeafState { coding, ..image_state(&upper, None) };
+        let staying = overlay_state(&upper, &state.form);
         let (after, after_bytes) = upper_records(&staying);
         compacted.changed.records += after - before;
         compacted.changed.logical_bytes += after_bytes - before_bytes;
@@ -217,7 +214,7 @@ impl Core {
             let new = LeafState {
                 body: upper.clone(),
                 below: list.clone(),
-                coding: staying.coding.clone(),
+                form: staying.form.clone(),
                 // It would still say the same, but of what lies below now.
                 stored: None,
                 ..current.clone()

@@ -26,11 +26,12 @@ use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Plain;
+use crate::form::Form;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{Newest, Pending, merge};
-use crate::packing::{Goal, Pieces, generation, settled};
+use crate::packing::{Goal, Pieces, settled};
 use crate::places::{Demoted, Parts, Pick};
 use crate::record::Kind;
 use crate::retention::KeepsAll;
@@ -51,14 +52,9 @@ impl<'t> Written<'t> {
     }
 
     /// Writes a body, which owns its keys from `low` on; the bytes of its keys and values.
-    pub(super) fn add(
-        &mut self,
-        low: Vec<u8>,
-        body: &Body,
-        coding: Option<&Coding>,
-    ) -> Result<i64, SegmentError> {
-        let logical_bytes = settled(&image_state(body, coding)).1;
-        encode(&low, body, coding, logical_bytes as u64, &mut self.bytes);
+    pub(super) fn add(&mut self, low: Vec<u8>, body: &Body, form: &Form) -> Result<i64, SegmentError> {
+        let logical_bytes = settled(&image_state(body, form)).1;
+        encode(&low, body, form, logical_bytes as u64, &mut self.bytes);
         let place = match self.tier.append(&self.bytes, Purpose::New) {
             // An image that makes the leaf smaller may use the room that is kept for cleaning.
             Err(SegmentError::Full { .. }) if self.shrinks => {
@@ -96,7 +92,7 @@ impl Drop for Written<'_> {
 /// The parts of a leaf: bodies that go down, each with the lowest key that it owns, and the body that stays.
 struct Division {
     lower: Vec<(Vec<u8>, Body)>,
-    coding: Option<Coding>,
+    form: Form,
     upper: Body,
     /// The records that expired on the way.
     pieces: Pieces,
@@ -215,9 +211,9 @@ impl Core {
         let mut logical_bytes = 0;
         let mut written = Written::new(&cold.tier, false);
         for (low, body) in &division.lower {
-            logical_bytes += written.add(low.clone(), body, division.coding.as_ref())?;
+            logical_bytes += written.add(low.clone(), body, &division.form)?;
         }
-        let codings = division.coding.iter().cloned().collect();
+        let codings = division.form.coding().into_iter().collect();
         let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
         let guard = self.pin();
         if !publish_below(leaf, state, appends, division.upper, below.clone(), &guard) {
@@ -287,14 +283,15 @@ impl Core {
         state: &LeafState,
         appends: u64,
     ) -> Result<Option<bool>, SegmentError> {
-        let current = state.stored.as_ref().and_then(|stored| stored.current(appends, generation(state)));
+        let current =
+            state.stored.as_ref().and_then(|stored| stored.current(appends, state.form.generation()));
         let Some((at, Plain { records, logical_bytes })) = current.and_then(|at| Some((at, at.plain()?)))
         else {
             return Ok(None);
         };
         self.check_kept(cold)?;
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
-        let codings = state.coding.iter().cloned().collect();
+        let codings = state.form.coding().into_iter().collect();
         let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
         let guard = self.pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
@@ -349,11 +346,11 @@ impl Core {
         let low = leaf.low().to_vec();
         if large.is_empty() {
             let lower = vec![(low, body.clone())];
-            let coding = state.coding.clone();
-            return Division { lower, coding, upper: Body::empty(), pieces: Pieces::default() };
+            let form = state.form.clone();
+            return Division { lower, form, upper: Body::empty(), pieces: Pieces::default() };
         }
         let upper = Builder::default().build(&large, None);
-        let (above, above_bytes) = settled(&image_state(&upper, None));
+        let (above, above_bytes) = settled(&image_state(&upper, &Form::Raw));
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
@@ -362,13 +359,13 @@ impl Core {
         });
         let mut lower = pieces.bodies;
         lower[0].0 = low;
-        let coding = pieces.coding;
+        let form = pieces.form;
         let changed = Pieces {
             records: pieces.records + above,
             logical_bytes: pieces.logical_bytes + above_bytes,
             ..Pieces::default()
         };
-        Division { lower, coding, upper, pieces: changed }
+        Division { lower, form, upper, pieces: changed }
     }
 }
 
@@ -395,17 +392,20 @@ fn publish_below(
 }
 
 /// An image as a leaf of its own, for those that merge.
-pub(super) fn image_state(body: &Body, coding: Option<&Coding>) -> LeafState {
-    let mut state = LeafState::new(body.clone(), None, RightSibling::none());
-    state.coding = coding.cloned();
-    state.plain = state.body.plain() as u16;
-    state
+pub(super) fn image_state(body: &Body, form: &Form) -> LeafState {
+    let form = form.renewed().with_counts(0, body.plain() as u16);
+    LeafState { form, ..LeafState::new(body.clone(), None, RightSibling::none()) }
+}
+
+/// A leaf of `body`, which has records of an overlay of this form.
+pub(super) fn overlay_state(body: &Body, form: &Form) -> LeafState {
+    image_state(body, if body.is_empty() { &Form::Raw } else { form })
 }
 
 /// How an image is merged: with its own coding, unless another one is in use by now.
 pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
     let current = core.dictionaries.current().as_ref().map(Coding::generation);
-    if current.is_some() && generation(state) != current { Goal::Recode } else { Goal::Keep }
+    if current.is_some() && state.form.generation() != current { Goal::Recode } else { Goal::Keep }
 }
 
 // No unsafe code comes this way: Miri would only be slow.
@@ -413,6 +413,7 @@ pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
 mod tests {
     use std::os::unix::fs::FileExt;
 
+    use ziptier_codec::token::Dictionary;
     use ziptier_media::far::Fit;
     use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
@@ -437,7 +438,9 @@ mod tests {
             fields: Fields::default(),
             payload: b"value",
         });
-        assert_eq!(image_state(&Builder::default().build(&entries, None), None).plain, 2);
+        let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, 1).expect("the sample is sound");
+        let form = Form::of(Some(Coding::Tokens(Arc::new(tokens))));
+        assert_eq!(image_state(&Builder::default().build(&entries, None), &form).form.plain(), 2);
     }
 
     /// A closed leaf names large values that are another leaf's, or gone: a share of it must not lead to them.

@@ -5,27 +5,22 @@ use super::Below;
 use crate::body::{Body, Referents};
 use crate::coding::Coding;
 use crate::durable::{LeafImage, with_raw_values};
+use crate::form::Form;
 use crate::record::{Found, key_hash};
 
 /// An image that was read.
 pub(crate) struct Image {
     pub(crate) body: Body,
-    pub(crate) coding: Option<Coding>,
+    pub(crate) form: Form,
 }
 
 /// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has
 /// `logical_bytes` of keys and values.
-pub(crate) fn encode(
-    low: &[u8],
-    body: &Body,
-    coding: Option<&Coding>,
-    logical_bytes: u64,
-    out: &mut Vec<u8>,
-) {
+pub(crate) fn encode(low: &[u8], body: &Body, form: &Form, logical_bytes: u64, out: &mut Vec<u8>) {
     let image = LeafImage {
         heated: false,
         loose: 0,
-        generation: coding.map(Coding::generation),
+        generation: form.generation(),
         logical_bytes,
         low,
         larges: Vec::new(),
@@ -49,12 +44,12 @@ pub(crate) fn decode(bytes: &[u8], below: &Below, index: usize) -> Result<Image,
     if !body.lies_within(&below.low(index).unwrap_or_default(), below.low(index + 1).as_deref()) {
         return Err("the image has keys of another one".to_owned());
     }
-    match coding {
-        Some(coding) if below.tier().is_foreign(&coding) => {
-            Ok(Image { body: with_raw_values(&body, &coding), coding: None })
-        }
-        coding => Ok(Image { body, coding }),
-    }
+    let is_foreign = coding.as_ref().is_some_and(|coding| below.tier().is_foreign(coding));
+    let form = Form::of(coding);
+    Ok(match is_foreign {
+        true => Image { body: with_raw_values(&body, &form), form: Form::Raw },
+        false => Image { body, form },
+    })
 }
 
 /// The body of an image that has nothing else, and its coding.
@@ -80,6 +75,6 @@ impl Image {
     /// The record of `key` in it.
     pub(crate) fn find(&self, key: &[u8]) -> Option<Found<'_>> {
         let index = self.body.find(key, key_hash(key))?;
-        Some(self.body.found(index, self.coding.as_ref()))
+        Some(self.body.found(index, &self.form))
     }
 }

@@ -9,12 +9,12 @@ use crossbeam_epoch::Guard;
 use super::Below;
 use super::below::Part;
 use super::compact::add_coding;
-use super::demote::image_state;
+use super::demote::overlay_state;
 use super::upper::are_sparse;
 use crate::body::{Body, Builder};
 use crate::core::Core;
+use crate::form::Form;
 use crate::leaf::{Leaf, LeafState, RightSibling};
-use crate::packing::generation;
 
 /// A leaf has at most so many bytes on SSD, of a list that was joined.
 pub(crate) const JOINED_BYTES_MAX: u64 = 64 << 10;
@@ -61,14 +61,12 @@ impl Core {
         );
         let body = joined(&left_state.body, &right_state.body);
         self.note_damage(&[left_state, right_state]);
-        let coding = left_state.coding.clone().or_else(|| right_state.coding.clone());
-        let coding = coding.filter(|_| !body.is_empty());
+        let coding = left_state.form.coding().or_else(|| right_state.form.coding());
         let state = LeafState {
             below: Some(below),
-            coding,
             high: right_state.high.clone(),
             right: right_state.right,
-            ..image_state(&body, None)
+            ..overlay_state(&body, &Form::of(coding))
         };
         let _writer = leaf.note_absorbed();
         let published = leaf.publish(left_state, state, guard);
@@ -136,9 +134,8 @@ impl Core {
         let half = |parts: &[Part], logical_bytes, from, to| {
             let entries: Vec<_> = (from..to).map(|index| closed.body.entry(index)).collect();
             let body = Builder::default().build(&entries, None);
-            let coding = closed.coding.clone().filter(|_| !body.is_empty());
             let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
-            LeafState { below: Some(below), coding, ..image_state(&body, None) }
+            LeafState { below: Some(below), ..overlay_state(&body, &closed.form) }
         };
         let left_bytes = below.logical_bytes() * left.len() as u64 / parts.len() as u64;
         let right_state = LeafState {
@@ -163,8 +160,8 @@ impl Core {
 fn fits(state: &LeafState, guard: &Guard) -> bool {
     let Some(right) = state.right(guard).map(|right| right.state(guard)) else { return false };
     let (Some(left_below), Some(right_below)) = (&state.below, &right.below) else { return false };
-    let same_coding =
-        [state, right].iter().any(|state| state.body.is_empty()) || generation(state) == generation(right);
+    let same_coding = [state, right].iter().any(|state| state.body.is_empty())
+        || state.form.generation() == right.form.generation();
     left_below.ssd_bytes() + right_below.ssd_bytes() <= JOINED_BYTES_MAX
         && same_coding
         && are_sparse([state, right])

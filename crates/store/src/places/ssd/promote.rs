@@ -53,8 +53,7 @@ impl Core {
         if !images.iter().all(lie_within) {
             return Err("an image has keys of another leaf".to_owned());
         }
-        let states: Vec<_> =
-            images.iter().map(|image| image_state(&image.body, image.coding.as_ref())).collect();
+        let states: Vec<_> = images.iter().map(|image| image_state(&image.body, &image.form)).collect();
         let guard = self.pin();
         let closed = self.close(leaf, &guard);
         self.publish_promoted(leaf, closed, &below, &states, &upper, &guard);

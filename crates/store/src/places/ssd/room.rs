@@ -17,7 +17,6 @@ use crate::core::Core;
 use crate::durable::Plain;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::newest;
-use crate::packing::generation;
 use crate::record::Kind;
 
 impl Tier {
@@ -54,7 +53,7 @@ impl Core {
     /// Whether nothing of a leaf has to be written.
     fn needs_no_room(&self, leaf: &Leaf, state: &LeafState) -> bool {
         let stored =
-            state.stored.as_ref().and_then(|stored| stored.current(leaf.appends(), generation(state)));
+            state.stored.as_ref().and_then(|stored| stored.current(leaf.appends(), state.form.generation()));
         let has_image = stored.is_some_and(|at| matches!(at.plain(), Some(Plain { .. })));
         let has_references_alone = state.body.larges().count() == state.body.len();
         !state.is_unsettled() && (has_image || has_references_alone)

@@ -73,7 +73,7 @@ impl Core {
                 for at in 0..image.body.len() {
                     let record = image.body.record(at);
                     let key = EntryKey { head: image.body.prefix(), tail: record.suffix };
-                    let found = image.body.found(at, image.coding.as_ref());
+                    let found = image.body.found(at, &image.form);
                     if !within(key, from, to) || self.is_gone(found.expires_at_ms) {
                         continue;
                     }

@@ -30,8 +30,32 @@ impl Edit<'_> {
 }
 
 impl Body {
-    /// This body with `edits`, which are in key order, and with the blocks of `section` in place of its own. `None` if
-    /// it then needs another layout or is beyond `limits`.
+    /// Whether this body may have `edits`, which are in key order, in its layout and within `limits`, as far as that can
+    /// be told before their values are coded.
+    pub(crate) fn takes(&self, edits: &[Edit<'_>], limits: BodyLimits) -> bool {
+        let (layout, prefix) = (self.layout(), self.prefix());
+        let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));
+        let fits = |edit: &Edit<'_>| {
+            let Some(entry) = &edit.entry else { return true };
+            let Some(own_suffix) = entry.key.len().checked_sub(prefix.len()) else { return false };
+            entry.fields.expires_at_ms.is_none()
+                && (layout & SAME_SUFFIX == 0 || own_suffix == suffix_len)
+                && (edit.replaces || entry.key.begins_with(prefix))
+        };
+        layout & WIDE == 0
+            && self.earliest_expiry_ms().is_none()
+            && (1..=limits.records_max).contains(&self.len_with(edits))
+            && edits.iter().all(fits)
+    }
+
+    /// Records with `edits`.
+    fn len_with(&self, edits: &[Edit<'_>]) -> usize {
+        let came = edits.iter().filter(|edit| edit.entry.is_some()).count();
+        self.len() + came - edits.iter().filter(|edit| edit.replaces).count()
+    }
+
+    /// This body with `edits`, which it [takes](Body::takes), and with the blocks of `section` in place of its own.
+    /// `None` if it then needs another layout or is beyond `limits`.
     pub(crate) fn revised(
         &self,
         edits: &[Edit<'_>],
@@ -40,16 +64,11 @@ impl Body {
         out: &mut Vec<u8>,
     ) -> Option<Self> {
         debug_assert_eq!(section.is_some(), self.is_packed());
-        if !self.keeps_layout(edits) {
+        debug_assert!(self.takes(edits, limits));
+        if !self.keeps_layout(edits) || section.is_some_and(|section| section.len() > BLOCKS_MAX) {
             return None;
         }
-        let came = edits.iter().filter(|edit| edit.entry.is_some()).count();
-        let count = self.len() + came - edits.iter().filter(|edit| edit.replaces).count();
-        let too_many = section.is_some_and(|section| section.len() > BLOCKS_MAX);
-        if count == 0 || count > limits.records_max || too_many {
-            return None;
-        }
-        self.write_revised(edits, count, out);
+        self.write_revised(edits, self.len_with(edits), out);
         let section_bytes = section.map_or(0, |section| section.bytes());
         if out.len() + section_bytes > limits.bytes_max.min(usize::from(u16::MAX)) {
             return None;
@@ -60,25 +79,14 @@ impl Body {
         Some(Self(BodyBytes::from(out.as_slice())))
     }
 
-    /// Whether any edits may keep the layout: the body is below 64 KiB, and no record expires.
-    pub(crate) fn is_revisable(&self) -> bool {
-        self.layout() & WIDE == 0 && self.earliest_expiry_ms().is_none()
-    }
-
-    /// Whether the entries of `edits` have what the records here share.
+    /// Whether the entries of `edits`, which this body takes, have the tag and the length that the records here share.
     fn keeps_layout(&self, edits: &[Edit<'_>]) -> bool {
-        let layout = self.layout();
-        let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));
-        let fits = |edit: &Edit<'_>| {
-            let Some(entry) = &edit.entry else { return true };
-            let Some(own_suffix) = entry.key.len().checked_sub(self.prefix().len()) else { return false };
-            entry.fields.expires_at_ms.is_none()
-                && (layout & SAME_TAG == 0 || entry.tag().0 == self.0[3])
-                && (layout & SAME_SUFFIX == 0 || own_suffix == suffix_len)
-                && (layout & EVEN == 0 || record_bytes(entry, layout, own_suffix) == self.even_bytes())
-                && (edit.replaces || entry.key.begins_with(self.prefix()))
+        let (layout, prefix_len) = (self.layout(), self.prefix().len());
+        let fits = |entry: &Entry<'_>| {
+            let is_even = || record_bytes(entry, layout, entry.key.len() - prefix_len) == self.even_bytes();
+            (layout & SAME_TAG == 0 || entry.tag().0 == self.0[3]) && (layout & EVEN == 0 || is_even())
         };
-        self.is_revisable() && edits.iter().all(fits)
+        edits.iter().filter_map(|edit| edit.entry.as_ref()).all(fits)
     }
 
     /// Writes this body with `edits`, without blocks; it has `count` records then. If it is above 64 KiB, its offsets
@@ -187,6 +195,22 @@ mod tests {
     const LIMITS: BodyLimits =
         BodyLimits { bytes_full: 1 << 16, bytes_max: 1 << 16, records_full: 300, records_max: 300 };
 
+    /// A pack that learned it later would code the values twice.
+    #[test]
+    fn a_body_tells_without_values_which_keys_need_another_layout() {
+        let entries = [entry(b"key:1", b"value"), entry(b"key:3", b"value")];
+        let body = Builder::default().build(&entries, None);
+        let takes = |place, replaces, entry| body.takes(&[Edit { place, replaces, entry }], LIMITS);
+        assert!(takes(1, false, Some(entry(b"key:2", b"another"))) && takes(0, true, None));
+        assert!(!takes(0, false, Some(entry(b"kex:1", b"value"))), "another prefix");
+        assert!(!takes(1, false, Some(entry(b"key:20", b"value"))), "a longer suffix");
+        let ends = [0, 1].map(|place| Edit { place, replaces: true, entry: None });
+        assert!(!body.takes(&ends, LIMITS), "no record is left");
+        let limits = BodyLimits { records_max: 2, ..LIMITS };
+        let more = Edit { place: 2, replaces: false, entry: Some(entry(b"key:4", b"value")) };
+        assert!(body.takes(&[more], LIMITS) && !body.takes(&[more], limits));
+    }
+
     #[test]
     fn a_revised_body_holds_what_a_body_built_anew_holds() {
         let mut random = fastrand::Rng::with_seed(7);
@@ -221,6 +245,9 @@ mod tests {
                     }
                     None => {}
                 }
+            }
+            if !body.takes(&edits, LIMITS) {
+                continue;
             }
             let Some(revised) = body.revised(&edits, None, LIMITS, &mut Vec::new()) else { continue };
             assert_eq!((revised.len(), revised.is_coded()), (new.len(), built(&new).is_coded()));

@@ -51,19 +51,15 @@ impl Core {
 
     /// Whether the body may keep its layout: it has records, few new ones come, and no expiry changes.
     fn is_amendable(&self, merged: &Merged<'_>) -> bool {
-        let is_simple = |edit: &Edit<'_>| {
-            edit.entry.is_none_or(|entry| {
-                entry.fields.expires_at_ms.is_none() && matches!(entry.kind, Kind::Raw | Kind::Large)
-            })
-        };
+        let brings_value =
+            |edit: &Edit<'_>| edit.entry.is_none_or(|entry| matches!(entry.kind, Kind::Raw | Kind::Large));
         // A leaf without a dictionary is coded whole as soon as there is one.
         let state = merged.state;
         let is_codable =
             state.form.is_hot() || state.form.has_dictionary() || !self.dictionaries.has_current();
         is_codable
             && !state.body.is_empty()
-            && state.body.is_revisable()
-            && merged.edits.len() <= self.limits.records_max
-            && merged.edits.iter().all(is_simple)
+            && merged.edits.iter().all(brings_value)
+            && state.body.takes(&merged.edits, self.limits)
     }
 }

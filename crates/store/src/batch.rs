@@ -310,7 +310,7 @@ impl Core {
                 room.give_back(bytes);
                 if !grows(bytes) {
                     // Nothing was reserved for a copy of the landing that is there.
-                    self.seal_locked(locked.leaf, &guard);
+                    locked.leaf.seal_locked(&guard);
                 }
                 self.grow_landing(locked.leaf, bytes, &guard);
             } else {
@@ -378,7 +378,7 @@ impl Core {
     pub(crate) fn seal_grown(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let has_grown = leaf.state(guard).open.as_ref().is_some_and(|open| self.is_grown(open));
         if has_grown {
-            self.seal_locked(leaf, guard);
+            leaf.seal_locked(guard);
         }
         has_grown
     }
@@ -392,7 +392,7 @@ impl Core {
         if leaf.state(guard).open.as_ref().is_some_and(is_long)
             && let Some(_writer) = leaf.try_lock_writer()
         {
-            self.seal_locked(leaf, guard);
+            leaf.seal_locked(guard);
             if self.background_packing {
                 self.queue.push(leaf);
             }

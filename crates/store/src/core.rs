@@ -201,11 +201,6 @@ impl Core {
         }
     }
 
-    /// Whether `leaf` was joined with its left neighbour and is not in the index any more: nobody may own it again.
-    pub(crate) fn is_gone_leaf(&self, leaf: &Leaf, guard: &Guard) -> bool {
-        leaf.state(guard).closed && !std::ptr::eq(self.index.find(&leaf.low(), guard), leaf)
-    }
-
     /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
     ///
     /// # Errors

@@ -430,12 +430,12 @@ impl Core {
         }
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
         let mut schedule = self.dictionaries.schedule.lock();
-        let logical_bytes = self.raw_bytes_estimate();
+        let logical_bytes = self.gauges.logical.get();
         self.dictionaries.look_for_drift(&mut schedule);
         // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
         // it. That is so again only when as much was written as the store holds.
         let fresh_bytes = self.dictionaries.fresh_raw.get();
-        let is_raw = 2 * self.gauges.raw_body.held() >= self.body_bytes();
+        let is_raw = 2 * self.gauges.raw_body.held() >= self.gauges.body_bytes();
         let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
         let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
         let room_bytes = self.training_room_bytes(saving);
@@ -528,11 +528,6 @@ impl Core {
             schedule.back_off(logical_bytes);
         }
         schedule.is_confirmed
-    }
-
-    /// Raw bytes of the settled records.
-    fn raw_bytes_estimate(&self) -> u64 {
-        self.gauges.logical.get()
     }
 }
 

@@ -146,6 +146,48 @@ impl Eviction {
     fn waiting(&self, which: Which) -> &Waiting {
         if which == Which::Main { &self.in_main } else { &self.on_probation }
     }
+
+    /// So many of the store's `all_records` came into the main queue.
+    fn came_to_main(&self, records: u64, all_records: u64) {
+        if records > 0 {
+            let main_records = all_records * (100 - PROBATION_PCT) / 100;
+            self.main.advance(records, main_records / u64::from(EPOCHS));
+        }
+    }
+
+    /// Has `leaf` wait in both queues for the turn of its oldest record.
+    fn line_up(&self, leaf: &Leaf, marks: impl Iterator<Item = Mark>, guard: &Guard) {
+        let mut oldest = [None; 2];
+        for mark in marks {
+            let which = usize::from(mark.is_main());
+            let now = if mark.is_main() { self.main.now() } else { self.probation.now() };
+            oldest[which] = oldest[which].max(Some(mark.age(now)));
+        }
+        if leaf.state(guard).is_unsettled() {
+            oldest[0] = oldest[0].max(Some(0));
+        }
+        for (which, oldest) in [Which::Probation, Which::Main].into_iter().zip(oldest) {
+            let Some(age) = oldest else { continue };
+            let stamp = stamp_of(self.epochs(which).now(), age);
+            let waits = &leaf.waits[which as usize];
+            if waits.swap(stamp, Relaxed) != stamp {
+                self.waiting(which).push(stamp.into(), leaf, which);
+            }
+        }
+    }
+
+    /// The leaf whose turn it is: one with records at the end of probation. If there `must` be one, the leaf whose
+    /// records came first.
+    fn next_leaf(&self, must: bool) -> Option<Turn> {
+        let pop = |which: Which, age_min| {
+            let now = self.epochs(which).now();
+            let (leaf, age) = self.waiting(which).pop(now, age_min)?;
+            Some(Turn { leaf, which, age, stamp: stamp_of(now, age) })
+        };
+        pop(Which::Probation, EPOCHS)
+            .or_else(|| if must { pop(Which::Main, 0) } else { None })
+            .or_else(|| if must { pop(Which::Probation, 0) } else { None })
+    }
 }
 
 /// A leaf whose turn it is, for records that are so many epochs old.
@@ -169,13 +211,6 @@ enum Relief {
 }
 
 impl Core {
-    fn came_to_main(&self, eviction: &Eviction, records: u64) {
-        if records > 0 {
-            let main_records = self.gauges.records.get() * (100 - PROBATION_PCT) / 100;
-            eviction.main.advance(records, main_records / u64::from(EPOCHS));
-        }
-    }
-
     /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before
     /// eviction did has none.
     pub(crate) fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
@@ -184,28 +219,7 @@ impl Core {
             return self.take_up(leaf, guard);
         }
         leaf.marks.set(marks, &self.gauges, guard);
-        self.line_up(eviction, leaf, marks.iter().copied(), guard);
-    }
-
-    /// Has `leaf` wait in both queues for the turn of its oldest record.
-    fn line_up(&self, eviction: &Eviction, leaf: &Leaf, marks: impl Iterator<Item = Mark>, guard: &Guard) {
-        let mut oldest = [None; 2];
-        for mark in marks {
-            let which = usize::from(mark.is_main());
-            let now = if mark.is_main() { eviction.main.now() } else { eviction.probation.now() };
-            oldest[which] = oldest[which].max(Some(mark.age(now)));
-        }
-        if leaf.state(guard).is_unsettled() {
-            oldest[0] = oldest[0].max(Some(0));
-        }
-        for (which, oldest) in [Which::Probation, Which::Main].into_iter().zip(oldest) {
-            let Some(age) = oldest else { continue };
-            let stamp = stamp_of(eviction.epochs(which).now(), age);
-            let waits = &leaf.waits[which as usize];
-            if waits.swap(stamp, Relaxed) != stamp {
-                eviction.waiting(which).push(stamp.into(), leaf, which);
-            }
-        }
+        eviction.line_up(leaf, marks.iter().copied(), guard);
     }
 
     /// Whether a key that is not there may lie in a checkpoint because it was evicted. A delete of such a key is
@@ -235,21 +249,16 @@ impl Core {
         }
     }
 
-    /// Bytes held without those that only wait for their last reader.
-    fn live_bytes(&self) -> u64 {
-        self.gauges.held().saturating_sub(self.gauges.retired.held())
-    }
-
     /// Whether eviction comes before all other background work: more than the limit is held. Writers keep to the limit,
     /// so nothing goes while no thread writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
-        self.evicts() && !self.has_room_below() && self.live_bytes() > self.gauges.limit()
+        self.evicts() && !self.has_room_below() && self.gauges.live_bytes() > self.gauges.limit()
     }
 
     /// Whether the background may take so many bytes more without anything being evicted for them.
     pub(crate) fn has_room_for_growth(&self, bytes: usize) -> bool {
         match self.evicts() {
-            true => self.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
+            true => self.gauges.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
             false => self.admit(bytes).is_ok(),
         }
     }
@@ -280,7 +289,7 @@ impl Core {
     fn is_nearly_full(&self, eviction: &Eviction, wanted_bytes: u64) -> bool {
         let limit = self.gauges.limit();
         let is_nearly_full = limit < u64::MAX
-            && self.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
+            && self.gauges.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
             && !self.has_room_below();
         if !is_nearly_full {
             eviction.full.store(false, Relaxed);
@@ -338,7 +347,7 @@ impl Core {
         for _ in 0..visits {
             // The new body of a visit and the old one are held beside each other until no reader has the old one.
             self.wait_for_retired();
-            let live = self.live_bytes();
+            let live = self.gauges.live_bytes();
             let full = live > (limit / 100 * FULL_PCT).min(goal);
             eviction.full.store(full, Relaxed);
             if !full {
@@ -351,7 +360,7 @@ impl Core {
             ghosts.resize(self.gauges.records.get(), &self.gauges);
             drop(ghosts);
             let excess_bytes = live.saturating_sub(goal);
-            match self.next_leaf(eviction, excess_bytes > 0) {
+            match eviction.next_leaf(excess_bytes > 0) {
                 Some(turn) => self.visit_waiting(eviction, &turn, excess_bytes),
                 None if live <= goal => return Relief::Enough,
                 None if self.merge_next_landing(eviction) => {}
@@ -359,19 +368,6 @@ impl Core {
             }
         }
         Relief::Some
-    }
-
-    /// The leaf whose turn it is: one with records at the end of probation. If there `must` be one, the leaf whose
-    /// records came first.
-    fn next_leaf(&self, eviction: &Eviction, must: bool) -> Option<Turn> {
-        let pop = |which: Which, age_min| {
-            let now = eviction.epochs(which).now();
-            let (leaf, age) = eviction.waiting(which).pop(now, age_min)?;
-            Some(Turn { leaf, which, age, stamp: stamp_of(now, age) })
-        };
-        pop(Which::Probation, EPOCHS)
-            .or_else(|| if must { pop(Which::Main, 0) } else { None })
-            .or_else(|| if must { pop(Which::Probation, 0) } else { None })
     }
 
     /// Judges the records whose turn it is, and packs their leaf without those that go.
@@ -385,7 +381,7 @@ impl Core {
         }
         let Some(ownership) = leaf.try_own() else {
             // Its owner may have closed it for a moment only.
-            if !self.is_gone_leaf(leaf, &guard) {
+            if !self.index.has_let_go_of(leaf, &guard) {
                 waits.store(stamp, Relaxed);
                 eviction.waiting(which).push(stamp.into(), leaf, which);
             }
@@ -400,14 +396,14 @@ impl Core {
         let lingers = which == Which::Probation && state.is_unsettled();
         if goes || lingers {
             if !goes || expires {
-                self.seal(leaf, &guard);
+                leaf.seal(&guard);
             }
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch));
             drop(ownership);
             self.join_around(leaf, &guard);
         } else {
             let marks = leaf.marks.all(&guard).iter().take(state.body.len());
-            self.line_up(eviction, leaf, marks.map(|mark| Mark(mark.load(Relaxed))), &guard);
+            eviction.line_up(leaf, marks.map(|mark| Mark(mark.load(Relaxed))), &guard);
         }
         guard.flush();
     }
@@ -464,7 +460,7 @@ impl Core {
                 large_bytes += large_stored_bytes(state, index);
             }
         }
-        self.came_to_main(eviction, came_to_main);
+        eviction.came_to_main(came_to_main, self.gauges.records.get());
         going > 0
     }
 
@@ -482,7 +478,7 @@ impl Core {
                 && !leaf.state(&guard).closed
             {
                 if leaf.state(&guard).sealed.is_none() {
-                    self.seal(leaf, &guard);
+                    leaf.seal(&guard);
                 }
                 Self::with_scratch(|scratch| {
                     self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)

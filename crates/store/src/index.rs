@@ -101,6 +101,11 @@ impl Index {
         }
     }
 
+    /// Whether `leaf` was joined with its left neighbour and is not in the index any more: nobody may own it again.
+    pub(crate) fn has_let_go_of(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        leaf.state(guard).closed && !std::ptr::eq(self.find(&leaf.low(), guard), leaf)
+    }
+
     /// As [`Index::find`] for the first [`GROUP_KEYS`] of `keys`, level by level, so that the waits for memory overlap.
     /// The leaves themselves are on their way into the cache.
     pub(crate) fn find_group<'g, K: AsRef<[u8]>>(

@@ -11,14 +11,17 @@
 //!    other.
 //! 5. A split or join first *closes* the leaf, under the writer lock. Later writers wait and descend again.
 
+mod held;
+
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
+use self::held::{Dead, hold, hold_changed};
 use crate::batch::Commits;
 use crate::body::{Body, DIRECTORY_BYTES};
-use crate::durable::{STORED_BYTES, Stored};
+use crate::durable::Stored;
 use crate::evict::NOWHERE;
 use crate::form::Form;
 use crate::hotness::{Clock, Usage};
@@ -166,6 +169,11 @@ impl LeafState {
             Some(index) => (Lookup::Found(self.body.found(index, &self.form)), Some(index)),
             None => (Lookup::Absent, None),
         }
+    }
+
+    /// Whether memory says nothing of `key`, and images on SSD may have it.
+    pub(crate) fn is_only_below(&self, key: &[u8], hash: u64, commits: &Commits) -> bool {
+        self.below.is_some() && matches!(self.find(key, hash, commits).0, Lookup::Absent)
     }
 
     /// As [`LeafState::find`], for many keys in a row: `sorted` is what the landings say.
@@ -345,6 +353,52 @@ impl Leaf {
         }
     }
 
+    /// Publishes `body`, a copy in another place, beside whatever landings the leaf, which the caller owns, has by now.
+    pub(crate) fn publish_body(&self, body: &Body, guard: &Guard) {
+        loop {
+            let current = self.state(guard);
+            if self.publish(current, LeafState { body: body.clone(), ..current.clone() }, guard) {
+                return;
+            }
+        }
+    }
+
+    /// Seals the open landing, so that the next pack takes it. Nothing happens when one is sealed already.
+    pub(crate) fn seal(&self, guard: &Guard) {
+        let _writer = self.lock_writer();
+        self.seal_locked(guard);
+    }
+
+    /// As [`Leaf::seal`]; the caller holds the writer lock.
+    pub(crate) fn seal_locked(&self, guard: &Guard) {
+        loop {
+            let state = self.state(guard);
+            let Some(open) = state.open.as_ref().filter(|open| !open.is_empty()) else { return };
+            if state.sealed.is_some() || state.closed {
+                return;
+            }
+            let new = LeafState { open: None, sealed: Some(open.clone()), ..state.clone() };
+            if self.publish(state, new, guard) {
+                return;
+            }
+        }
+    }
+
+    /// Stops appends to the leaf, which the caller owns, until another state is published.
+    pub(crate) fn close<'g>(&self, guard: &'g Guard) -> &'g LeafState {
+        let _writer = self.lock_writer();
+        let state = self.state(guard);
+        let closed = self.publish(state, LeafState { closed: true, ..state.clone() }, guard);
+        assert!(closed, "under the writer lock only the owner publishes");
+        self.state(guard)
+    }
+
+    /// Lets the leaf, which the caller owns and closed, take appends again.
+    pub(crate) fn reopen(&self, closed: &LeafState, guard: &Guard) {
+        let reopened = self.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
+        assert!(reopened, "nobody changes a closed leaf but its owner");
+    }
+
     /// The lock that appends are made under.
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, ()> {
         interleave();
@@ -482,106 +536,5 @@ impl Drop for Leaf {
         self.gauges.index.take(STATE_BYTES);
         self.gauges.index.take(LEAF_BYTES);
         self.gauges.index.take(self.low.len() + 16);
-    }
-}
-
-/// Adds (or takes) what a state holds to (or from) the gauges.
-fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
-    for landing in state.landings() {
-        landing.count(gauges, add);
-    }
-    let shadowing = i64::from(is_shadowing(state));
-    gauges.shadowing.change(if add { shadowing } else { -shadowing });
-    hold_body(gauges, &state.body, add);
-    if state.stored.is_some() {
-        if add { gauges.index.add(STORED_BYTES) } else { gauges.index.take(STORED_BYTES) }
-    }
-}
-
-/// Accounts for `new` in the place of `old`: only for what differs.
-fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
-    if !old.body.is_same(&new.body) {
-        hold_body(gauges, &new.body, true);
-        hold_body(gauges, &old.body, false);
-    }
-    if is_shadowing(new) != is_shadowing(old) {
-        gauges.shadowing.change(i64::from(is_shadowing(new)) - i64::from(is_shadowing(old)));
-    }
-    if !old.has_stored_of(new) {
-        new.stored.iter().for_each(|_| gauges.index.add(STORED_BYTES));
-        old.stored.iter().for_each(|_| gauges.index.take(STORED_BYTES));
-    }
-    landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
-    landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
-}
-
-fn is_shadowing(state: &LeafState) -> bool {
-    state.below.is_some() && !state.body.is_empty()
-}
-
-fn hold_body(gauges: &Gauges, body: &Body, add: bool) {
-    let gauge = match () {
-        () if body.is_far() => &gauges.index,
-        () if body.is_packed() => &gauges.packed_body,
-        () if body.is_coded() => &gauges.coded_body,
-        () => &gauges.raw_body,
-    };
-    if add {
-        gauge.add(body.dram_bytes())
-    } else {
-        gauge.take(body.dram_bytes())
-    }
-    if body.is_far() {
-        let far = &gauges.far_body;
-        if add { far.add_held(body.far_bytes()) } else { far.take_held(body.far_bytes()) }
-    }
-}
-
-fn landings_only_in<'a>(state: &'a LeafState, other: &'a LeafState) -> impl Iterator<Item = &'a Landing> {
-    state.landings().filter(|landing| !other.landings().any(|kept| std::ptr::eq(*landing, kept)))
-}
-
-/// Bytes that only the replaced state still holds.
-#[derive(Clone, Copy, Default)]
-struct Dead {
-    asked: usize,
-    held: usize,
-    far: usize,
-}
-
-impl Dead {
-    /// Bytes that a state holds, without the state itself.
-    fn of(state: &LeafState) -> Self {
-        let mut dead = Self::default();
-        let asked = state.body.dram_bytes();
-        dead.add(asked, allocated_bytes(asked));
-        dead.far = state.body.far_bytes();
-        if state.stored.is_some() {
-            dead.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
-        }
-        for landing in state.landings() {
-            dead.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());
-        }
-        dead
-    }
-
-    fn count(&mut self, old: &LeafState, new: &LeafState) {
-        self.add(STATE_BYTES, allocated_bytes(STATE_BYTES));
-        if !old.body.is_same(&new.body) {
-            let asked = old.body.dram_bytes();
-            self.add(asked, allocated_bytes(asked));
-            self.far += old.body.far_bytes();
-        }
-        if old.stored.is_some() && !old.has_stored_of(new) {
-            self.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
-        }
-        for landing in landings_only_in(old, new) {
-            self.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());
-        }
-    }
-
-    fn add(&mut self, asked: usize, held: usize) {
-        self.asked += asked;
-        self.held += held;
     }
 }

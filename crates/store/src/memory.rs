@@ -297,6 +297,16 @@ impl Gauges {
         self.purposes().iter().map(|gauge| gauge.held()).sum()
     }
 
+    /// Bytes held without those that only wait for their last reader.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.held().saturating_sub(self.retired.held())
+    }
+
+    /// Bytes of bodies in DRAM.
+    pub(crate) fn body_bytes(&self) -> u64 {
+        [&self.raw_body, &self.coded_body, &self.packed_body].iter().map(|gauge| gauge.held()).sum()
+    }
+
     /// All purposes, as they were at one moment if the store ever rests for one.
     ///
     /// One gauge is read after another, and bytes that go from one to another meanwhile may count twice. So they are

@@ -171,7 +171,7 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         let guard = core.pin();
         {
             let _ownership = before.try_own().expect("nobody maintains it");
-            core.seal(&before, &guard);
+            before.seal(&guard);
             Core::with_scratch(|scratch| {
                 core.pack(&before, Goal::Keep, &mut core.retention(), &guard, scratch)
             });
@@ -253,11 +253,11 @@ fn a_leaf_that_was_closed_when_its_turn_came_waits_for_its_next_one() {
     let waits = || leaf.waits.iter().any(|stamp| stamp.load(std::sync::atomic::Ordering::Relaxed) != NOWHERE);
     assert!(waits());
     let ownership = leaf.try_own().expect("nobody maintains it");
-    core.close(&leaf, &core.pin());
+    leaf.close(&core.pin());
     core.gauges.set_limit(Some(core.gauges.held() / 2));
     core.evict_in_background();
     let guard = core.pin();
-    core.reopen(&leaf, leaf.state(&guard), &guard);
+    leaf.reopen(leaf.state(&guard), &guard);
     drop(ownership);
     drop(guard);
     assert!(waits(), "nobody will look at the leaf any more");
@@ -279,7 +279,7 @@ fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
     };
     let ownership = leaf.try_own().expect("nobody maintains it");
     put(&core, b"key", b"small");
-    core.seal(leaf, &guard);
+    leaf.seal(&guard);
     Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
     assert!(core.gauges.retired_soon_free() >= 1 << 20);
     let share = large.share();
@@ -305,8 +305,8 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
         // The other thread comes to wait for the leaf, and what is retired meanwhile is freed again and again.
         for _ in 0..200 {
             let guard = core.pin();
-            let closed = core.close(&leaf, &guard);
-            core.reopen(&leaf, closed, &guard);
+            let closed = leaf.close(&guard);
+            leaf.reopen(closed, &guard);
             drop(guard);
             until("nothing is held back", || {
                 core.reclaim();

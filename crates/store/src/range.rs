@@ -20,7 +20,7 @@ use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{compare, merge_all};
 use crate::open_value::OpenValue;
-use crate::places::ssd::{ColdPart, known};
+use crate::places::ssd::{ColdPart, known, read_ahead_large};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 
@@ -151,7 +151,7 @@ impl Iterator for Range<'_> {
         if let Err(error) = self.fill_front() {
             return Some(Err(error));
         }
-        self.core.read_ahead_large(&mut self.front);
+        read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
         Some(self.core.finish(copy))
     }
@@ -169,7 +169,7 @@ impl DoubleEndedIterator for Range<'_> {
             self.back.extend(records.into_iter().rev());
             self.to = Bound::Excluded(next.unwrap_or_default());
         }
-        self.core.read_ahead_large(&mut self.back);
+        read_ahead_large(&mut self.back);
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
         Some(self.core.finish(copy))
     }

@@ -244,7 +244,7 @@ impl Core {
 
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
     fn note_spread(&self, spread: &Spread) {
-        let others = self.gauges.held().saturating_sub(self.body_bytes());
+        let others = self.gauges.held().saturating_sub(self.gauges.body_bytes());
         self.pressure.set_cold_below(spread.hottest(self.low_mark().saturating_sub(others)));
     }
 
@@ -411,8 +411,7 @@ impl Core {
     }
 
     fn has_room_for_heat(&self, tierer: &Tierer, bytes: u64) -> bool {
-        let bodies = [&self.gauges.raw_body, &self.gauges.coded_body, &self.gauges.packed_body];
-        tierer.heated_bytes + bytes <= bodies.iter().map(|gauge| gauge.held()).sum::<u64>() / HEATED_SHARE
+        tierer.heated_bytes + bytes <= self.gauges.body_bytes() / HEATED_SHARE
     }
 }
 

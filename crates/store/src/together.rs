@@ -31,7 +31,7 @@ impl Core {
     fn pack_queued_with(&self, leaf: &Leaf, left: &mut usize, packs: &mut u32, guard: &Guard) {
         *packs += 1;
         if self.is_over_watermark(leaf.state(guard)) {
-            self.seal(leaf, guard);
+            leaf.seal(guard);
         }
         let Some(_ownership) = leaf.try_own() else { return };
         let state = leaf.state(guard);
@@ -73,7 +73,7 @@ impl Core {
                 return false;
             }
         }
-        self.seal(leaf, guard);
+        leaf.seal(guard);
         let retention = &mut self.background_retention();
         let packed = Self::with_scratch(|scratch| {
             self.pack_while(leaf, goal, retention, guard, scratch, &mut || {
@@ -313,7 +313,7 @@ mod tests {
         }
         let mut queued = 0;
         while let Some(own) = leaf {
-            core.seal(own, &guard);
+            own.seal(&guard);
             assert!(core.queue.push(own));
             queued += 1;
             leaf = own.state(&guard).right(&guard);
@@ -354,7 +354,7 @@ mod tests {
             core.put(&key, &[7; 100], PutMeta::default()).unwrap();
             let guard = core.pin();
             let (leaf, _) = core.locate(&key, &guard);
-            core.seal(leaf, &guard);
+            leaf.seal(&guard);
             let packs_within = |limit_bytes| {
                 core.set_memory_limit(limit_bytes);
                 let before = core.stats.packs_background.get();

@@ -265,7 +265,7 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
     {
         // As if another thread had owned the leaf when this landing was sealed.
         let guard = core.pin();
-        core.seal(core.locate(b"key", &guard).0, &guard);
+        core.locate(b"key", &guard).0.seal(&guard);
     }
     let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
     assert_eq!((core.write(&batch), core.count_keys()), (Ok(true), 1_001));
@@ -285,7 +285,7 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
     let guard = core.pin();
     let (leaf, _) = core.locate(b"key", &guard);
-    core.seal(leaf, &guard);
+    leaf.seal(&guard);
     let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
     assert_eq!(core.write(&batch), Ok(true));
     // No packer is started.

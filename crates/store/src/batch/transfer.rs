@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_epoch::Guard;
-
 use super::Locked;
 use crate::Error;
 use crate::core::{Core, check_key};
@@ -170,8 +168,10 @@ impl Core {
             _ => None,
         };
 
-        if self.is_unknown(locked[of_source].leaf, source, &guard)
-            || !replace && self.is_unknown(locked[of_target].leaf, target, &guard)
+        let is_only_below =
+            |leaf: &Leaf, key| leaf.state(&guard).is_only_below(key, key_hash(key), &self.commits);
+        if is_only_below(locked[of_source].leaf, source)
+            || !replace && is_only_below(locked[of_target].leaf, target)
         {
             return Ok(Tried::Again);
         }
@@ -233,12 +233,6 @@ impl Core {
         }
         self.commit(number, locked, &guard);
         Ok(Tried::Ended(Transferred::Done))
-    }
-
-    /// Whether only what lies below `leaf` knows of `key`.
-    fn is_unknown(&self, leaf: &Leaf, key: &[u8], guard: &Guard) -> bool {
-        let state = leaf.state(guard);
-        state.below.is_some() && matches!(state.find(key, key_hash(key), &self.commits).0, Lookup::Absent)
     }
 }
 

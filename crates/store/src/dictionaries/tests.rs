@@ -172,7 +172,7 @@ fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_
     core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
     let share = coded_share(core.dictionaries.current().as_ref(), &slices(&fresh));
     // As if as much as the store holds had been written since, and had been coded badly.
-    let logical_bytes = core.raw_bytes_estimate() as i64;
+    let logical_bytes = core.gauges.logical.get() as i64;
     core.dictionaries.fresh_raw.change(2 * logical_bytes);
     for (promised, is_wanted) in [(share, false), (share / 2.0, true)] {
         {

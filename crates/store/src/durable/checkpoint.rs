@@ -466,7 +466,7 @@ impl Checkpointer {
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
         // The records in memory are written, too.
-        let image_bytes = core.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let image_bytes = core.gauges.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();

@@ -153,7 +153,7 @@ impl Retention for S3Fifo<'_> {
             let probation_bytes = core.gauges.logical.get() * PROBATION_PCT / 100;
             eviction.probation.advance(came_bytes, probation_bytes / u64::from(EPOCHS));
         }
-        core.came_to_main(eviction, came_to_main);
+        eviction.came_to_main(came_to_main, core.gauges.records.get());
         marks
     }
 }

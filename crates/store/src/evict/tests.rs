@@ -28,12 +28,12 @@ fn bodies_of_leaves_that_were_joined_are_freed_and_count_as_retired_until_then()
         let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         core.put(&key, &[7; 100], PutMeta::default()).expect("others go");
         if n % 5_000 == 4_999 {
-            assert_eq!(core.body_bytes(), reachable_bytes(&core), "after {n} records");
+            assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core), "after {n} records");
         }
     }
     core.settle();
     assert!(core.stats.merges.get() > 100 && core.stats.evicted.get() > 10_000);
-    assert_eq!(core.body_bytes(), reachable_bytes(&core));
+    assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     let _ownership = leaf.try_own().expect("nobody maintains it");
     Core::with_scratch(|scratch| core.join_right(leaf, &mut core.background_retention(), &guard, scratch));
     assert_eq!(core.stats.merges.get(), 1);
-    assert_eq!(core.body_bytes(), reachable_bytes(&core));
+    assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core));
     assert!(core.gauges.retired.held() >= retired + right_bytes);
 }
 
@@ -75,7 +75,7 @@ fn core_of_one_leaf() -> Core {
 #[test]
 fn a_leaf_whose_turn_comes_while_an_epoch_passes_is_visited() {
     let core = core_of_one_leaf();
-    let turn = core.next_leaf(&core.eviction, true).expect("the leaf waits");
+    let turn = core.eviction.next_leaf(true).expect("the leaf waits");
     // Records come to the queue by way of another thread.
     core.eviction.main.number.fetch_add(1, Relaxed);
     core.visit_waiting(&core.eviction, &turn, u64::MAX);
@@ -92,7 +92,7 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
         let marks = || leaf.marks.all(&guard).iter().take(state.body.len());
         // Each reader found the mark of a record that was to go, and wrote it after the pack had.
         marks().for_each(|mark| mark.store(Mark(mark.load(Relaxed)).going().read().0, Relaxed));
-        core.line_up(&core.eviction, leaf, marks().map(|mark| Mark(mark.load(Relaxed))), &guard);
+        core.eviction.line_up(leaf, marks().map(|mark| Mark(mark.load(Relaxed))), &guard);
     }
     core.gauges.set_limit(Some(core.gauges.held() / 2));
     assert!((0..1000).any(|_| !core.evict_in_background()), "it visits the leaf for ever");

@@ -233,7 +233,7 @@ impl Core {
     fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
         let was_hot = leaf.state(guard).form.is_hot();
         // Records of the open landing may change when others expire.
-        self.seal(leaf, guard);
+        leaf.seal(guard);
         let retention = &mut self.background_retention();
         let settled =
             Self::with_scratch(|scratch| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ()));
@@ -250,7 +250,7 @@ impl Core {
         if state.sealed.is_some() && state.open.is_some() {
             Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), guard, scratch));
         }
-        self.seal(leaf, guard);
+        leaf.seal(guard);
         Self::with_scratch(|scratch| self.pack(leaf, goal, &mut self.retention(), guard, scratch));
     }
 

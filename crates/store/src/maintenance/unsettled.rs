@@ -144,7 +144,7 @@ impl Core {
             let visited = self.visit(&leaf, &mut rounds.sweep, &guard);
             // Another thread may have closed it for a moment only.
             let has_landing = leaf.state(&guard).landings().next().is_some();
-            if has_landing && !self.is_gone_leaf(&leaf, &guard) && leaf.list() {
+            if has_landing && !self.index.has_let_go_of(&leaf, &guard) && leaf.list() {
                 rounds.kept.push(listed);
                 rounds.tried |= visited == Visited::Done;
             }
@@ -243,9 +243,9 @@ mod tests {
         {
             let guard = core.pin();
             let leaf = core.locate(&[], &guard).0;
-            let closed = core.close(leaf, &guard);
+            let closed = leaf.close(&guard);
             assert_eq!(round(&core, &mut rounds), 1);
-            core.reopen(leaf, closed, &guard);
+            leaf.reopen(closed, &guard);
         }
         assert_eq!([(); 2].map(|()| round(&core, &mut rounds)), [1, 0]);
         assert!(!has_landings(&core));

@@ -239,27 +239,6 @@ impl Pieces {
 }
 
 impl Core {
-    /// Seals the open landing of `leaf`, so that the next pack takes it. Nothing happens when one is sealed already.
-    pub(crate) fn seal(&self, leaf: &Leaf, guard: &Guard) {
-        let _writer = leaf.lock_writer();
-        self.seal_locked(leaf, guard);
-    }
-
-    /// As [`Core::seal`]; the caller holds the writer lock.
-    pub(crate) fn seal_locked(&self, leaf: &Leaf, guard: &Guard) {
-        loop {
-            let state = leaf.state(guard);
-            let Some(open) = state.open.as_ref().filter(|open| !open.is_empty()) else { return };
-            if state.sealed.is_some() || state.closed {
-                return;
-            }
-            let new = LeafState { open: None, sealed: Some(open.clone()), ..state.clone() };
-            if leaf.publish(state, new, guard) {
-                return;
-            }
-        }
-    }
-
     /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. Records
     /// stay that `retention` keeps. `false` if the leaf is on SSD, and its overlay has no room for the landing.
     pub(crate) fn pack(

@@ -77,9 +77,9 @@ impl Core {
     ) -> bool {
         let Some(right) = self.free_right(leaf, span, guard) else { return false };
         let leaves = std::iter::once(leaf).chain(right.as_ref().map(|(right, _)| *right));
-        let closed: Vec<_> = leaves.map(|leaf| (leaf, self.close(leaf, guard))).collect();
+        let closed: Vec<_> = leaves.map(|leaf| (leaf, leaf.close(guard))).collect();
         let Some(pieces) = self.plan_closed(&closed, span, terms, guard, scratch) else {
-            closed.iter().for_each(|(leaf, state)| self.reopen(leaf, state, guard));
+            closed.iter().for_each(|(leaf, state)| leaf.reopen(state, guard));
             return false;
         };
         self.publish_cut(&closed, span, pieces, guard);
@@ -236,7 +236,7 @@ impl Core {
     /// # Errors
     /// The log's; the leaf is as it was then.
     pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
-        let state = self.close(leaf, guard);
+        let state = leaf.close(guard);
         let (records, logical_bytes) = all_settled(state);
         let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
         new.form = Form::of(state.form.coding());
@@ -244,7 +244,7 @@ impl Core {
         if let Some(journal) = self.journal.get() {
             let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
             if let Err(error) = journal.append(&range) {
-                self.reopen(leaf, state, guard);
+                leaf.reopen(state, guard);
                 return Err(error);
             }
         }
@@ -256,21 +256,6 @@ impl Core {
         drop(writer);
         self.settle_large(Vec::new(), large_references(state), guard);
         Ok(())
-    }
-
-    /// Stops appends to `leaf`, which the caller owns, until another state is published.
-    pub(crate) fn close<'g>(&self, leaf: &Leaf, guard: &'g Guard) -> &'g LeafState {
-        let _writer = leaf.lock_writer();
-        let state = leaf.state(guard);
-        let closed = leaf.publish(state, LeafState { closed: true, ..state.clone() }, guard);
-        assert!(closed, "under the writer lock only the owner publishes");
-        leaf.state(guard)
-    }
-
-    /// Lets a leaf that the caller owns and closed take appends again.
-    pub(crate) fn reopen(&self, leaf: &Leaf, closed: &LeafState, guard: &Guard) {
-        let reopened = leaf.publish(closed, LeafState { closed: false, ..closed.clone() }, guard);
-        assert!(reopened, "nobody changes a closed leaf but its owner");
     }
 }
 

@@ -53,7 +53,7 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         let guard = core.pin();
         let (leaf, _) = core.locate(b"", &guard);
         let ownership = leaf.try_own().expect("nobody else maintains it");
-        core.seal(leaf, &guard);
+        leaf.seal(&guard);
         let state = leaf.state(&guard);
         let newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
         let retention = &mut core.retention();
@@ -107,7 +107,7 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     let guard = core.pin();
     let (leaf, _) = core.locate(&0u32.to_be_bytes(), &guard);
     let ownership = leaf.try_own().expect("nobody else maintains it");
-    core.seal(leaf, &guard);
+    leaf.seal(&guard);
     Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
     drop(ownership);
     drop(guard);
@@ -170,7 +170,7 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
         core.put(&n.to_be_bytes(), &value(n), PutMeta::default()).expect("no limit is set");
     }
     let pack = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
-        core.seal(leaf, guard);
+        leaf.seal(guard);
         core.pack_while(leaf, Goal::Keep, &mut core.background_retention(), guard, scratch, &mut || ())
     };
     let (packed, left) = work_at_the_limit(&core, pack);

@@ -19,7 +19,7 @@ impl Core {
             self.stats.damaged.raise();
             return false;
         };
-        self.publish_body(leaf, body, guard);
+        leaf.publish_body(&body, guard);
         self.stats.raised_from_far.raise();
         true
     }

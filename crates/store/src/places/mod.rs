@@ -25,10 +25,8 @@ pub(crate) mod far;
 mod pick;
 pub(crate) mod ssd;
 
-use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use crate::body::Body;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 
@@ -99,16 +97,6 @@ impl Core {
             Place::Dram => false,
             Place::Far => self.promote_from_far(leaf),
             Place::Ssd => self.promote_from_ssd(leaf),
-        }
-    }
-
-    /// Publishes `body`, a copy in another place, beside whatever landings `leaf`, which the caller owns, has by now.
-    fn publish_body(&self, leaf: &Leaf, body: Body, guard: &Guard) {
-        loop {
-            let current = leaf.state(guard);
-            if leaf.publish(current, LeafState { body: body.clone(), ..current.clone() }, guard) {
-                return;
-            }
         }
     }
 }

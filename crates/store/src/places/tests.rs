@@ -99,12 +99,12 @@ fn readers_of_leaves_that_move_see_every_value() {
             done.store(true, Relaxed);
         });
         move_all(&core, true);
-        assert_eq!(core.body_bytes(), 0);
+        assert_eq!(core.gauges.body_bytes(), 0);
         assert!(core.gauges.far_body.held() > 0);
         // A write to a leaf in far memory leaves it there.
         core.put(&3u32.to_be_bytes(), b"new", PutMeta::default()).unwrap();
         core.settle();
-        assert_eq!(core.body_bytes(), 0);
+        assert_eq!(core.gauges.body_bytes(), 0);
         assert_eq!(
             core.gauges.memory_use().logical_bytes,
             core.count_keys() * 4 + {
@@ -129,7 +129,7 @@ fn writes_to_far_memory_that_is_full_bring_nothing_up_to_dram_that_is_full() {
     (0..records).for_each(|n| put(n, &[7; 100]).unwrap());
     core.settle();
     move_all(&core, true);
-    assert!(eventually(&core, || core.body_bytes() == 0));
+    assert!(eventually(&core, || core.gauges.body_bytes() == 0));
     let mut fillers = Vec::new();
     for bytes in [500_000, 8000, 4000, 1000] {
         while let Some(filler) = far.put(&vec![0; bytes]) {

@@ -281,8 +281,9 @@ impl Core {
     fn demotable_bytes(&self, source: Side) -> (u64, u64) {
         match source {
             Side::Dram => {
-                let held = self.body_bytes() + self.gauges.landing.held() + self.demotable_large_bytes();
-                (self.body_bytes(), held)
+                let held =
+                    self.gauges.body_bytes() + self.gauges.landing.held() + self.demotable_large_bytes();
+                (self.gauges.body_bytes(), held)
             }
             Side::Far => {
                 let bodies = self.gauges.far_body.held();

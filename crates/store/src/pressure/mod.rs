@@ -188,19 +188,11 @@ impl Core {
         (far || ssd) && !self.pressure.dry.load(Relaxed)
     }
 
-    /// Bytes of bodies in DRAM.
-    pub(crate) fn body_bytes(&self) -> u64 {
-        [&self.gauges.raw_body, &self.gauges.coded_body, &self.gauges.packed_body]
-            .iter()
-            .map(|gauge| gauge.held())
-            .sum()
-    }
-
     /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
     /// memory takes them.
     pub(crate) fn movable_bytes(&self) -> u64 {
         let can_move = self.has_background && self.far.as_ref().is_some_and(|far| !far.is_full());
-        if can_move { self.body_bytes() / 4 } else { 0 }
+        if can_move { self.gauges.body_bytes() / 4 } else { 0 }
     }
 
     fn watermarks(&self) -> Watermarks {
@@ -472,7 +464,7 @@ impl Core {
             let frees = !self.evicts() && self.waits_for_readers_of(over_bytes);
             return if frees { Moved::On } else { Moved::Stuck };
         }
-        let movable_bytes = self.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
+        let movable_bytes = self.gauges.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
         if over_bytes > movable_bytes + self.gauges.retired_soon_free() {
             return Moved::Stuck;
         }

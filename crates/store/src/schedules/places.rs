@@ -153,7 +153,7 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
                         let guard = core.pin();
                         let (leaf, _) = core.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
-                            core.seal(leaf, &guard);
+                            leaf.seal(&guard);
                             Core::with_scratch(|scratch| {
                                 core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch)
                             });

@@ -155,7 +155,7 @@ fn increments_beside_splits_and_joins_all_count() {
                     if let Some(_ownership) = leaf.try_own()
                         && !leaf.state(&guard).closed
                     {
-                        core.seal(leaf, &guard);
+                        leaf.seal(&guard);
                         Core::with_scratch(|scratch| {
                             core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch);
                             core.join_right(leaf, &mut core.background_retention(), &guard, scratch);

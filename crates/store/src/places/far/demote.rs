@@ -72,7 +72,7 @@ impl Core {
         if parts.records && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
             let body = state.body.to_far(far)?;
             freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
-            self.publish_body(leaf, body, guard);
+            leaf.publish_body(&body, guard);
         }
         if freed_bytes > 0 {
             self.stats.sent_to_far.raise();

@@ -325,7 +325,7 @@ impl Core {
         }
         for _ in 0..2 {
             if leaf.state(&guard).is_unsettled() {
-                self.seal(leaf, &guard);
+                leaf.seal(&guard);
                 Self::with_scratch(|scratch| {
                     self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)
                 });
@@ -453,17 +453,17 @@ mod tests {
         let tier = &core.cold.as_ref().expect("it has an SSD").tier;
         let send = || core.demote_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
         let guard = core.pin();
-        let closed = core.close(&leaf, &guard);
+        let closed = leaf.close(&guard);
         assert_eq!(send(), 0);
-        core.reopen(&leaf, closed, &guard);
+        leaf.reopen(closed, &guard);
         assert!(send() > 10_000);
-        let closed = core.close(&leaf, &guard);
+        let closed = leaf.close(&guard);
         let pieces = closed.body.larges().next().and_then(|large| large.places()).expect("it was written");
         let segment =
             (0..100).find(|number| pieces.lies_in(|found| found == *number)).expect("the first ones");
         let moved = || core.move_larges(tier, &leaf, segment).expect("there is room");
         assert_eq!(moved(), 0);
-        core.reopen(&leaf, closed, &guard);
+        leaf.reopen(closed, &guard);
         assert_eq!(moved(), 1);
     }
 

@@ -17,7 +17,7 @@ impl Core {
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
         if leaf.is_owned() {
             // One that was joined with its left neighbour is never free again.
-            let is_gone = self.is_gone_leaf(&leaf, &self.pin());
+            let is_gone = self.index.has_let_go_of(&leaf, &self.pin());
             if !is_gone {
                 cold.grown.lock().push_back(leaf);
             }

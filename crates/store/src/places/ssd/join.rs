@@ -36,14 +36,14 @@ impl Core {
             return false;
         }
         for leaf in [leaf, right] {
-            self.seal(leaf, guard);
+            leaf.seal(guard);
             self.pack_sealed(leaf, guard);
         }
-        let left_state = self.close(leaf, guard);
-        let right_state = self.close(right, guard);
+        let left_state = leaf.close(guard);
+        let right_state = right.close(guard);
         if !fits(left_state, guard) || left_state.is_unsettled() || right_state.is_unsettled() {
-            self.reopen(leaf, left_state, guard);
-            self.reopen(right, right_state, guard);
+            leaf.reopen(left_state, guard);
+            right.reopen(right_state, guard);
             return false;
         }
         let (Some(left_below), Some(right_below)) = (&left_state.below, &right_state.below) else {
@@ -121,11 +121,11 @@ impl Core {
     /// Cuts a cold leaf, which the caller owns, in two, unless another thread writes to it at this moment. The second
     /// part begins with image `from`.
     fn cut_cold(&self, leaf: &Leaf, below: &Arc<Below>, from: usize, guard: &Guard) {
-        self.seal(leaf, guard);
+        leaf.seal(guard);
         self.pack_sealed(leaf, guard);
-        let closed = self.close(leaf, guard);
+        let closed = leaf.close(guard);
         if closed.is_unsettled() {
-            return self.reopen(leaf, closed, guard);
+            return leaf.reopen(closed, guard);
         }
         let parts = below.parts(&leaf.low());
         let (left, right) = parts.split_at(from);

@@ -67,7 +67,7 @@ pub(crate) use below::{Below, Part};
 pub(crate) use compact::{add_coding, upper_records};
 pub(crate) use join::JOINED_BYTES_MAX;
 use recent::Recent;
-pub(crate) use scan::{ColdPart, all_settled, known};
+pub(crate) use scan::{ColdPart, all_settled, known, read_ahead_large};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::{is_crowded, pays};

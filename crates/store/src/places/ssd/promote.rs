@@ -55,7 +55,7 @@ impl Core {
         }
         let states: Vec<_> = images.iter().map(|image| image_state(&image.body, &image.form)).collect();
         let guard = self.pin();
-        let closed = self.close(leaf, &guard);
+        let closed = leaf.close(&guard);
         self.publish_promoted(leaf, closed, &below, &states, &upper, &guard);
         self.stats.raised_from_ssd.raise();
         guard.flush();

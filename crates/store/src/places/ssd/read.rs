@@ -179,7 +179,7 @@ impl Core {
     /// Whether memory says nothing of `key`, and `below` is what lies below.
     pub(crate) fn lies_below(&self, state: &LeafState, key: &[u8], hash: u64, below: &Arc<Below>) -> bool {
         state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
-            && matches!(state.find(key, hash, &self.commits).0, Lookup::Absent)
+            && state.is_only_below(key, hash, &self.commits)
     }
 
     /// Makes memory know what `key` holds, if that lies below: its record, or that there is none, is written above.

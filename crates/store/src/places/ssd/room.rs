@@ -43,20 +43,11 @@ impl Core {
         // While there is hope, a compaction looks whether the overlay only repeats its images.
         let has_hope = !self.pressure.exhausted.load(Relaxed) && self.has_place_for(&[state]);
         let may_be_known = state.below.is_some() && has_hope;
-        if may_be_known || self.needs_no_room(leaf, state) {
+        if may_be_known || needs_no_room(leaf, state) {
             return Ok(());
         }
         let image_bytes = state.body.asked_bytes() + state.landing_bytes() as usize;
         cold.tier.ask(image_bytes.min(self.limits.bytes_max), self.shrinks(state))
-    }
-
-    /// Whether nothing of a leaf has to be written.
-    fn needs_no_room(&self, leaf: &Leaf, state: &LeafState) -> bool {
-        let stored =
-            state.stored.as_ref().and_then(|stored| stored.current(leaf.appends(), state.form.generation()));
-        let has_image = stored.is_some_and(|at| matches!(at.plain(), Some(Plain { .. })));
-        let has_references_alone = state.body.larges().count() == state.body.len();
-        !state.is_unsettled() && (has_image || has_references_alone)
     }
 
     /// Whether most of the records that a compaction would take down are deletes.
@@ -69,6 +60,15 @@ impl Core {
         let kinds: Vec<Kind> = kinds.chain(landed.pending.iter().map(|record| record.kind)).collect();
         2 * kinds.iter().filter(|kind| **kind == Kind::Tombstone).count() > kinds.len()
     }
+}
+
+/// Whether nothing of a leaf has to be written.
+fn needs_no_room(leaf: &Leaf, state: &LeafState) -> bool {
+    let stored =
+        state.stored.as_ref().and_then(|stored| stored.current(leaf.appends(), state.form.generation()));
+    let has_image = stored.is_some_and(|at| matches!(at.plain(), Some(Plain { .. })));
+    let has_references_alone = state.body.larges().count() == state.body.len();
+    !state.is_unsettled() && (has_image || has_references_alone)
 }
 
 // No unsafe code comes this way, and there is an SSD: not for Miri.
@@ -120,9 +120,9 @@ mod tests {
         let first = (1 << 32..).find(|n| put(core, *n).is_err()).expect("no place is endless");
         let mut refusals = 0;
         for n in (first + 1..).take(TRIES_MAX) {
-            let before = (core.pressure.merges(), core.body_bytes());
+            let before = (core.pressure.merges(), core.gauges.body_bytes());
             if put(core, n).is_err() {
-                assert_eq!((core.pressure.merges(), core.body_bytes()), before);
+                assert_eq!((core.pressure.merges(), core.gauges.body_bytes()), before);
                 refusals += 1;
             }
             if refusals == REFUSALS {

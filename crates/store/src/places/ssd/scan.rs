@@ -97,35 +97,6 @@ impl Core {
         Some(copies)
     }
 
-    /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. A value that cannot
-    /// be read stays as it is, and its error comes when it is its turn.
-    pub(crate) fn read_ahead_large(&self, copies: &mut VecDeque<Copy>) {
-        let on_ssd = |copy: &Copy| match &copy.value {
-            Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),
-            _ => None,
-        };
-        if copies.front().and_then(on_ssd).is_none() {
-            return;
-        }
-        let mut len = 0;
-        let found = copies.iter().enumerate().filter_map(|(at, copy)| Some((at, on_ssd(copy)?)));
-        let wanted: Vec<(usize, Arc<Large>)> = found
-            .take(LARGES_AHEAD)
-            .take_while(|(_, large)| {
-                len += large.len();
-                len <= AHEAD_BYTES
-            })
-            .collect();
-        let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(wanted.len()));
-        let larges = wanted.iter().map(|(_, large)| &**large);
-        let _ = Large::read_several(larges, &mut bytes, |_, end| ends.push(end));
-        let mut start = 0;
-        for ((at, _), end) in wanted.iter().zip(ends) {
-            copies[*at].value = Ok(CopiedValue::Inline(bytes[start..end].to_vec()));
-            start = end;
-        }
-    }
-
     /// Whether `below` still lies under the leaf of `key`.
     pub(crate) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
         let guard = self.pin();
@@ -175,6 +146,35 @@ impl Core {
             }
         }
         None
+    }
+}
+
+/// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. A value that cannot
+/// be read stays as it is, and its error comes when it is its turn.
+pub(crate) fn read_ahead_large(copies: &mut VecDeque<Copy>) {
+    let on_ssd = |copy: &Copy| match &copy.value {
+        Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),
+        _ => None,
+    };
+    if copies.front().and_then(on_ssd).is_none() {
+        return;
+    }
+    let mut len = 0;
+    let found = copies.iter().enumerate().filter_map(|(at, copy)| Some((at, on_ssd(copy)?)));
+    let wanted: Vec<(usize, Arc<Large>)> = found
+        .take(LARGES_AHEAD)
+        .take_while(|(_, large)| {
+            len += large.len();
+            len <= AHEAD_BYTES
+        })
+        .collect();
+    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(wanted.len()));
+    let larges = wanted.iter().map(|(_, large)| &**large);
+    let _ = Large::read_several(larges, &mut bytes, |_, end| ends.push(end));
+    let mut start = 0;
+    for ((at, _), end) in wanted.iter().zip(ends) {
+        copies[*at].value = Ok(CopiedValue::Inline(bytes[start..end].to_vec()));
+        start = end;
     }
 }
 

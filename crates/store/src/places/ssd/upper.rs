@@ -141,7 +141,7 @@ mod tests {
                 bytes.lay_out(Kind::Raw, &Fields::default(), &key, &value);
                 core.append_growing(&leaf, &bytes, key_hash(&key), &guard);
             }
-            core.seal_locked(&leaf, &guard);
+            leaf.seal_locked(&guard);
             drop(locked);
         }
         for n in 0..100 {

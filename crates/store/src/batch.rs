@@ -103,6 +103,9 @@ impl Batch {
     }
 }
 
+/// An operation of a batch with its key and its value.
+type Prepared<'b> = (&'b [u8], &'b Operation, NewValue<'b>);
+
 /// How an attempt to write a batch ended.
 enum Tried {
     /// Written, or not, since a condition does not hold.
@@ -126,15 +129,7 @@ impl Core {
     /// its keys has its turn. It also gets `None` if a landing that grew for another batch has to be packed first, or
     /// if many conditions are on keys on SSD. Nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
-        let mut operations = Vec::with_capacity(batch.operations.len());
-        for (key, operation) in &batch.operations {
-            check_key(key)?;
-            let value = match operation {
-                Operation::Put(value, _) => NewValue::new(self, value)?,
-                _ => NewValue::None,
-            };
-            operations.push((key.as_slice(), operation, value));
-        }
+        let mut operations = self.with_values(batch)?;
         let landed_bytes: usize = operations.iter().map(|(key, _, value)| landed_bytes(key, value)).sum();
         check_landed_bytes(landed_bytes)?;
         operations.sort_by(|a, b| a.0.cmp(b.0)); // stable: the order within a key stays
@@ -156,22 +151,10 @@ impl Core {
             }
             self.turns.wait_for_all(keys());
             let mut compared = Compared::after(unknowns);
-            for (key, operation, _) in &operations {
-                if let Operation::Require(condition) = operation
-                    && unknowns > 0
-                {
-                    if !waits && reads == READS_MAX {
-                        return Ok(None);
-                    }
-                    reads += 1;
-                    self.bring_up(key)?;
-                    if self.fails(key, condition) {
-                        // The records of other conditions may have no room in memory together.
-                        return Ok(Some(false));
-                    }
-                    if let Condition::ValueIs(wanted) = condition {
-                        self.compare_apart(key, wanted, &mut compared)?;
-                    }
+            if unknowns > 0 {
+                match self.read_conditions(&operations, waits, &mut reads, &mut compared)? {
+                    Some(true) => {}
+                    decided => return Ok(decided),
                 }
             }
             let tried = {
@@ -211,9 +194,49 @@ impl Core {
         }
     }
 
+    /// The operations of a batch, each with its key and its value.
+    fn with_values<'b>(&self, batch: &'b Batch) -> Result<Vec<Prepared<'b>>, Error> {
+        let operations = batch.operations.iter().map(|(key, operation)| {
+            check_key(key)?;
+            let value = match operation {
+                Operation::Put(value, _) => NewValue::new(self, value)?,
+                _ => NewValue::None,
+            };
+            Ok((key.as_slice(), operation, value))
+        });
+        operations.collect()
+    }
+
+    /// Brings the records of all conditions to memory, and looks at each while its record is there. The records of all
+    /// may have no room in memory together. `Some(false)` if a condition fails. `None` if the caller does not wait and
+    /// there were too many reads.
+    fn read_conditions(
+        &self,
+        operations: &[Prepared<'_>],
+        waits: bool,
+        reads: &mut usize,
+        compared: &mut Compared,
+    ) -> Result<Option<bool>, Error> {
+        for (key, operation, _) in operations {
+            let Operation::Require(condition) = operation else { continue };
+            if !waits && *reads == READS_MAX {
+                return Ok(None);
+            }
+            *reads += 1;
+            self.bring_up(key)?;
+            if self.fails(key, condition) {
+                return Ok(Some(false));
+            }
+            if let Condition::ValueIs(wanted) = condition {
+                self.compare_apart(key, wanted, compared)?;
+            }
+        }
+        Ok(Some(true))
+    }
+
     /// Packs the leaf of `key`, or waits a moment for whoever does; `anyway` is that of [`Core::pack_unowned`]. The
     /// caller holds no guard and no lock.
-    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
+    pub(crate) fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
         let guard = self.pin();
         let (leaf, _) = self.locate(key, &guard);
         match self.pack_unowned(leaf, anyway, &guard) {
@@ -241,24 +264,14 @@ impl Core {
     /// Writes a batch whose operations are in key order.
     fn try_write(
         &self,
-        operations: &mut [(&[u8], &Operation, NewValue<'_>)],
+        operations: &mut [Prepared<'_>],
         compared: &Compared,
         mut room: Reserved<'_>,
         waits: bool,
     ) -> Result<Tried, Error> {
         let guard = self.pin();
-        let mut locked: Vec<Locked<'_>> = Vec::new();
-        let mut leaf_of = Vec::with_capacity(operations.len());
-        for (key, ..) in operations.iter() {
-            let covered = locked.last().is_some_and(|last| last.leaf.state(&guard).covers(key));
-            if !covered && waits {
-                locked.push(self.lock_leaf(key, &guard));
-            } else if !covered {
-                let Some(free) = self.lock_leaf_if_free(key, &guard) else { return Ok(Tried::Busy) };
-                locked.push(free);
-            }
-            leaf_of.push(locked.len() - 1);
-        }
+        let keys = operations.iter().map(|(key, ..)| *key);
+        let Some((locked, leaf_of)) = self.lock_leaves(keys, waits, &guard) else { return Ok(Tried::Busy) };
         match self.all_hold(operations, &leaf_of, &locked, compared, &guard)? {
             Some(true) => {}
             Some(false) => return Ok(Tried::Done(false)),
@@ -273,50 +286,18 @@ impl Core {
             let is_condition = matches!(operation, Operation::Require(_));
             bytes_of[*leaf] += if is_condition { 0 } else { landed_bytes(key, value) };
         }
-        let grows = |bytes: usize| bytes > self.landing_bytes_max();
         let is_full = |leaf: usize| self.is_full(locked[leaf].leaf.state(&guard));
         // The overlay of a crowded leaf may have no room for the sealed landing, and then nobody packs the open one.
         let must_fit = |leaf: usize| {
             let is_written = bytes_of[leaf] > 0;
-            grows(bytes_of[leaf]) || is_written && is_crowded(locked[leaf].leaf.state(&guard))
+            bytes_of[leaf] > self.landing_bytes_max()
+                || is_written && is_crowded(locked[leaf].leaf.state(&guard))
         };
         if let Some(full) = (0..locked.len()).find(|leaf| is_full(*leaf) && must_fit(*leaf)) {
             return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
         }
-        if let Some(journal) = self.journal.get() {
-            let operations = &*operations;
-            let logged = || {
-                operations.iter().filter_map(|(key, operation, value)| match operation {
-                    Operation::Put(_, meta) => {
-                        Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
-                    }
-                    Operation::Delete => Some(durable::Operation::Delete { key }),
-                    Operation::Require(_) => None,
-                })
-            };
-            journal.append_all(logged())?;
-            self.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
-        }
-
-        // While memory is short, a landing has room for the batch alone: that is all the room that was reserved.
-        let growth_bytes = |leaf: &Leaf, bytes: usize| match &leaf.state(&guard).open {
-            Some(open) if open.capacity() - open.used_bytes() >= bytes => 0,
-            open => open.as_ref().map_or(self.landing_bytes, |open| open.capacity()),
-        };
-        let mut grown_bytes = 0;
-        for (locked, bytes) in locked.iter().zip(bytes_of).filter(|(_, bytes)| *bytes > 0) {
-            let growth_bytes = growth_bytes(locked.leaf, bytes);
-            if grows(bytes) || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
-                room.give_back(bytes);
-                if !grows(bytes) {
-                    // Nothing was reserved for a copy of the landing that is there.
-                    locked.leaf.seal_locked(&guard);
-                }
-                self.grow_landing(locked.leaf, bytes, &guard);
-            } else {
-                grown_bytes += growth_bytes;
-            }
-        }
+        self.log_batch(operations)?;
+        self.make_landings_fit(&locked, &bytes_of, &mut room, &guard);
         let number = self.commits.begin();
         let mut record = RecordBytes::default();
         for ((key, operation, value), leaf) in operations.iter_mut().zip(&leaf_of) {
@@ -335,6 +316,53 @@ impl Core {
         drop(room);
         self.commit(number, locked, &guard);
         Ok(Tried::Done(true))
+    }
+
+    /// Logs what a batch changes.
+    fn log_batch(&self, operations: &[Prepared<'_>]) -> Result<(), Error> {
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let logged = || {
+            operations.iter().filter_map(|(key, operation, value)| match operation {
+                Operation::Put(_, meta) => {
+                    Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
+                }
+                Operation::Delete => Some(durable::Operation::Delete { key }),
+                Operation::Require(_) => None,
+            })
+        };
+        journal.append_all(logged())?;
+        self.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
+        Ok(())
+    }
+
+    /// Gives each locked leaf a landing with room for the bytes that a batch writes there. While memory is short, such
+    /// a landing has room for the batch alone: that is all the room that was reserved.
+    fn make_landings_fit(
+        &self,
+        locked: &[Locked<'_>],
+        bytes_of: &[usize],
+        room: &mut Reserved<'_>,
+        guard: &Guard,
+    ) {
+        let growth_bytes = |leaf: &Leaf, bytes: usize| match &leaf.state(guard).open {
+            Some(open) if open.capacity() - open.used_bytes() >= bytes => 0,
+            open => open.as_ref().map_or(self.landing_bytes, |open| open.capacity()),
+        };
+        let mut grown_bytes = 0;
+        for (locked, bytes) in locked.iter().zip(bytes_of.iter().copied()).filter(|(_, bytes)| *bytes > 0) {
+            let growth_bytes = growth_bytes(locked.leaf, bytes);
+            let grows = bytes > self.landing_bytes_max();
+            if grows || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
+                room.give_back(bytes);
+                if !grows {
+                    // Nothing was reserved for a copy of the landing that is there.
+                    locked.leaf.seal_locked(guard);
+                }
+                self.grow_landing(locked.leaf, bytes, guard);
+            } else {
+                grown_bytes += growth_bytes;
+            }
+        }
     }
 
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.

@@ -410,6 +410,17 @@ fn with_codes(coding: Coding, training: &[&[u8]], trial: &[&[u8]], logical_bytes
     })
 }
 
+/// Whether a candidate saves enough over the current coding. Each comes with the share of its bytes that a value takes.
+fn saves_enough(candidate: (&Coding, f64), current: (Option<&Coding>, f64), logical_bytes: u64) -> bool {
+    let cost = |coding: Option<&Coding>, share: f64| {
+        let own = coding.map_or(0, Coding::memory_bytes);
+        share + own as f64 / logical_bytes as f64
+    };
+    let outgrows = candidate.0.outgrows_cache() && current.0.is_none_or(|current| !current.outgrows_cache());
+    let saving = if outgrows { SAVING_MIN_UNCACHED } else { SAVING_MIN };
+    cost(Some(candidate.0), candidate.1) <= cost(current.0, current.1) * (1.0 - saving)
+}
+
 /// The tokens of a dictionary without codes under another number.
 fn renumbered(coding: &Coding, generation: u32) -> Option<Coding> {
     let tokens = coding.tokens().filter(|tokens| tokens.codes().is_none())?;
@@ -459,6 +470,19 @@ impl Core {
             self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
         }
         let _counted = Counted::new(&self.gauges, training_bytes);
+        self.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
+    }
+
+    /// Trains a candidate on a sample of so many bytes. Adopts it if it saves enough, or else codes of the current
+    /// dictionary's tokens that do; returns whether something was adopted.
+    fn train(
+        &self,
+        schedule: &mut Schedule,
+        reason: Reason,
+        wanted: &Candidate,
+        sample_bytes: usize,
+        logical_bytes: u64,
+    ) -> bool {
         let sample = self.sample(sample_bytes);
         let part = |wanted: fn(usize) -> bool| -> Vec<&[u8]> {
             sample.values().enumerate().filter(|(index, _)| wanted(*index)).map(|(_, value)| value).collect()
@@ -480,16 +504,7 @@ impl Core {
             return false;
         };
         let candidate_share = coded_share(Some(&candidate), &trial);
-        let cost = |coding: Option<&Coding>, share: f64| {
-            let own = coding.map_or(0, Coding::memory_bytes);
-            share + own as f64 / logical_bytes as f64
-        };
-        let outgrows =
-            candidate.outgrows_cache() && current.as_ref().is_none_or(|current| !current.outgrows_cache());
-        let saving = if outgrows { SAVING_MIN_UNCACHED } else { SAVING_MIN };
-        let adopted =
-            cost(Some(&candidate), candidate_share) <= cost(current.as_ref(), current_share) * (1.0 - saving);
-        if adopted {
+        if saves_enough((&candidate, candidate_share), (current.as_ref(), current_share), logical_bytes) {
             schedule.generation += 1;
             schedule.promised = candidate_share;
             schedule.waits = false;

@@ -126,6 +126,17 @@ struct Attempt<'a> {
     frees: Frees,
 }
 
+impl<'a> Attempt<'a> {
+    fn of(key: &'a [u8], kind: Kind, fields: &Fields, value: &NewValue<'a>, expected: Expected<'a>) -> Self {
+        let (operation, frees) = match kind {
+            Kind::Tombstone => (Operation::Delete { key }, Frees::Now),
+            Kind::Touch => (Operation::Expire { key, expires_at_ms: fields.expires_at_ms }, Frees::InTime),
+            _ => (Operation::put(key, value.raw(), fields), Frees::Nothing),
+        };
+        Self { key, hash: key_hash(key), operation, expected, frees }
+    }
+}
+
 /// Whether a write frees memory, for want of which it is not refused at once then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Frees {
@@ -185,17 +196,7 @@ impl Core {
         value: &mut NewValue<'_>,
         expected: Expected<'_>,
     ) -> Result<bool, Error> {
-        let operation = match kind {
-            Kind::Tombstone => Operation::Delete { key },
-            Kind::Touch => Operation::Expire { key, expires_at_ms: fields.expires_at_ms },
-            _ => Operation::put(key, value.raw(), &fields),
-        };
-        let frees = match kind {
-            Kind::Tombstone => Frees::Now,
-            Kind::Touch => Frees::InTime,
-            _ => Frees::Nothing,
-        };
-        let attempt = Attempt { key, hash: key_hash(key), operation, expected, frees };
+        let attempt = Attempt::of(key, kind, &fields, value, expected);
         self.turns.wait_for(attempt.hash, &expected);
         // A copy of what lies below is not logged, and a reader makes it.
         if !matches!(expected, Expected::Below(_))
@@ -235,38 +236,18 @@ impl Core {
                     }
                     Append::Changed => return Ok(false),
                     Append::Full => {
-                        let (leaf, _) = self.locate(key, &guard);
-                        match self.pack_unowned(leaf, frees == Frees::Now, &guard) {
-                            Unowned::Packed => {
-                                self.stats.packs_foreground.raise();
-                                guard.flush();
-                                continue;
-                            }
-                            Unowned::NoPlace { raised_bytes } => {
-                                drop(guard);
-                                self.make_room(raised_bytes)?;
-                                continue;
-                            }
-                            Unowned::Crowded => {
-                                drop(guard);
-                                match self.promote_crowded(key) {
-                                    // What the log says lies in memory, and needs no image.
-                                    Err(Error::Unread { .. }) if self.recovering() => {
-                                        self.grow_for(key, record);
-                                    }
-                                    raised => raised?,
-                                }
-                                back_off(round);
-                                round += 1;
-                                continue;
-                            }
-                            Unowned::Busy => {}
+                        drop(guard);
+                        match self.pack_full(key, attempt.frees == Frees::Now, round) {
+                            // What the log says lies in memory, and needs no image.
+                            Err(Error::Unread { .. }) if self.recovering() => self.grow_for(key, record),
+                            packed => packed?,
                         }
                     }
-                    Append::Closed => {}
+                    Append::Closed => {
+                        drop(guard);
+                        back_off(round);
+                    }
                 }
-                drop(guard);
-                back_off(round);
                 round += 1;
             }
         })

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::Operation;
 use super::locks::Locked;
+use super::{Operation, Prepared};
 use crate::Error;
 use crate::core::Core;
 use crate::landing::Landing;
@@ -19,7 +19,6 @@ use crate::merge::{Newest, newest};
 use crate::read::{Copied, copy_found};
 use crate::record::{Found, Lookup, Payload, key_hash};
 use crate::update::ATTEMPTS_MAX;
-use crate::write::NewValue;
 
 /// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
 /// records are sorted once: the batch holds its locks meanwhile, and the landing of a batch may have hundreds of
@@ -79,7 +78,7 @@ impl Core {
     /// first.
     pub(super) fn all_hold(
         &self,
-        operations: &[(&[u8], &Operation, NewValue<'_>)],
+        operations: &[Prepared<'_>],
         leaf_of: &[usize],
         locked: &[Locked<'_>],
         compared: &Compared,

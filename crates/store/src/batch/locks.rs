@@ -65,8 +65,29 @@ impl Core {
         }
     }
 
+    /// Locks the leaves of `keys`, which are in order, and tells for each key which leaf is its own. `None` if somebody
+    /// has one of them for longer than a moment, and the caller does not wait.
+    pub(super) fn lock_leaves<'g, 'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+        waits: bool,
+        guard: &'g Guard,
+    ) -> Option<(Vec<Locked<'g>>, Vec<usize>)> {
+        let (mut locked, mut leaf_of) = (Vec::<Locked<'_>>::new(), Vec::with_capacity(keys.size_hint().0));
+        for key in keys {
+            if !locked.last().is_some_and(|last| last.leaf.state(guard).covers(key)) {
+                locked.push(match waits {
+                    true => self.lock_leaf(key, guard),
+                    false => self.lock_leaf_if_free(key, guard)?,
+                });
+            }
+            leaf_of.push(locked.len() - 1);
+        }
+        Some((locked, leaf_of))
+    }
+
     /// As [`Core::lock_leaf`], but `None` if somebody else has the leaf for longer than a moment.
-    pub(super) fn lock_leaf_if_free<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<Locked<'g>> {
+    fn lock_leaf_if_free<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<Locked<'g>> {
         (0..LOOKS_MAX).find_map(|round| {
             let (leaf, _) = self.locate(key, guard);
             let free = leaf.try_lock_writer().filter(|_| {

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::Locked;
 use crate::Error;
 use crate::core::{Core, check_key};
 use crate::durable::Operation;
@@ -148,21 +147,12 @@ impl Core {
         waits: bool,
     ) -> Result<Tried<'k>, Error> {
         let guard = self.pin();
-        let mut locked: Vec<Locked<'_>> = Vec::with_capacity(2);
-        for key in [source.min(target), source.max(target)] {
-            if locked.first().is_some_and(|low| low.leaf.state(&guard).covers(key)) {
-                break;
-            }
-            locked.push(match waits {
-                true => self.lock_leaf(key, &guard),
-                false => match self.lock_leaf_if_free(key, &guard) {
-                    Some(free) => free,
-                    None => return Ok(Tried::Busy),
-                },
-            });
-        }
-        let last = locked.len() - 1;
-        let (of_source, of_target) = if source <= target { (0, last) } else { (last, 0) };
+        let keys = [source.min(target), source.max(target)];
+        let Some((locked, leaf_of)) = self.lock_leaves(keys.into_iter(), waits, &guard) else {
+            return Ok(Tried::Busy);
+        };
+        let (first, last) = (leaf_of[0], leaf_of[1]);
+        let (of_source, of_target) = if source <= target { (first, last) } else { (last, first) };
         let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.commits).0 {
             Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
             _ => None,

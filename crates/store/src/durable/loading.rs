@@ -267,6 +267,31 @@ pub(crate) fn with_raw_values(body: &Body, form: &Form) -> Body {
     Builder::default().build(&entries.collect::<Vec<_>>(), None)
 }
 
+/// Says which values of an image were not read, and why, and counts the bytes of those in the body. A key that has not
+/// settled must not get an older value again, so its record in the landing becomes a tombstone.
+fn lose_values(
+    image: &LeafImage<'_>,
+    body: &Body,
+    landing: &mut [Pending<'_>],
+    failed: &BTreeMap<usize, Error>,
+) -> (Vec<String>, i64) {
+    let (mut lost, mut lost_bytes) = (Vec::new(), 0);
+    let mut lose = |key: &[u8], payload: &[u8]| {
+        let number = number_of(payload);
+        lost.push(format!("the value of key '{}': {}", String::from_utf8_lossy(key), failed[&number]));
+        image.larges[number].len as i64
+    };
+    let records = (0..body.len()).map(|index| body.entry(index));
+    for record in records.filter(|record| is_lost(record.kind, record.payload, failed)) {
+        lost_bytes += lose(&record.key.to_vec(), record.payload);
+    }
+    for record in landing.iter_mut().filter(|record| is_lost(record.kind, record.value, failed)) {
+        lose(record.key, record.value);
+        (record.kind, record.fields, record.value) = (Kind::Tombstone, Fields::default(), &[]);
+    }
+    (lost, lost_bytes)
+}
+
 /// The same without large values of these numbers; those of records are lost, and say so.
 fn without_values(body: &Body, lost: &BTreeMap<usize, Error>) -> Body {
     let mut entries: Vec<_> = (0..body.len()).map(|index| body.entry(index)).collect();
@@ -344,25 +369,7 @@ impl Source<'_> {
         let (mut lost, mut lost_bytes) = (Vec::new(), 0);
         if !failed.is_empty() {
             self.files.keep_all();
-            let mut lose = |key: &[u8], payload: &[u8]| {
-                let number = number_of(payload);
-                lost.push(format!(
-                    "the value of key '{}': {}",
-                    String::from_utf8_lossy(key),
-                    failed[&number]
-                ));
-                image.larges[number].len as i64
-            };
-            for record in (0..body.len()).map(|index| body.entry(index)) {
-                if is_lost(record.kind, record.payload, &failed) {
-                    lost_bytes += lose(&record.key.to_vec(), record.payload);
-                }
-            }
-            // A key that has not settled must not get an older value again.
-            for record in landing.iter_mut().filter(|record| is_lost(record.kind, record.value, &failed)) {
-                lose(record.key, record.value);
-                (record.kind, record.fields, record.value) = (Kind::Tombstone, Fields::default(), &[]);
-            }
+            (lost, lost_bytes) = lose_values(&image, &body, &mut landing, &failed);
             body = without_values(&body, &failed);
         }
         // Nothing fails from here on: references are owned.

@@ -179,7 +179,7 @@ impl Terms<'_> {
 #[derive(Default)]
 pub(crate) struct Pieces {
     pub(crate) bodies: Vec<(Vec<u8>, Body)>,
-    /// The form of all bodies. [`Pieces::form_of`] one has its share of these counts.
+    /// The form of all bodies, without counts. [`Pieces::form_of`] gives each body its share of those here.
     pub(crate) form: Form,
     /// Records that were coded fast, those of the leaves before included.
     pub(crate) loose: usize,

@@ -7,6 +7,7 @@ use crossbeam_epoch::Guard;
 use super::{Goal, Growth, Pieces, Scratch, Terms};
 use crate::Error;
 use crate::body::Body;
+use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::Operation;
 use crate::form::Form;
@@ -62,7 +63,24 @@ impl Core {
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> bool {
+        terms.goal = self.goal_of_parts(leaf.state(guard), terms.goal);
         self.restructure(leaf, Span::One, terms, guard, scratch)
+    }
+
+    /// The form of the parts of a leaf that is split by a pack with `goal`. They come to the current dictionary of
+    /// tokens: all leaves of a store that grows come from its first ones, whose dictionary was small. Large values keep
+    /// their leaf in its coding, since coding them takes long, and writers split leaves.
+    fn goal_of_parts(&self, state: &LeafState, goal: Goal) -> Goal {
+        let current = self.dictionaries.current();
+        let newer = (state.form.tokens())
+            .zip(current.as_ref().and_then(Coding::tokens))
+            .is_some_and(|(own, current)| own.generation() != current.generation());
+        let stays = state.form.keeps_damage() || state.body.larges().next().is_some();
+        match goal {
+            Goal::Keep if newer && !stays => Goal::Renew,
+            Goal::Settle if newer && !stays => Goal::Recode,
+            _ => goal,
+        }
     }
 
     /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
+use crate::coding::Coding;
 use crate::maintenance::Sweep;
 use crate::options::Options;
 use crate::record::PutMeta;
@@ -114,6 +115,54 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     assert_eq!(loose(&core), 1);
     core.settle();
     assert_eq!((loose(&core), core.stats.recoded.get()), (1, before));
+}
+
+/// All leaves of a store that grows come from its first ones.
+#[test]
+fn leaves_that_are_split_come_to_the_current_dictionary() {
+    let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+    let core = Core::new(&options);
+    let words = ["split ", "leaves ", "are coded ", "once, ", "and not ", "again; "];
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut value = || -> String { (0..20).map(|_| words[random.usize(..words.len())]).collect() };
+    let mut put = |n: u32| core.put(&n.to_be_bytes(), value().as_bytes(), PutMeta::default()).unwrap();
+    (0..20_000).step_by(2).for_each(&mut put);
+    core.settle();
+    // One leaf has a large value, which takes long to code.
+    let large = "a long value ".repeat(20_000);
+    core.put(&5_001u32.to_be_bytes(), large.as_bytes(), PutMeta::default()).unwrap();
+    core.settle();
+    let before = core.dictionaries.generation().expect("there is a dictionary");
+    let stays = {
+        let guard = core.pin();
+        let (leaf, state) = core.locate(&5_001u32.to_be_bytes(), &guard);
+        leaf.low()..state.high.clone().expect("it is not the last")
+    };
+    let sample = words.concat().repeat(9);
+    let tokens = Dictionary::train(&[sample.as_bytes()], 10, before + 1).expect("the sample is sound");
+    core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+
+    (1..20_000).step_by(2).filter(|n| *n != 5_001).for_each(&mut put);
+    let guard = core.pin();
+    let first = core.locate(b"", &guard).0;
+    let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
+    let (mut all, mut kept) = (0, 0);
+    for leaf in leaves {
+        let state = leaf.state(&guard);
+        all += 1;
+        if state.form.generation() == Some(before) {
+            kept += usize::from(state.body.larges().next().is_some());
+            // The last leaf has room for all that comes.
+            assert!(stays.contains(&leaf.low()) || state.high.is_none(), "a leaf kept its dictionary");
+        }
+    }
+    assert!(all > 100 && kept == 1, "{kept} of {all}");
+    let mut found = Vec::new();
+    for n in 0..20_000u32 {
+        found.clear();
+        assert!(core.read(&n.to_be_bytes(), &mut found).unwrap().is_some());
+        assert!(words.iter().any(|word| found.starts_with(word.as_bytes())) || found == large.as_bytes());
+    }
 }
 
 #[test]

@@ -332,6 +332,8 @@ impl fmt::Debug for Codes {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     /// Rows of a table in which words follow each other by rules.
@@ -405,8 +407,9 @@ mod tests {
         }
     }
 
-    /// Codes that nobody trained: small enough for an interpreter that watches every access.
-    pub(super) fn few_codes() -> (Dictionary, Codes) {
+    /// Codes that nobody trained: small enough for an interpreter that watches every access. The tests of a process
+    /// share them, since laying out their table is most of the interpreter's work.
+    pub(super) static FEW_CODES: LazyLock<(Dictionary, Codes)> = LazyLock::new(|| {
         let tokens: Vec<Vec<u8>> =
             (0..=255).map(|byte| vec![byte]).chain([b"abcdefghijklmnop".to_vec(), b"bc".to_vec()]).collect();
         let dictionary = Dictionary::from_tokens(&tokens, 10, 0).unwrap();
@@ -416,26 +419,25 @@ mod tests {
         let table = Table::with_codes(&[[3; 129], [5; 129]].concat(), 10, all);
         let codes = Codes::of(table, &dictionary);
         (dictionary, codes)
-    }
+    });
 
     #[test]
     fn values_of_few_codes_stay_within_their_room() {
-        let (dictionary, codes) = few_codes();
+        let (dictionary, codes) = &*FEW_CODES;
         let mut recoder = Recoder::new();
         let values =
             [&b"bcaaa"[..], b"", b"a", b"abcdefghijklmnopaabcdefghijklmnop", &[b'a'; 90], &[0xff; 70]];
-        // Miri takes minutes.
-        for value in values.into_iter().take(if cfg!(miri) { 1 } else { 6 }) {
-            let [plain, dense] = coded(&dictionary, &codes, &mut recoder, value);
+        for value in values {
+            let [plain, dense] = coded(dictionary, codes, &mut recoder, value);
             for room in [0, value.len(), value.len() + 7, 1000] {
                 let mut out = Vec::with_capacity(room);
-                assert_eq!(codes.decode_append(&dictionary, &dense, &mut out, 100), Ok(value.len()));
+                assert_eq!(codes.decode_append(dictionary, &dense, &mut out, 100), Ok(value.len()));
                 let mut target = vec![MaybeUninit::uninit(); room];
-                let decoded = codes.decode_into(&dictionary, &dense, &mut target);
+                let decoded = codes.decode_into(dictionary, &dense, &mut target);
                 assert_eq!((decoded.is_ok(), &out[..]), (room >= value.len(), value));
             }
             let mut restored = Vec::new();
-            recoder.restore(&codes, &dictionary, &dense, &mut restored).unwrap();
+            recoder.restore(codes, dictionary, &dense, &mut restored).unwrap();
             assert_eq!(restored, plain);
         }
     }

@@ -182,7 +182,7 @@ fn first_unknown(group: &[Turn], first: usize, tokens: &decode::Table) -> Decode
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{few_codes, rows, trained};
+    use super::super::tests::{FEW_CODES, rows, trained};
     use super::super::{Codes, Recoder};
     use super::*;
     use crate::token::Dictionary;
@@ -241,16 +241,15 @@ mod tests {
     }
 
     #[test]
-    #[cfg_attr(miri, ignore = "Miri takes longer than nine minutes")]
     fn values_of_few_codes_in_parts_stay_within_their_room() {
-        let (dictionary, codes) = few_codes();
+        let (dictionary, codes) = &*FEW_CODES;
         let (mut random, mut recoder) = (fastrand::Rng::with_seed(4), Recoder::new());
         for count in [0, 1, 7, 40] {
             let mut numbers = numbers(count, 258, &mut random);
-            come_back(&dictionary, &codes, &mut recoder, &numbers);
+            come_back(dictionary, codes, &mut recoder, &numbers);
             // The longest tokens, and the shortest codes.
             numbers.fill(256);
-            come_back(&dictionary, &codes, &mut recoder, &numbers);
+            come_back(dictionary, codes, &mut recoder, &numbers);
         }
     }
 

@@ -65,7 +65,7 @@ fn assert_refused(disk: &RecordingDisk, sentence: &str) {
     };
     let before = contents();
     for salvage in [false, true] {
-        let error = open(disk, salvage).err().expect("it is refused");
+        let error = open(disk, salvage).expect_err("it is refused");
         assert!(matches!(error, Error::FileForeign { .. }), "{error:?}");
         assert_names(&error, sentence);
         assert!(contents() == before, "a refused folder has changed");

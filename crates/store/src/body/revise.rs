@@ -30,8 +30,8 @@ impl Edit<'_> {
 }
 
 impl Body {
-    /// Whether this body may have `edits`, which are in key order, in its layout and within `limits`, as far as that can
-    /// be told before their values are coded.
+    /// Whether the keys of `edits`, which are in key order, fit the layout of this body, and all records `limits`.
+    /// A pack asks this before it codes their values.
     pub(crate) fn takes(&self, edits: &[Edit<'_>], limits: BodyLimits) -> bool {
         let (layout, prefix) = (self.layout(), self.prefix());
         let suffix_len = usize::from(u16::from_le_bytes([self.0[6], self.0[7]]));

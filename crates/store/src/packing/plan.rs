@@ -187,8 +187,8 @@ fn counted(leaves: Leaves<'_>, decoded: &[Spans]) -> Pieces {
     pieces
 }
 
-/// Decodes the values of those leaves that change their coding to that of `target`. `None` if a value is damaged and the leaf can stay as
-/// it is: its bytes are never lost then, and a get of it names the damage.
+/// Decodes the values of those leaves whose coding is not that of `target`. `None` if a value is damaged and the leaf
+/// can stay as it is: the bytes of the value are never lost then, and a get of the value names the damage.
 fn decode_all(leaves: Leaves<'_>, target: &Form, goal: Goal, raw: &mut Vec<u8>) -> Option<Vec<Spans>> {
     raw.clear();
     let may_stay = leaves.len() == 1 && !goal.keeps_form();

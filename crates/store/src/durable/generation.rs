@@ -220,7 +220,7 @@ impl GenerationFiles {
         options: &Options,
         first: Option<&Coding>,
     ) -> Result<FoundGeneration, Error> {
-        let mut first_damage = None;
+        let mut damage = None;
         let mut found: Option<FoundGeneration> = None;
         for path in self.paths(number) {
             let read = self.read_file(&path)?;
@@ -236,11 +236,15 @@ impl GenerationFiles {
             match coding {
                 Ok((coding, bytes)) => found = Some(FoundGeneration { coding, bytes, damage: None }),
                 Err(fault) => {
-                    first_damage.get_or_insert(fault.at(path, 0));
+                    let error = fault.at(path, 0);
+                    // A salvage may not leave out what a newer program reads, whatever the other file is.
+                    if damage.is_none() || matches!(error, Error::FileForeign { .. }) {
+                        damage = Some(error);
+                    }
                 }
             }
         }
-        match (found, first_damage) {
+        match (found, damage) {
             (Some(found), damage) => {
                 if damage.is_none() {
                     self.whole.insert(number);

@@ -52,6 +52,16 @@ fn generation(copy: u32) -> PathBuf {
     Path::new(DIR).join(GENERATIONS_DIR).join(format!("generation-00000000-{copy}"))
 }
 
+/// The end of the error for a whole file that [`make_newer`] changed.
+const NEWER_GENERATION: &str = "it has version 3, and this program reads versions 1 to 2";
+
+/// Gives the file of a generation the next version, and the checksum for that.
+fn make_newer(file: &mut [u8]) {
+    file[8] = 3;
+    let (rest, sum) = file.split_last_chunk_mut::<4>().expect("it ends with a checksum");
+    *sum = crc32c(rest).to_le_bytes();
+}
+
 fn assert_names(error: &Error, sentence: &str) {
     let told = error.to_string();
     assert!(told.ends_with(sentence) && !told.contains("salvage"), "{told}");
@@ -88,14 +98,9 @@ fn a_generation_of_a_newer_version_is_refused_and_a_damaged_number_is_mended() {
     let disk = folder();
     let damaged = disk.copy();
     for copy in [1, 2] {
-        edit(&disk, &generation(copy), |bytes| {
-            bytes[8] = 3;
-            let end = bytes.len() - 4;
-            let sum = crc32c(&bytes[..end]).to_le_bytes();
-            bytes[end..].copy_from_slice(&sum);
-        });
+        edit(&disk, &generation(copy), |bytes| make_newer(bytes));
     }
-    assert_refused(&disk, "it has version 3, and this program reads versions 1 to 2");
+    assert_refused(&disk, NEWER_GENERATION);
     let whole = damaged.contents(&generation(2));
     edit(&damaged, &generation(1), |bytes| bytes[8] = 3);
     drop(open(&damaged, false).unwrap());
@@ -104,6 +109,17 @@ fn a_generation_of_a_newer_version_is_refused_and_a_damaged_number_is_mended() {
         edit(&damaged, &generation(copy), |bytes| bytes[8] = 3);
     }
     assert!(matches!(open(&damaged, false).err(), Some(Error::FileDamaged { .. })));
+}
+
+/// The damage of the other file would have a salvage leave the generation out.
+#[test]
+fn a_generation_of_a_newer_version_is_refused_beside_a_damaged_file() {
+    for [damaged, newer] in [[1, 2], [2, 1]] {
+        let disk = folder();
+        edit(&disk, &generation(damaged), |bytes| bytes[24] ^= 1);
+        edit(&disk, &generation(newer), |bytes| make_newer(bytes));
+        assert_refused(&disk, NEWER_GENERATION);
+    }
 }
 
 #[test]

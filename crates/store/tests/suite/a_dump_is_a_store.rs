@@ -204,9 +204,9 @@ fn what_is_no_dump_and_what_is_no_empty_folder_is_refused() {
     }
     assert!(attempt(&[&stream[..], &[0]].concat()).0.is_err());
     let mut newer = stream.clone();
-    newer[8] = 3;
+    newer[8] = 4;
     let refused = attempt(&newer).0.unwrap_err().to_string();
-    assert!(refused.contains("version 3") && refused.contains("versions 1 to 2"), "{refused}");
+    assert!(refused.contains("version 4") && refused.contains("versions 1 to 3"), "{refused}");
 }
 
 /// A restore that fails leaves a folder in which it can be repeated; one that is killed leaves one that says so, or

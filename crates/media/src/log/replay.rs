@@ -165,12 +165,11 @@ impl Replay {
         }
         let reader = match SegmentReader::open(&*self.disk, &path) {
             Ok(reader) => reader,
-            Err(LogError::Damaged { reason, .. } | LogError::Foreign { reason, .. })
-                if self.options.salvage =>
-            {
+            Err(LogError::Damaged { reason, .. }) if self.options.salvage => {
                 self.unreadable.push(number);
                 return self.fault(path, 0, 0, reason);
             }
+            // The program that wrote a segment of another version reads it: a salvage may not set it aside.
             Err(error) => return Err(error),
         };
         let header = reader.header;

@@ -111,8 +111,14 @@ fn another_version_is_refused_by_name() {
     let crc = crc32c::crc32c(&bytes[..4092]);
     bytes[4092..4096].copy_from_slice(&crc.to_le_bytes());
     disk.put(&path, bytes);
-    let error = check(Arc::new(disk), OPTIONS).err().unwrap();
-    assert!(error.to_string().ends_with("it has version 3, this program reads versions 1 to 2"), "{error}");
+    for salvage in [false, true] {
+        let options = LogOptions { salvage, ..OPTIONS };
+        let error = check(Arc::new(disk.clone()), options).err().unwrap();
+        assert!(
+            error.to_string().ends_with("it has version 3, this program reads versions 1 to 2"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

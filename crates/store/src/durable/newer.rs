@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::Disk;
-use ziptier_media::segments::{Purpose, Segments};
+use ziptier_media::log::LogError;
+use ziptier_media::segments::{Purpose, SegmentError, Segments};
 use ziptier_media::testing::RecordingDisk;
 
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
@@ -76,7 +77,15 @@ fn assert_refused(disk: &RecordingDisk, sentence: &str) {
     let before = contents();
     for salvage in [false, true] {
         let error = open(disk, salvage).expect_err("it is refused");
-        assert!(matches!(error, Error::FileForeign { .. }), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                Error::FileForeign { .. }
+                    | Error::Log(LogError::Foreign { .. })
+                    | Error::Segments(SegmentError::Foreign { .. })
+            ),
+            "{error:?}"
+        );
         assert_names(&error, sentence);
         assert!(contents() == before, "a refused folder has changed");
     }
@@ -141,6 +150,25 @@ fn an_image_of_a_newer_version_is_refused() {
     let sentence = "an image has version 3, and this program reads versions 1 to 2";
     assert_refused(&disk, sentence);
     assert_names(&dump(&options(&disk), &mut Vec::new()).unwrap_err(), sentence);
+}
+
+/// A salvage would set the log aside, and the next start would remove it.
+#[test]
+fn a_file_of_segments_or_of_the_log_of_a_newer_version_is_refused() {
+    for (files, sentence) in [
+        ("/segments/segment-", "it has version 2, this program reads version 1"),
+        ("/log/log-", "it has version 3, this program reads versions 1 to 2"),
+    ] {
+        let disk = folder();
+        let is_one = |path: &PathBuf| path.to_string_lossy().contains(files);
+        let path = disk.paths().into_iter().find(is_one).expect("a store has both");
+        edit(&disk, &path, |bytes| {
+            bytes[8] += 1;
+            let sum = crc32c(&bytes[..4092]).to_le_bytes();
+            bytes[4092..4096].copy_from_slice(&sum);
+        });
+        assert_refused(&disk, sentence);
+    }
 }
 
 #[test]

@@ -111,8 +111,8 @@ impl Folder {
     }
 }
 
-/// Opens a folder's segments. A salvage takes them with whatever headers they have, because bodies need none. It notes
-/// the faults of headers and writes these anew where that is possible.
+/// Opens a folder's segments. A salvage takes them with damaged headers, because bodies need none. It notes the faults
+/// of headers and writes these anew where that is possible.
 fn open_segments(
     disk: &Arc<dyn Disk>,
     dir: &Path,
@@ -128,6 +128,11 @@ fn open_segments(
         return Ok(segments);
     }
     let (segments, damaged) = Segments::salvage(disk.clone(), dir, layout)?;
+    // The bodies in a segment of another version are sound: the program that wrote them reads them.
+    if let Some((_, error)) = damaged.iter().find(|(_, error)| matches!(error, SegmentError::Foreign { .. }))
+    {
+        return Err(error.clone().into());
+    }
     let opened = segments.numbers();
     for (number, error) in damaged {
         skipped.push(error.to_string());

@@ -56,9 +56,9 @@ fn generation(copy: u32) -> PathBuf {
 /// The end of the error for a whole file that [`make_newer`] changed.
 const NEWER_GENERATION: &str = "it has version 3, and this program reads versions 1 to 2";
 
-/// Gives the file of a generation the next version, and the checksum for that.
+/// Gives a file that ends with its checksum the next version.
 fn make_newer(file: &mut [u8]) {
-    file[8] = 3;
+    file[8] += 1;
     let (rest, sum) = file.split_last_chunk_mut::<4>().expect("it ends with a checksum");
     *sum = crc32c(rest).to_le_bytes();
 }
@@ -150,6 +150,14 @@ fn an_image_of_a_newer_version_is_refused() {
     let sentence = "an image has version 3, and this program reads versions 1 to 2";
     assert_refused(&disk, sentence);
     assert_names(&dump(&options(&disk), &mut Vec::new()).unwrap_err(), sentence);
+}
+
+/// A salvage writes a damaged one anew.
+#[test]
+fn a_folder_of_segments_that_names_its_store_in_a_newer_version_is_refused() {
+    let disk = folder();
+    edit(&disk, &Path::new(DIR).join("segments/STORE"), |bytes| make_newer(bytes));
+    assert_refused(&disk, "it has version 2, and this program reads version 1");
 }
 
 /// A salvage would set the log aside, and the next start would remove it.

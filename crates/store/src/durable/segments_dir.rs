@@ -13,7 +13,7 @@ use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
 use super::generation::read_whole;
 use super::manifest::Manifest;
-use super::reader::Reader;
+use super::reader::{Fault, Reader};
 use crate::Error;
 
 /// The folder of segments within a store's.
@@ -198,26 +198,29 @@ fn owner(disk: &dyn Disk, path: &Path) -> Result<Found, Error> {
 /// The number that a file has.
 pub(crate) fn read(disk: &dyn Disk, path: PathBuf) -> Result<u64, Error> {
     let bytes = read_whole(disk, &path).map_err(|error| Error::of_read(error, &path, 0))?;
-    parse(&bytes).map_err(|reason| Error::FileDamaged { path, offset: 0, reason })
+    parse(&bytes).map_err(|fault| fault.at(path, 0))
 }
 
-fn parse(bytes: &[u8]) -> Result<u64, String> {
+fn parse(bytes: &[u8]) -> Result<u64, Fault> {
     let mut reader = Reader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
-        return Err("it has not the signature of a folder of segments".to_owned());
+        return Err("it has not the signature of a folder of segments".into());
     }
-    let fields = || -> Option<_> {
-        let fields = (reader.u32()?, reader.u64()?, reader.u32()?);
-        reader.is_empty().then_some(fields)
+    // Every version ends with its checksum, so a damaged number is no version.
+    let is_whole =
+        bytes.split_last_chunk().is_some_and(|(rest, sum)| u32::from_le_bytes(*sum) == crc32c(rest));
+    let version = reader.u32().ok_or("it ends too early")?;
+    if is_whole && version != VERSION {
+        return Err(Fault::Version(format!(
+            "it has version {version}, and this program reads version {VERSION}"
+        )));
+    }
+    let mut fields = || -> Option<_> {
+        let store = reader.u64()?;
+        reader.u32().filter(|_| reader.is_empty()).map(|_| store)
     };
-    let mut fields = fields;
-    match fields().ok_or("it has another length than such a file")? {
-        (_, _, checksum) if checksum != crc32c(&bytes[..bytes.len() - 4]) => {
-            Err("it fails its check".to_owned())
-        }
-        (VERSION, store, _) => Ok(store),
-        (version, ..) => Err(format!("it has version {version}, and this program reads version {VERSION}")),
-    }
+    let store = fields().ok_or("it has another length than such a file")?;
+    if is_whole { Ok(store) } else { Err("it fails its check".into()) }
 }
 
 fn refused(path: &Path, dir: &Path, reason: &str) -> Error {

@@ -63,8 +63,15 @@ impl Core {
         guard: &Guard,
         scratch: &mut Scratch,
     ) -> bool {
-        terms.goal = self.goal_of_parts(leaf.state(guard), terms.goal);
-        self.restructure(leaf, Span::One, terms, guard, scratch)
+        let former = terms.goal;
+        terms.goal = self.goal_of_parts(leaf.state(guard), former);
+        if self.restructure(leaf, Span::One, terms, guard, scratch) {
+            return true;
+        }
+        // The limit has no room for values that were condensed and are not any more.
+        let changed = terms.goal != former;
+        terms.goal = former;
+        changed && self.restructure(leaf, Span::One, terms, guard, scratch)
     }
 
     /// The form of the parts of a leaf that is split by a pack with `goal`. They come to the current dictionary of

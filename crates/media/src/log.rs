@@ -93,8 +93,8 @@ pub struct LogOptions {
     pub buffer_bytes: usize,
     /// The first LSN of a log that has no segments yet.
     pub first_lsn: Lsn,
-    /// Replay continues behind damage and lists what it skipped, instead of stopping there. A segment of another version
-    /// is no damage.
+    /// Replay continues behind damage and lists what it skipped, instead of stopping there. A segment of another
+    /// version is no damage.
     pub salvage: bool,
 }
 

@@ -29,19 +29,14 @@ pub(super) struct Step(u16);
 impl Step {
     const ESCAPES: u16 = 1 << 5;
 
-    /// Of a token. The state behind it is not known yet.
-    fn token(code_bits: u32) -> Step {
-        Step(code_bits as u16)
+    /// Of a token, with the state behind it.
+    fn token(code_bits: u8, state: State) -> Step {
+        Step(u16::from(code_bits) | state.0)
     }
 
     /// Of an escape, whose number has `number_bits`.
     fn escape(code_bits: u32, number_bits: u32) -> Step {
         Step((code_bits + number_bits) as u16 | Step::ESCAPES)
-    }
-
-    /// The same step with the state behind it.
-    fn before(self, state: State) -> Step {
-        Step(self.0 | state.0)
     }
 
     /// The bits of the code, and of the number behind an escape.
@@ -139,22 +134,21 @@ impl Table {
         codes: impl IntoIterator<Item = Vec<Symbol>>,
     ) -> Table {
         let (&first, of_token) = contexts.split_last().expect("values begin in a context");
-        let mut steps = Box::new([Step::escape(0, number_bits); STEPS]);
-        let mut numbers = Box::new([0; STEPS]);
-        let mut escape_bits = [0; CONTEXTS_MAX];
-        for (context, code) in codes.into_iter().enumerate() {
-            let row = context << CODE_BITS_MAX..(context + 1) << CODE_BITS_MAX;
-            fill(&mut steps[row.clone()], &mut numbers[row], &code, number_bits);
-            let escape = code.iter().find(|symbol| symbol.token.is_none());
-            escape_bits[context] = escape.map_or(0, |symbol| symbol.bits);
-        }
-        // Only now the escapes of all contexts are known.
+        let codes: Vec<Vec<Symbol>> = codes.into_iter().collect();
+        let escape_bits: Vec<u8> = codes.iter().map(|code| escape_bits(code)).collect();
         let state = |context: u8| State::new(context, escape_bits[usize::from(context)]);
         let first = state(first);
         let mut states: Vec<u8> = of_token.iter().map(|&context| state(context).byte()).collect();
         states.resize(1 << number_bits, first.byte());
-        for (step, &number) in steps.iter_mut().zip(&*numbers).filter(|(step, _)| !step.escapes()) {
-            *step = step.before(State::of(states[usize::from(number)]));
+        let mut steps = Box::new([Step::escape(0, number_bits); STEPS]);
+        let mut numbers = Box::new([0; STEPS]);
+        for (context, code) in codes.iter().enumerate() {
+            let row = context << CODE_BITS_MAX..(context + 1) << CODE_BITS_MAX;
+            let step = |symbol: &Symbol| match symbol.token {
+                Some(token) => Step::token(symbol.bits, State::of(states[usize::from(token)])),
+                None => Step::escape(symbol.bits.into(), number_bits),
+            };
+            fill(&mut steps[row.clone()], &mut numbers[row], code, step);
         }
         Table { steps, numbers, states: states.into(), first, number_bits }
     }
@@ -216,21 +210,23 @@ impl Table {
     }
 }
 
-/// Lays out a context's complete code, whose symbols ascend by length.
-fn fill(steps: &mut [Step], numbers: &mut [u16], code: &[Symbol], number_bits: u32) {
+/// Bits of the escape in a code, 0 if the code has none.
+fn escape_bits(code: &[Symbol]) -> u8 {
+    let escape = code.iter().find(|symbol| symbol.token.is_none());
+    escape.map_or(0, |symbol| symbol.bits)
+}
+
+/// Lays out a context's complete code, whose symbols ascend by length, and the step of each symbol.
+fn fill(steps: &mut [Step], numbers: &mut [u16], code: &[Symbol], step_of: impl Fn(&Symbol) -> Step) {
     let mut next = 0u32;
     for symbol in code {
-        let code_bits = u32::from(symbol.bits);
-        let (step, number) = match symbol.token {
-            Some(token) => (Step::token(code_bits), token),
-            None => (Step::escape(code_bits, number_bits), 0),
-        };
+        let (step, number) = (step_of(symbol), symbol.token.unwrap_or(0));
         // Codes are counted from their highest bit, and read from their lowest.
         let first = next.reverse_bits() >> (32 - CODE_BITS_MAX);
-        for at in (first as usize..1 << CODE_BITS_MAX).step_by(1 << code_bits) {
+        for at in (first as usize..1 << CODE_BITS_MAX).step_by(1 << symbol.bits) {
             (steps[at], numbers[at]) = (step, number);
         }
-        next += 1 << (CODE_BITS_MAX - code_bits);
+        next += 1 << (CODE_BITS_MAX - u32::from(symbol.bits));
     }
 }
 

@@ -47,8 +47,9 @@ pub(crate) struct Arguments {
     /// SETs per second of the last phase, with the longest values; 0 leaves the phase out
     #[arg(long, default_value_t = 5_000, value_name = "N")]
     rate: u64,
-    /// Seconds that a server must be quiet after a phase; until then its CPU time belongs to the phase
-    #[arg(long, default_value_t = 3, value_name = "S")]
+    /// Seconds that a server must be quiet after a phase; until then its CPU time belongs to the phase. ziptier's
+    /// background may rest for 5 seconds before it goes on
+    #[arg(long, default_value_t = 6, value_name = "S")]
     quiet_seconds: usize,
     /// Repetitions of all phases, with the servers in alternating order; results are medians
     #[arg(long, default_value_t = 3, value_name = "R")]

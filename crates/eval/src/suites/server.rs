@@ -483,7 +483,7 @@ mod tests {
             connections: 50,
             requests: 1_000_000,
             rate: 5_000,
-            quiet_seconds: 3,
+            quiet_seconds: 6,
             rounds: 3,
             out: None,
             inherited: Vec::new(),

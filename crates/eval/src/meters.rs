@@ -10,7 +10,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 
-/// What only the program that owns the allocator can do.
+/// Functions of the program that owns the allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct Meters {
     /// Bytes in pages that the allocator has in use now ("active" in jemalloc's terms): what the data costs, with

@@ -238,7 +238,7 @@ impl Core {
                     Append::Full => {
                         drop(guard);
                         match self.pack_full(key, attempt.frees == Frees::Now, round) {
-                            // What the log says lies in memory, and needs no image.
+                            // Records of the log lie in memory, and need no image.
                             Err(Error::Unread { .. }) if self.recovering() => self.grow_for(key, record),
                             packed => packed?,
                         }

@@ -169,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Where the room for the last corpus lies, and how large it is.
+    /// The address of the room for the last corpus, and its length.
     static ROOM: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
     fn room(bytes: usize) -> Vec<u8> {

@@ -105,11 +105,11 @@ mod tests {
         stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))
     }
 
-    /// Each daemon that is left works for some hundredths of a second, and ends.
+    /// Each daemon that is left works for so long that no processor does it within the steps of the clock, and ends.
     #[test]
     fn daemons_that_have_ended_are_waited_for_and_their_work_stays() {
         set_child_subreaper(true).unwrap();
-        let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let busy = "i=0; while [ $i -lt 500000 ]; do i=$((i+1)); done";
         let script = format!("for n in 1 2 3; do (sh -c '{busy}' &); done; read line; exit 7");
         let mut child = start(Command::new("sh").args(["-c", &script]).stdin(Stdio::piped())).unwrap();
         let own = child.id();

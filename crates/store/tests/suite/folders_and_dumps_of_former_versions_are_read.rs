@@ -111,7 +111,7 @@ fn fill(store: &Store) {
     store.put(&key(12), b"").unwrap();
 }
 
-/// What remains is small; a dictionary needs more `keys` to be trained on. Then records above what lies on SSD.
+/// Few records remain; a dictionary needs more `keys` to be trained on. Then come records above the images on SSD.
 fn fill_cold(store: &Store, keys: u64, value_of: impl Fn(u64) -> Vec<u8>, picks: impl FnMut() -> bool) {
     let key = |n: u64| format!("key:{n:06}").into_bytes();
     (0..keys).for_each(|n| store.put(&key(n), &value_of(n)).unwrap());

@@ -332,8 +332,6 @@ impl fmt::Debug for Codes {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::LazyLock;
-
     use super::*;
 
     /// Rows of a table in which words follow each other by rules.
@@ -409,7 +407,7 @@ mod tests {
 
     /// Codes that nobody trained: small enough for an interpreter that watches every access. The tests of a process
     /// share them, since laying out their table is most of the interpreter's work.
-    pub(super) static FEW_CODES: LazyLock<(Dictionary, Codes)> = LazyLock::new(|| {
+    pub(super) static FEW_CODES: std::sync::LazyLock<(Dictionary, Codes)> = std::sync::LazyLock::new(|| {
         let tokens: Vec<Vec<u8>> =
             (0..=255).map(|byte| vec![byte]).chain([b"abcdefghijklmnop".to_vec(), b"bc".to_vec()]).collect();
         let dictionary = Dictionary::from_tokens(&tokens, 10, 0).unwrap();

@@ -30,6 +30,7 @@ use crate::memory::{Reserved, allocated_bytes};
 use crate::places::ssd::is_crowded;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::{back_off, interleave};
+use crate::tree::Tree;
 use crate::write::NewValue;
 
 pub(crate) use commits::Commits;
@@ -119,6 +120,31 @@ enum Tried {
     Busy,
 }
 
+impl Tree {
+    /// Whether a landing has more room than single writes give any.
+    fn is_grown(&self, landing: &Landing) -> bool {
+        landing.capacity() > allocated_bytes(self.landing_bytes_max())
+    }
+
+    /// Whether both landings of a leaf are full, and the open one has grown.
+    fn is_full(&self, state: &LeafState) -> bool {
+        state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
+    }
+
+    /// Seals the open landing of `leaf` if it has grown; `true` if the leaf is to be packed for that. The caller holds
+    /// the writer lock.
+    ///
+    /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing
+    /// that nobody packs.
+    pub(crate) fn seal_grown(&self, leaf: &Leaf, guard: &Guard) -> bool {
+        let has_grown = leaf.state(guard).open.as_ref().is_some_and(|open| self.is_grown(open));
+        if has_grown {
+            leaf.seal_locked(guard);
+        }
+        has_grown
+    }
+}
+
 impl Core {
     pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
         let written = self.write_waiting(batch, true)?;
@@ -146,10 +172,10 @@ impl Core {
         let (mut round, mut unknowns, mut reads) = (0, 0, 0);
         loop {
             let keys = || operations.iter().map(|(key, ..)| *key);
-            if !waits && self.turns.holds_up(keys()) {
+            if !waits && self.tree.turns.holds_up(keys()) {
                 return Ok(None);
             }
-            self.turns.wait_for_all(keys());
+            self.tree.turns.wait_for_all(keys());
             let mut compared = Compared::after(unknowns);
             if unknowns > 0 {
                 match self.read_conditions(&operations, waits, &mut reads, &mut compared)? {
@@ -167,7 +193,7 @@ impl Core {
                     },
                 };
                 // Nobody else counts on the same room.
-                let room = if frees { self.gauges.reserve(0) } else { self.reserve(room_bytes)? };
+                let room = if frees { self.tree.gauges.reserve(0) } else { self.reserve(room_bytes)? };
                 self.try_write(&mut operations, &compared, room, waits)?
             };
             match tried {
@@ -180,8 +206,8 @@ impl Core {
                     return Ok(Some(written));
                 }
                 Tried::Busy => return Ok(None),
-                Tried::Unknown if unknowns == UNKNOWNS_MAX && self.gauges.limit() != u64::MAX => {
-                    return Err(self.refusal(self.gauges.limit(), self.gauges.held()));
+                Tried::Unknown if unknowns == UNKNOWNS_MAX && self.tree.gauges.limit() != u64::MAX => {
+                    return Err(self.refusal(self.tree.gauges.limit(), self.tree.gauges.held()));
                 }
                 Tried::Unknown => unknowns += 1,
                 // To pack a landing that grew takes as long as to write it.
@@ -224,7 +250,7 @@ impl Core {
             }
             *reads += 1;
             self.bring_up(key)?;
-            if self.fails(key, condition) {
+            if self.tree.fails(key, condition) {
                 return Ok(Some(false));
             }
             if let Condition::ValueIs(wanted) = condition {
@@ -237,11 +263,11 @@ impl Core {
     /// Packs the leaf of `key`, or waits a moment for whoever does; `anyway` is that of [`Core::pack_unowned`]. The
     /// caller holds no guard and no lock.
     pub(crate) fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
-        let guard = self.pin();
-        let (leaf, _) = self.locate(key, &guard);
+        let guard = self.tree.pin();
+        let (leaf, _) = self.tree.locate(key, &guard);
         match self.pack_unowned(leaf, anyway, &guard) {
             Unowned::Packed => {
-                self.stats.packs_foreground.raise();
+                self.tree.stats.packs_foreground.raise();
                 guard.flush();
             }
             Unowned::NoPlace { raised_bytes } => {
@@ -269,10 +295,12 @@ impl Core {
         mut room: Reserved<'_>,
         waits: bool,
     ) -> Result<Tried, Error> {
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let keys = operations.iter().map(|(key, ..)| *key);
-        let Some((locked, leaf_of)) = self.lock_leaves(keys, waits, &guard) else { return Ok(Tried::Busy) };
-        match self.all_hold(operations, &leaf_of, &locked, compared, &guard)? {
+        let Some((locked, leaf_of)) = self.tree.lock_leaves(keys, waits, &guard) else {
+            return Ok(Tried::Busy);
+        };
+        match self.tree.all_hold(operations, &leaf_of, &locked, compared, &guard)? {
             Some(true) => {}
             Some(false) => return Ok(Tried::Done(false)),
             None => return Ok(Tried::Unknown),
@@ -286,11 +314,11 @@ impl Core {
             let is_condition = matches!(operation, Operation::Require(_));
             bytes_of[*leaf] += if is_condition { 0 } else { landed_bytes(key, value) };
         }
-        let is_full = |leaf: usize| self.is_full(locked[leaf].leaf.state(&guard));
+        let is_full = |leaf: usize| self.tree.is_full(locked[leaf].leaf.state(&guard));
         // The overlay of a crowded leaf may have no room for the sealed landing, and then nobody packs the open one.
         let must_fit = |leaf: usize| {
             let is_written = bytes_of[leaf] > 0;
-            bytes_of[leaf] > self.landing_bytes_max()
+            bytes_of[leaf] > self.tree.landing_bytes_max()
                 || is_written && is_crowded(locked[leaf].leaf.state(&guard))
         };
         if let Some(full) = (0..locked.len()).find(|leaf| is_full(*leaf) && must_fit(*leaf)) {
@@ -298,7 +326,7 @@ impl Core {
         }
         self.log_batch(operations)?;
         self.make_landings_fit(&locked, &bytes_of, &mut room, &guard);
-        let number = self.commits.begin();
+        let number = self.tree.commits.begin();
         let mut record = RecordBytes::default();
         for ((key, operation, value), leaf) in operations.iter_mut().zip(&leaf_of) {
             let (kind, meta) = match operation {
@@ -309,7 +337,7 @@ impl Core {
             let fields = Fields { batch: Some(number), ..Fields::of(meta) };
             value.lay_out(&mut record, fields, key, kind);
             self.append_growing(locked[*leaf].leaf, &record, key_hash(key), &guard);
-            self.count_write(key, value);
+            self.tree.count_write(key, value);
             value.written();
         }
         // The rest is for bodies: the commit packs landings that grew.
@@ -331,7 +359,7 @@ impl Core {
             })
         };
         journal.append_all(logged())?;
-        self.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
+        self.tree.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
         Ok(())
     }
 
@@ -346,12 +374,12 @@ impl Core {
     ) {
         let growth_bytes = |leaf: &Leaf, bytes: usize| match &leaf.state(guard).open {
             Some(open) if open.capacity() - open.used_bytes() >= bytes => 0,
-            open => open.as_ref().map_or(self.landing_bytes, |open| open.capacity()),
+            open => open.as_ref().map_or(self.tree.landing_bytes, |open| open.capacity()),
         };
         let mut grown_bytes = 0;
         for (locked, bytes) in locked.iter().zip(bytes_of.iter().copied()).filter(|(_, bytes)| *bytes > 0) {
             let growth_bytes = growth_bytes(locked.leaf, bytes);
-            let grows = bytes > self.landing_bytes_max();
+            let grows = bytes > self.tree.landing_bytes_max();
             if grows || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
                 room.give_back(bytes);
                 if !grows {
@@ -368,19 +396,19 @@ impl Core {
     /// Makes the records of batch `number` exist, unlocks its leaves, and has landings packed that grew for it.
     fn commit(&self, number: u64, locked: Vec<Locked<'_>>, guard: &Guard) {
         interleave();
-        self.commits.commit(number);
+        self.tree.commits.commit(number);
         interleave();
         // Until the step above, the batch's records were published but did not exist. An update that was decided in
         // between saw their appends and not their values: another append tells it to look again.
         locked.iter().for_each(|locked| locked.leaf.note_append());
-        let is_grown = |leaf: &&Leaf| self.seal_grown(leaf, guard);
+        let is_grown = |leaf: &&Leaf| self.tree.seal_grown(leaf, guard);
         let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
         drop(locked);
         for leaf in grown {
             self.sealed(leaf, guard);
             // A landing that was sealed before went first, and its pack sealed the grown one if it found the lock free.
             if let Some(_writer) = leaf.try_lock_writer() {
-                self.seal_grown(leaf, guard);
+                self.tree.seal_grown(leaf, guard);
             }
             if leaf.state(guard).sealed.is_some() {
                 self.sealed(leaf, guard);
@@ -388,35 +416,13 @@ impl Core {
         }
     }
 
-    /// Whether a landing has more room than single writes give any.
-    fn is_grown(&self, landing: &Landing) -> bool {
-        landing.capacity() > allocated_bytes(self.landing_bytes_max())
-    }
-
-    /// Whether both landings of a leaf are full, and the open one has grown.
-    fn is_full(&self, state: &LeafState) -> bool {
-        state.sealed.is_some() && state.open.as_ref().is_some_and(|open| self.is_grown(open))
-    }
-
-    /// Seals the open landing of `leaf` if it has grown; `true` if the leaf is to be packed for that. The caller holds
-    /// the writer lock.
-    ///
-    /// The lock is held since the landing grew: the next batch finds a fresh one, and its conditions no such landing
-    /// that nobody packs.
-    pub(crate) fn seal_grown(&self, leaf: &Leaf, guard: &Guard) -> bool {
-        let has_grown = leaf.state(guard).open.as_ref().is_some_and(|open| self.is_grown(open));
-        if has_grown {
-            leaf.seal_locked(guard);
-        }
-        has_grown
-    }
-
     /// Seals the open landing of `leaf`, whose sealed one was packed, if it has more than single writes leave there.
     /// Each look-up would compare its key with all of its records for as long as it stays open.
     ///
     /// A batch that holds the writer lock seals the landing itself.
     pub(crate) fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
-        let is_long = |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.landing_bytes_max());
+        let is_long =
+            |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.tree.landing_bytes_max());
         if leaf.state(guard).open.as_ref().is_some_and(is_long)
             && let Some(_writer) = leaf.try_lock_writer()
         {
@@ -434,7 +440,7 @@ impl Core {
             if open.is_some_and(|open| open.append(record, hash)) {
                 break;
             }
-            let capacity = open.map_or(self.landing_bytes, |open| open.capacity());
+            let capacity = open.map_or(self.tree.landing_bytes, |open| open.capacity());
             self.grow_landing(leaf, capacity.max(record.landing_bytes()), guard);
         }
         leaf.note_append();

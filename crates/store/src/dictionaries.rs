@@ -36,6 +36,7 @@ use crate::core::Core;
 use crate::memory::{Gauges, Total};
 use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
+use crate::tree::Tree;
 use candidate::Candidate;
 use room::Counted;
 use trial::{coded_share, recoded_bytes};
@@ -427,52 +428,7 @@ fn renumbered(coding: &Coding, generation: u32) -> Option<Coding> {
     Some(Coding::Tokens(Arc::new(tokens.renumbered(generation).ok()?)))
 }
 
-impl Core {
-    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
-    pub(crate) fn maintain_dictionary(&self) -> bool {
-        let live = self.dictionaries.count_live();
-        if self.codec == CodecChoice::None {
-            return false;
-        }
-        if live >= GENERATIONS_MAX {
-            // A thread that came before another one's adoption may have asked.
-            self.ask_for_training_room(0);
-            return false;
-        }
-        // Reads and packs never wait for this lock: it only keeps two threads from training at once.
-        let mut schedule = self.dictionaries.schedule.lock();
-        let logical_bytes = self.gauges.logical.get();
-        self.dictionaries.look_for_drift(&mut schedule);
-        // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
-        // it. That is so again only when as much was written as the store holds.
-        let fresh_bytes = self.dictionaries.fresh_raw.get();
-        let is_raw = 2 * self.gauges.raw_body.held() >= self.gauges.body_bytes();
-        let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
-        let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
-        let room_bytes = self.training_room_bytes(saving);
-        self.ask_for_training_room(0);
-        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
-        let Some((reason, wanted)) = due else { return false };
-        let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
-        let training_bytes = wanted.training_bytes(sample_bytes) as usize;
-        if saving.is_some() && !self.confirms_drift(&mut schedule, logical_bytes)
-            || !self.has_room_to_train(training_bytes)
-        {
-            return false;
-        }
-        schedule.drift = None;
-        if saving.is_some() {
-            schedule.made_room_at = fresh_bytes;
-        }
-        if reason != Reason::Drift {
-            schedule.trained_at_bytes = logical_bytes;
-            schedule.waits = true;
-            self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
-        }
-        let _counted = Counted::new(&self.gauges, training_bytes);
-        self.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
-    }
-
+impl Tree {
     /// Trains a candidate on a sample of so many bytes. Adopts it if it saves enough, or else codes of the current
     /// dictionary's tokens that do; returns whether something was adopted.
     fn train(
@@ -543,6 +499,53 @@ impl Core {
             schedule.back_off(logical_bytes);
         }
         schedule.is_confirmed
+    }
+}
+
+impl Core {
+    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
+    pub(crate) fn maintain_dictionary(&self) -> bool {
+        let live = self.tree.dictionaries.count_live();
+        if self.tree.codec == CodecChoice::None {
+            return false;
+        }
+        if live >= GENERATIONS_MAX {
+            // A thread that came before another one's adoption may have asked.
+            self.ask_for_training_room(0);
+            return false;
+        }
+        // Reads and packs never wait for this lock: it only keeps two threads from training at once.
+        let mut schedule = self.tree.dictionaries.schedule.lock();
+        let logical_bytes = self.tree.gauges.logical.get();
+        self.tree.dictionaries.look_for_drift(&mut schedule);
+        // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
+        // it. That is so again only when as much was written as the store holds.
+        let fresh_bytes = self.tree.dictionaries.fresh_raw.get();
+        let is_raw = 2 * self.tree.gauges.raw_body.held() >= self.tree.gauges.body_bytes();
+        let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
+        let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
+        let room_bytes = self.training_room_bytes(saving);
+        self.ask_for_training_room(0);
+        let due = self.tree.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
+        let Some((reason, wanted)) = due else { return false };
+        let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
+        let training_bytes = wanted.training_bytes(sample_bytes) as usize;
+        if saving.is_some() && !self.tree.confirms_drift(&mut schedule, logical_bytes)
+            || !self.has_room_to_train(training_bytes)
+        {
+            return false;
+        }
+        schedule.drift = None;
+        if saving.is_some() {
+            schedule.made_room_at = fresh_bytes;
+        }
+        if reason != Reason::Drift {
+            schedule.trained_at_bytes = logical_bytes;
+            schedule.waits = true;
+            self.tree.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
+        }
+        let _counted = Counted::new(&self.tree.gauges, training_bytes);
+        self.tree.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
     }
 }
 

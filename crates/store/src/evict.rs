@@ -28,7 +28,7 @@ use crossbeam_epoch::Guard;
 
 use crate::core::Core;
 use crate::ghosts::Ghosts;
-use crate::leaf::{Leaf, LeafState};
+use crate::leaf::{Leaf, LeafState, NOWHERE};
 use crate::marks::{Mark, STAMPS};
 use crate::packing::Goal;
 use crate::record::Payload;
@@ -218,7 +218,7 @@ impl Core {
         if marks.len() < leaf.state(guard).body.len() {
             return self.take_up(leaf, guard);
         }
-        leaf.marks.set(marks, &self.gauges, guard);
+        leaf.marks.set(marks, &self.tree.gauges, guard);
         eviction.line_up(leaf, marks.iter().copied(), guard);
     }
 
@@ -252,13 +252,15 @@ impl Core {
     /// Whether eviction comes before all other background work: more than the limit is held. Writers keep to the limit,
     /// so nothing goes while no thread writes.
     pub(crate) fn is_eviction_due(&self) -> bool {
-        self.evicts() && !self.has_room_below() && self.gauges.live_bytes() > self.gauges.limit()
+        self.tree.evicts()
+            && !self.has_room_below()
+            && self.tree.gauges.live_bytes() > self.tree.gauges.limit()
     }
 
     /// Whether the background may take so many bytes more without anything being evicted for them.
     pub(crate) fn has_room_for_growth(&self, bytes: usize) -> bool {
-        match self.evicts() {
-            true => self.gauges.live_bytes() + bytes as u64 <= self.gauges.limit() / 100 * GOAL_PCT,
+        match self.tree.evicts() {
+            true => self.tree.gauges.live_bytes() + bytes as u64 <= self.tree.gauges.limit() / 100 * GOAL_PCT,
             false => self.admit(bytes).is_ok(),
         }
     }
@@ -287,9 +289,9 @@ impl Core {
     /// Whether there is little room for `wanted_bytes` more. Packing leaves that are not coded as new ones are comes
     /// before eviction then. The same look at memory decides on both, because others write meanwhile.
     fn is_nearly_full(&self, eviction: &Eviction, wanted_bytes: u64) -> bool {
-        let limit = self.gauges.limit();
+        let limit = self.tree.gauges.limit();
         let is_nearly_full = limit < u64::MAX
-            && self.gauges.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
+            && self.tree.gauges.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
             && !self.has_room_below();
         if !is_nearly_full {
             eviction.full.store(false, Relaxed);
@@ -301,7 +303,7 @@ impl Core {
     /// be had. The caller holds no guard and no lock.
     pub(crate) fn evict_for_all(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return true };
-        if bytes > self.gauges.limit() / 2 {
+        if bytes > self.tree.gauges.limit() / 2 {
             return false;
         }
         while self.is_nearly_full(eviction, bytes) {
@@ -309,7 +311,7 @@ impl Core {
             if !self.squeeze_stale() && self.evict(eviction, bytes, 1) != Relief::Some {
                 break;
             }
-            self.reclaim();
+            self.tree.reclaim();
         }
         true
     }
@@ -322,7 +324,7 @@ impl Core {
         }
         let relief = self.evict(eviction, 0, 4 * VISITS_PER_PACK);
         if relief != Relief::Enough {
-            self.reclaim();
+            self.tree.reclaim();
         }
         relief == Relief::Some
     }
@@ -331,14 +333,14 @@ impl Core {
     /// no guard and no lock.
     pub(crate) fn evict_for(&self, bytes: u64) -> bool {
         let Some(eviction) = self.evicting() else { return false };
-        if bytes > self.gauges.limit() / 2 {
+        if bytes > self.tree.gauges.limit() / 2 {
             return false;
         }
         self.evict(eviction, bytes, VISITS_PER_PACK) != Relief::None
     }
 
     fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
-        let limit = self.gauges.limit();
+        let limit = self.tree.gauges.limit();
         if limit == u64::MAX || self.has_room_below() {
             eviction.full.store(false, Relaxed);
             return Relief::Enough;
@@ -347,17 +349,17 @@ impl Core {
         for _ in 0..visits {
             // The new body of a visit and the old one are held beside each other until no reader has the old one.
             self.wait_for_retired();
-            let live = self.gauges.live_bytes();
+            let live = self.tree.gauges.live_bytes();
             let full = live > (limit / 100 * FULL_PCT).min(goal);
             eviction.full.store(full, Relaxed);
             if !full {
                 return Relief::Enough;
             }
             let mut ghosts = eviction.ghosts.lock();
-            if !self.evicts() {
+            if !self.tree.evicts() {
                 return Relief::None;
             }
-            ghosts.resize(self.gauges.records.get(), &self.gauges);
+            ghosts.resize(self.tree.gauges.records.get(), &self.tree.gauges);
             drop(ghosts);
             let excess_bytes = live.saturating_sub(goal);
             match eviction.next_leaf(excess_bytes > 0) {
@@ -373,7 +375,7 @@ impl Core {
     /// Judges the records whose turn it is, and packs their leaf without those that go.
     fn visit_waiting(&self, eviction: &Eviction, turn: &Turn, excess_bytes: u64) {
         let &Turn { ref leaf, which, stamp, .. } = turn;
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let waits = &leaf.waits[which as usize];
         // One that waits elsewhere meanwhile was told so when it was pushed there.
         if waits.compare_exchange(stamp, NOWHERE, Relaxed, Relaxed).is_err() {
@@ -381,7 +383,7 @@ impl Core {
         }
         let Some(ownership) = leaf.try_own() else {
             // Its owner may have closed it for a moment only.
-            if !self.index.has_let_go_of(leaf, &guard) {
+            if !self.tree.index.has_let_go_of(leaf, &guard) {
                 waits.store(stamp, Relaxed);
                 eviction.waiting(which).push(stamp.into(), leaf, which);
             }
@@ -391,14 +393,14 @@ impl Core {
         if state.closed {
             return;
         }
-        let expires = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
+        let expires = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.tree.expiry_now_ms());
         let goes = expires || self.choose(eviction, turn, state, excess_bytes, &guard);
         let lingers = which == Which::Probation && state.is_unsettled();
         if goes || lingers {
             if !goes || expires {
                 leaf.seal(&guard);
             }
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch));
+            self.pack(leaf, Goal::Keep, &mut self.retention(), &guard);
             drop(ownership);
             self.join_around(leaf, &guard);
         } else {
@@ -411,17 +413,15 @@ impl Core {
     /// Joins a leaf that lost records with small neighbours. Records that were put in key order leave in key order,
     /// too: then it is the left one that is empty already.
     fn join_around(&self, leaf: &Leaf, guard: &Guard) {
-        let left = self.index.find_below(&leaf.low(), guard);
+        let left = self.tree.index.find_below(&leaf.low(), guard);
         let mut leaf = left.filter(|left| self.is_small(left.state(guard), guard)).unwrap_or(leaf);
         for _ in 0..JOINS_PER_VISIT {
             let Some(_ownership) = leaf.try_own() else { return };
             if leaf.state(guard).closed || !self.is_small(leaf.state(guard), guard) {
                 return;
             }
-            Self::with_scratch(|scratch| {
-                self.join_right(leaf, &mut self.background_retention(), guard, scratch)
-            });
-            if let Some(left) = self.index.find_below(&leaf.low(), guard)
+            self.with_packs(&mut self.background_retention(), guard, |packs| packs.join_right(leaf));
+            if let Some(left) = self.tree.index.find_below(&leaf.low(), guard)
                 && self.is_small(left.state(guard), guard)
             {
                 leaf = left;
@@ -460,7 +460,7 @@ impl Core {
                 large_bytes += large_stored_bytes(state, index);
             }
         }
-        eviction.came_to_main(came_to_main, self.gauges.records.get());
+        eviction.came_to_main(came_to_main, self.tree.gauges.records.get());
         going > 0
     }
 
@@ -469,8 +469,8 @@ impl Core {
         let mut cursor = eviction.cursor.lock();
         let mut wrapped = false;
         loop {
-            let guard = self.pin();
-            let (leaf, state) = self.locate(&cursor, &guard);
+            let guard = self.tree.pin();
+            let (leaf, state) = self.tree.locate(&cursor, &guard);
             cursor.clear();
             cursor.extend_from_slice(state.high.as_deref().unwrap_or_default());
             if state.is_unsettled()
@@ -480,9 +480,7 @@ impl Core {
                 if leaf.state(&guard).sealed.is_none() {
                     leaf.seal(&guard);
                 }
-                Self::with_scratch(|scratch| {
-                    self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)
-                });
+                self.pack(leaf, Goal::Keep, &mut self.retention(), &guard);
                 return true;
             }
             if cursor.is_empty() && std::mem::replace(&mut wrapped, true) {
@@ -504,9 +502,6 @@ fn large_stored_bytes(state: &LeafState, index: usize) -> u64 {
         _ => 0,
     }
 }
-
-/// No stamp: the leaf does not wait.
-pub(crate) const NOWHERE: u8 = u8::MAX;
 
 mod s3fifo;
 mod switch;

@@ -22,7 +22,6 @@ use self::held::{Dead, hold, hold_changed};
 use crate::batch::Commits;
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::durable::Stored;
-use crate::evict::NOWHERE;
 use crate::form::Form;
 use crate::hotness::{Clock, Usage};
 use crate::index::LEAF_INDEX_BYTES;
@@ -236,6 +235,9 @@ impl Drop for Ownership<'_> {
         self.0.owned.store(false, Ordering::Release);
     }
 }
+
+/// No stamp: the leaf does not wait for its turn.
+pub(crate) const NOWHERE: u8 = u8::MAX;
 
 /// Leaves ever made.
 static NEXT_LEAF: AtomicU64 = AtomicU64::new(0);

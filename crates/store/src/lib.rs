@@ -128,6 +128,7 @@ mod store;
 mod sync;
 mod tierer;
 mod together;
+mod tree;
 mod update;
 mod write;
 

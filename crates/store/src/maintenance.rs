@@ -9,6 +9,7 @@
 //! 5. A leaf is *quiet* if nothing was appended to it since the visit before. A visit settles a quiet leaf, and others
 //!    wait for the next one.
 
+mod packs;
 mod queue;
 mod sweep;
 mod unsettled;
@@ -24,12 +25,19 @@ pub(crate) use self::queue::Queue;
 pub(crate) use self::sweep::Sweep;
 pub(crate) use self::unsettled::{Rounds, Unsettled};
 use crate::Error;
+use crate::body::Body;
 use crate::core::Core;
+use crate::durable::Operation;
+use crate::form::Form;
 use crate::laps::Laps;
-use crate::leaf::{Leaf, Ownership};
+use crate::leaf::{Leaf, LeafState, Ownership};
+use crate::merge::large_references;
+use crate::packing::{Pieces, Scratch};
 use crate::places::Place;
+use crate::places::ssd::all_settled;
 use crate::sync::back_off;
 use crate::tierer::Tierer;
+use crate::tree::Tree;
 
 /// How long a packer sleeps after work, and at most.
 const NAP_MIN: Duration = Duration::from_millis(1);
@@ -104,9 +112,53 @@ impl Background {
     }
 }
 
+impl Tree {
+    /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
+    pub(crate) fn reclaim(&self) {
+        // Retired bytes are free three steps of the epoch later, and each step frees only a little.
+        let mut idle_steps = 0;
+        while idle_steps < 4 {
+            let before = self.gauges.retired.held();
+            if before == 0 {
+                return;
+            }
+            self.pin().flush();
+            idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
+        }
+    }
+
+    /// The leaf of `key`, owned, if no other thread owns it.
+    pub(crate) fn try_own_leaf_of<'g>(
+        &self,
+        key: &[u8],
+        guard: &'g Guard,
+    ) -> Option<(&'g Leaf, Ownership<'g>)> {
+        let (leaf, _) = self.locate(key, guard);
+        let ownership = leaf.try_own()?;
+        let state = leaf.state(guard);
+        // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
+        (!state.closed && state.covers(key)).then_some((leaf, ownership))
+    }
+
+    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait
+    /// for an SSD, and nothing would be freed meanwhile.
+    pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
+        let mut round = 0;
+        loop {
+            let guard = self.pin();
+            if let Some((leaf, _ownership)) = self.try_own_leaf_of(key, &guard) {
+                return work(leaf, &guard);
+            }
+            drop(guard);
+            back_off(round);
+            round += 1;
+        }
+    }
+}
+
 impl Core {
     fn pack_in_background(&self, is_first: bool) {
-        Self::work_in_background();
+        Scratch::work_in_background();
         let mut work = Background::new(is_first, Instant::now());
         while !self.queue.stopping.load(Ordering::Acquire) {
             if self.loading.load(Ordering::Acquire) {
@@ -116,7 +168,7 @@ impl Core {
             if self.do_next(&mut work, Instant::now()) {
                 continue;
             }
-            self.reclaim();
+            self.tree.reclaim();
             self.maintain_dictionary();
             std::thread::park_timeout(work.nap);
             let longest = if is_first && work.tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
@@ -134,7 +186,7 @@ impl Core {
             return true;
         }
         if let Some(leaf) = self.queue.pop() {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             work.packs += self.pack_queued(&leaf, &guard);
             guard.flush();
             work.nap = NAP_MIN;
@@ -175,24 +227,10 @@ impl Core {
         if ended {
             work.laps.end(Instant::now(), std::mem::take(&mut work.sweep.has_expiring));
             work.has_settled |= std::mem::take(&mut work.sweep.found_room);
-            self.dictionaries.release_idle();
-            Self::release_scratch();
+            self.tree.dictionaries.release_idle();
+            Scratch::release();
         }
         true
-    }
-
-    /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
-    pub(crate) fn reclaim(&self) {
-        // Retired bytes are free three steps of the epoch later, and each step frees only a little.
-        let mut idle_steps = 0;
-        while idle_steps < 4 {
-            let before = self.gauges.retired.held();
-            if before == 0 {
-                return;
-            }
-            self.pin().flush();
-            idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
-        }
     }
 
     /// Merges every landing that is there now, and brings every leaf to its form, as far as there is room for that.
@@ -203,52 +241,51 @@ impl Core {
         for _lap in 0..2 {
             while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
-        if self.heats {
+        if self.tree.heats {
             let mut tierer = Tierer::of_settled();
             while !self.tier(&mut tierer, SWEEP_LEAVES) {}
         }
         // Contexts that worked just now are idle at the second call.
-        (0..2).for_each(|_| self.dictionaries.release_idle());
-        Self::release_scratch();
+        (0..2).for_each(|_| self.tree.dictionaries.release_idle());
+        Scratch::release();
         // Retired bytes are free three steps of the epoch later, once their readers of this moment are done.
-        (0..3).for_each(|_| self.pin().flush());
+        (0..3).for_each(|_| self.tree.pin().flush());
         self.wait_for_retired();
-        self.reclaim();
+        self.tree.reclaim();
     }
 
-    /// The leaf of `key`, owned, if no other thread owns it.
-    pub(crate) fn try_own_leaf_of<'g>(
-        &self,
-        key: &[u8],
-        guard: &'g Guard,
-    ) -> Option<(&'g Leaf, Ownership<'g>)> {
-        let (leaf, _) = self.locate(key, guard);
-        let ownership = leaf.try_own()?;
-        let state = leaf.state(guard);
-        // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
-        (!state.closed && state.covers(key)).then_some((leaf, ownership))
-    }
-
-    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait
-    /// for an SSD, and nothing would be freed meanwhile.
-    pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
-        let mut round = 0;
-        loop {
-            let guard = self.pin();
-            if let Some((leaf, _ownership)) = self.try_own_leaf_of(key, &guard) {
-                return work(leaf, &guard);
+    /// Takes every record out of `leaf`, which the caller owns.
+    ///
+    /// # Errors
+    /// The log's; the leaf is as it was then.
+    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
+        let state = leaf.close(guard);
+        let (records, logical_bytes) = all_settled(state);
+        let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
+        new.form = Form::of(state.form.coding());
+        let writer = leaf.lock_writer();
+        if let Some(journal) = self.journal.get() {
+            let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
+            if let Err(error) = journal.append(&range) {
+                leaf.reopen(state, guard);
+                return Err(error);
             }
-            drop(guard);
-            back_off(round);
-            round += 1;
         }
+        self.tree.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
+        let published = leaf.publish(state, new, guard);
+        assert!(published, "nobody changes a closed leaf but its owner");
+        // A thread that decided on an update from the former records must look again.
+        leaf.note_append();
+        drop(writer);
+        self.tree.settle_large(Vec::new(), large_references(state), guard);
+        Ok(())
     }
 
     /// Empties every leaf and joins them.
     pub(crate) fn clear(&self) -> Result<(), Error> {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
-            let high = self.with_leaf_of(&cursor, |leaf, guard| {
+            let high = self.tree.with_leaf_of(&cursor, |leaf, guard| {
                 self.empty(leaf, guard)?;
                 guard.flush();
                 Ok::<_, Error>(leaf.state(guard).high.clone())
@@ -260,8 +297,8 @@ impl Core {
         }
         let mut leaves = 0;
         loop {
-            let guard = self.pin();
-            let (first, state) = self.locate(&[], &guard);
+            let guard = self.tree.pin();
+            let (first, state) = self.tree.locate(&[], &guard);
             let right_is_empty = state.right(&guard).is_some_and(|right| {
                 let right = right.state(&guard);
                 right.body.is_empty() && !right.is_unsettled() && right.place() != Place::Ssd
@@ -276,7 +313,7 @@ impl Core {
             }
             let high = first.state(&guard).high.clone();
             let retention = &mut self.background_retention();
-            Self::with_scratch(|scratch| self.fill_from_right(first, retention, &guard, scratch));
+            self.with_packs(retention, &guard, |packs| packs.fill_from_right(first));
             guard.flush();
             if first.state(&guard).high == high {
                 // A thread writes there again.

@@ -11,6 +11,7 @@ use crate::large::Large;
 use crate::places::ssd::Below;
 use crate::read::{Copied, Looked, copy_found};
 use crate::record::{Meta, Payload};
+use crate::tree::Tree;
 
 /// Rounds in which a multi-get tries to see one moment while batches are committed, before it holds commits up.
 pub(crate) const MULTI_GET_ROUNDS: usize = 8;
@@ -69,32 +70,7 @@ impl Values {
     }
 }
 
-impl Core {
-    /// See [`Store::multi_get_up_to`](crate::Store::multi_get_up_to); keys are checked.
-    pub(crate) fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        len_max: u64,
-        values: &mut Values,
-    ) -> Result<(), Error> {
-        for round in 0.. {
-            // Held for look-ups in memory alone, which take no lock of a leaf.
-            let held = (round >= MULTI_GET_ROUNDS).then(|| self.commits.hold());
-            let before = self.commits.version();
-            let elsewhere = self.look_up_all(keys, len_max, values)?;
-            let is_one_moment = before.is_some() && self.commits.version() == before;
-            drop(held);
-            // Values on SSD do not change, but a record that lay there may have moved and changed since.
-            if is_one_moment
-                && (self.read_elsewhere(keys, elsewhere, len_max, values)?
-                    || self.commits.version() == before)
-            {
-                break;
-            }
-        }
-        Ok(())
-    }
-
+impl Tree {
     /// Looks all keys up in memory, and says which values lie elsewhere.
     fn look_up_all<K: AsRef<[u8]>>(
         &self,
@@ -158,6 +134,54 @@ impl Core {
         Ok(Elsewhere { large, below })
     }
 
+    /// Fills in the values that lie in these blocks, and empties `packed`.
+    fn unpack_all<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        packed: &mut Vec<(usize, PackedValue<'_>)>,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        let Values { bytes, spans } = values;
+        let taken = take_values(packed, |index, value| {
+            let value = value.map_err(|reason| self.damaged(keys[index].as_ref(), reason))?;
+            let range = bytes.len()..bytes.len() + value.len();
+            bytes.extend_from_slice(value);
+            if let Some(span) = &mut spans[index] {
+                span.meta.len = value.len() as u64;
+                span.range = Some(range);
+            }
+            Ok(())
+        });
+        taken.inspect_err(|_| values.clear())
+    }
+}
+
+impl Core {
+    /// See [`Store::multi_get_up_to`](crate::Store::multi_get_up_to); keys are checked.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        len_max: u64,
+        values: &mut Values,
+    ) -> Result<(), Error> {
+        for round in 0.. {
+            // Held for look-ups in memory alone, which take no lock of a leaf.
+            let held = (round >= MULTI_GET_ROUNDS).then(|| self.tree.commits.hold());
+            let before = self.tree.commits.version();
+            let elsewhere = self.tree.look_up_all(keys, len_max, values)?;
+            let is_one_moment = before.is_some() && self.tree.commits.version() == before;
+            drop(held);
+            // Values on SSD do not change, but a record that lay there may have moved and changed since.
+            if is_one_moment
+                && (self.read_elsewhere(keys, elsewhere, len_max, values)?
+                    || self.tree.commits.version() == before)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the values that were not in memory; `false` if a record had to be looked up once more. The caller holds no
     /// guard and no lock.
     fn read_elsewhere<K: AsRef<[u8]>>(
@@ -191,7 +215,7 @@ impl Core {
         });
         read.map_err(|(at, reason)| {
             let (index, share) = &large[at];
-            self.unread_large(keys[*index].as_ref(), share, reason)
+            self.tree.unread_large(keys[*index].as_ref(), share, reason)
         })
     }
 
@@ -214,26 +238,5 @@ impl Core {
                 Span { meta, range }
             });
         })
-    }
-
-    /// Fills in the values that lie in these blocks, and empties `packed`.
-    fn unpack_all<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        packed: &mut Vec<(usize, PackedValue<'_>)>,
-        values: &mut Values,
-    ) -> Result<(), Error> {
-        let Values { bytes, spans } = values;
-        let taken = take_values(packed, |index, value| {
-            let value = value.map_err(|reason| self.damaged(keys[index].as_ref(), reason))?;
-            let range = bytes.len()..bytes.len() + value.len();
-            bytes.extend_from_slice(value);
-            if let Some(span) = &mut spans[index] {
-                span.meta.len = value.len() as u64;
-                span.range = Some(range);
-            }
-            Ok(())
-        });
-        taken.inspect_err(|_| values.clear())
     }
 }

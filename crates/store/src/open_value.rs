@@ -35,7 +35,7 @@ impl OpenValue {
     }
 
     pub(crate) fn large(core: &Core, large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        let (large, damaged) = (OpenLarge::new(large), core.stats.damaged.clone());
+        let (large, damaged) = (OpenLarge::new(large), core.tree.stats.damaged.clone());
         Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default(), damaged } }
     }
 
@@ -100,7 +100,7 @@ mod tests {
         let store = Store::open(options).unwrap();
         let settle = || {
             store.settle().unwrap();
-            store.core.reclaim();
+            store.core.tree.reclaim();
         };
         for (value, is_large) in [(&b"inline"[..], false), (&[7; 300_000], true)] {
             store.put(b"key", value).unwrap();

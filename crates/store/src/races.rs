@@ -11,9 +11,8 @@ use ziptier_testing::until;
 use crate::batch::{Batch, Condition, Need, Transferred};
 use crate::core::Core;
 use crate::durable::DurableOptions;
-use crate::evict::NOWHERE;
 use crate::landing::STEPS;
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, NOWHERE};
 use crate::options::{CodecChoice, Options};
 use crate::packing::Goal;
 use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
@@ -37,8 +36,8 @@ fn get(core: &Core, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn leaf_of(core: &Core, key: &[u8]) -> Arc<Leaf> {
-    let guard = core.pin();
-    core.locate(key, &guard).0.share(&guard)
+    let guard = core.tree.pin();
+    core.tree.locate(key, &guard).0.share(&guard)
 }
 
 /// Appends a byte to `key`, with `meanwhile` between each decision and its write; how often it was decided.
@@ -108,18 +107,18 @@ fn an_update_whose_key_is_written_all_the_time_gets_its_turn() {
             }
             // Now another writer has to wait until the update is made.
             let other = scope.spawn(|| put(&core, b"key", b"other"));
-            while core.turns.waiting() == 0 && !other.is_finished() {
+            while core.tree.turns.waiting() == 0 && !other.is_finished() {
                 std::thread::yield_now();
             }
             // A batch and a rename do so, too.
             let batch = scope.spawn(|| core.write(&Batch::new().put(b"key", b"batch").put(b"b", b"batch")));
-            while core.turns.waiting() == 1 && !batch.is_finished() {
+            while core.tree.turns.waiting() == 1 && !batch.is_finished() {
                 std::thread::yield_now();
             }
         });
         assert_eq!(calls, ATTEMPTS_MAX + 1);
     });
-    assert_eq!(core.turns.waiting(), 0);
+    assert_eq!(core.tree.turns.waiting(), 0);
     assert!(matches!(get(&core, b"key").as_deref(), Some(b"other" | b"batch")));
 }
 
@@ -143,7 +142,7 @@ fn a_rename_whose_large_source_is_written_all_the_time_gets_its_turn() {
             assert_eq!(reads, ATTEMPTS_MAX + 1, "the rename starves");
             // Now another writer has to wait until the rename is done.
             let other = scope.spawn(|| put(core, b"source", b"other"));
-            while core.turns.waiting() == 0 && !other.is_finished() {
+            while core.tree.turns.waiting() == 0 && !other.is_finished() {
                 std::thread::yield_now();
             }
             true
@@ -168,13 +167,11 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         if call > 1 {
             return;
         }
-        let guard = core.pin();
+        let guard = core.tree.pin();
         {
             let _ownership = before.try_own().expect("nobody maintains it");
             before.seal(&guard);
-            Core::with_scratch(|scratch| {
-                core.pack(&before, Goal::Keep, &mut core.retention(), &guard, scratch)
-            });
+            core.pack(&before, Goal::Keep, &mut core.retention(), &guard);
         }
         assert!(!Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the leaf was not split before the key");
         put(&core, &key, b"v2");
@@ -183,9 +180,7 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         let others = [&[b'k', 2, 0][..], &[b'k', 3]];
         others.into_iter().filter(|other| **other >= *low).for_each(|other| put(&core, other, b"short"));
         let _ownership = before.try_own().expect("nobody maintains it");
-        Core::with_scratch(|scratch| {
-            core.join_right(&before, &mut core.background_retention(), &guard, scratch)
-        });
+        core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&before));
         assert!(Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the key did not come back");
     });
     assert_eq!((calls, get(&core, &key).as_deref()), (2, Some(&b"v2+"[..])));
@@ -241,7 +236,7 @@ fn conditions_of_a_batch_are_checked_in_steps_that_grow_with_the_batch() {
     drop(ownership);
     core.settle();
     assert_eq!(core.write(&many(&is(b"value"), 9_998)), Ok(true));
-    assert_eq!(core.count_keys(), 9_999);
+    assert_eq!(core.tree.count_keys(), 9_999);
 }
 
 #[test]
@@ -253,16 +248,16 @@ fn a_leaf_that_was_closed_when_its_turn_came_waits_for_its_next_one() {
     let waits = || leaf.waits.iter().any(|stamp| stamp.load(std::sync::atomic::Ordering::Relaxed) != NOWHERE);
     assert!(waits());
     let ownership = leaf.try_own().expect("nobody maintains it");
-    leaf.close(&core.pin());
-    core.gauges.set_limit(Some(core.gauges.held() / 2));
+    leaf.close(&core.tree.pin());
+    core.tree.gauges.set_limit(Some(core.tree.gauges.held() / 2));
     core.evict_in_background();
-    let guard = core.pin();
+    let guard = core.tree.pin();
     leaf.reopen(leaf.state(&guard), &guard);
     drop(ownership);
     drop(guard);
     assert!(waits(), "nobody will look at the leaf any more");
     while core.evict_in_background() {}
-    assert!(core.stats.evicted.get() > 0);
+    assert!(core.tree.stats.evicted.get() > 0);
 }
 
 #[test]
@@ -270,27 +265,27 @@ fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
     let core = Core::new(&options());
     put(&core, b"key", &[7; 1 << 20]);
     core.settle();
-    let guard = core.pin();
-    let (leaf, state) = core.locate(b"key", &guard);
+    let guard = core.tree.pin();
+    let (leaf, state) = core.tree.locate(b"key", &guard);
     let Lookup::Found(Found { payload: Payload::Large(large), .. }) =
-        state.find(b"key", key_hash(b"key"), &core.commits).0
+        state.find(b"key", key_hash(b"key"), &core.tree.commits).0
     else {
         panic!("a value of this length is a large one")
     };
     let ownership = leaf.try_own().expect("nobody maintains it");
     put(&core, b"key", b"small");
     leaf.seal(&guard);
-    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
-    assert!(core.gauges.retired_soon_free() >= 1 << 20);
+    core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+    assert!(core.tree.gauges.retired_soon_free() >= 1 << 20);
     let share = large.share();
     drop(ownership);
     drop(guard);
-    core.reclaim();
-    assert!(core.gauges.retired.held() >= 1 << 20, "the reader has it still");
-    assert!(core.gauges.retired_soon_free() < 1 << 16, "{} bytes", core.gauges.retired_soon_free());
+    core.tree.reclaim();
+    assert!(core.tree.gauges.retired.held() >= 1 << 20, "the reader has it still");
+    assert!(core.tree.gauges.retired_soon_free() < 1 << 16, "{} bytes", core.tree.gauges.retired_soon_free());
     drop(share);
-    core.reclaim();
-    assert_eq!((core.gauges.retired.held(), core.gauges.retired_shared.held()), (0, 0));
+    core.tree.reclaim();
+    assert_eq!((core.tree.gauges.retired.held(), core.tree.gauges.retired_shared.held()), (0, 0));
 }
 
 #[test]
@@ -304,19 +299,19 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
         let clearing = scope.spawn(|| core.clear());
         // The other thread comes to wait for the leaf, and what is retired meanwhile is freed again and again.
         for _ in 0..200 {
-            let guard = core.pin();
+            let guard = core.tree.pin();
             let closed = leaf.close(&guard);
             leaf.reopen(closed, &guard);
             drop(guard);
             until("nothing is held back", || {
-                core.reclaim();
-                core.gauges.retired.held() == 0
+                core.tree.reclaim();
+                core.tree.gauges.retired.held() == 0
             });
         }
         drop(ownership);
         assert_eq!(clearing.join().expect("it ends"), Ok(()));
     });
-    assert_eq!(core.count_keys(), 0);
+    assert_eq!(core.tree.count_keys(), 0);
 }
 
 /// A visit of the sweep ended after a thousand rounds, and the leaf kept its landing.
@@ -333,7 +328,7 @@ fn a_settle_waits_for_a_thread_that_maintains_a_leaf_as_long_as_that_takes() {
         assert!(!settling.is_finished(), "the leaf was left as it was");
         drop(ownership);
     });
-    assert_eq!(core.gauges.landing.held(), 0);
+    assert_eq!(core.tree.gauges.landing.held(), 0);
 }
 
 /// A store of two leaves with little in them, and its left one. The first key is `k0`, and the last one `k5`.
@@ -358,13 +353,11 @@ fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_jo
         written
     };
     std::thread::scope(|scope| {
-        let index = core.index.hold();
+        let index = core.tree.index.hold();
         let joining = scope.spawn(|| {
-            let guard = core.pin();
+            let guard = core.tree.pin();
             let _ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| {
-                core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
-            })
+            core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(leaf))
         });
         while !is_joined() && !joining.is_finished() {
             std::thread::yield_now();
@@ -380,7 +373,7 @@ fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_jo
 fn a_batch_in_a_leaf_that_absorbs_its_neighbour_is_read_at_once() {
     let (core, leaf) = with_two_leaves();
     let (first, last) = ([b'k', 0], [b'k', 5]);
-    write_beside_a_join(&core, &leaf, [&first, &last], || leaf.state(&core.pin()).covers(&last));
+    write_beside_a_join(&core, &leaf, [&first, &last], || leaf.state(&core.tree.pin()).covers(&last));
 }
 
 #[test]
@@ -394,9 +387,12 @@ fn a_batch_in_a_new_leaf_with_keys_of_a_leaf_that_is_gone_is_read_at_once() {
         assert_eq!(core.write(&long), Ok(true));
     }
     write_beside_a_join(&core, &leaf, [&near, &last], || {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let is_joined = !leaf.state(&guard).covers(&near);
-        assert!(!is_joined || core.locate(&near, &guard).1.covers(&last), "no new leaf has keys of both");
+        assert!(
+            !is_joined || core.tree.locate(&near, &guard).1.covers(&last),
+            "no new leaf has keys of both"
+        );
         is_joined
     });
 }

@@ -23,11 +23,12 @@ use crate::open_value::OpenValue;
 use crate::places::ssd::{ColdPart, known, read_ahead_large};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
+use crate::tree::Tree;
 
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
 
-/// A call of [`Core::keys_from`] passes at most so many leaves. All records of a leaf may have expired.
+/// A call of [`Tree::keys_from`] passes at most so many leaves. All records of a leaf may have expired.
 const LEAVES_AT_A_TIME: usize = 64;
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
@@ -91,7 +92,7 @@ impl<'s> Range<'s> {
             Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
             Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
             Ok(CopiedValue::Large(large)) => OpenValue::large(self.core, large, meta, key.len()),
-            Err(error) => return Some(Err(self.core.uncopied(error))),
+            Err(error) => return Some(Err(self.core.tree.uncopied(error))),
         };
         Some(Ok((key, opened)))
     }
@@ -112,7 +113,7 @@ impl<'s> Range<'s> {
                 }));
             }
             leaves += 1;
-            let (records, next) = self.core.copy_leaf_from(&self.from, &self.to, true);
+            let (records, next) = self.core.tree.copy_leaf_from(&self.from, &self.to, true);
             if let Err(error) = self.core.wait_for_seen() {
                 self.end();
                 return Err(error);
@@ -153,14 +154,14 @@ impl Iterator for Range<'_> {
         }
         read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
-        Some(self.core.finish(copy))
+        Some(self.core.tree.finish(copy))
     }
 }
 
 impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
-            let (records, next) = self.core.copy_leaf_below(&self.from, &self.to);
+            let (records, next) = self.core.tree.copy_leaf_below(&self.from, &self.to);
             if let Err(error) = self.core.wait_for_seen() {
                 self.end();
                 return Some(Err(error));
@@ -171,11 +172,11 @@ impl DoubleEndedIterator for Range<'_> {
         }
         read_ahead_large(&mut self.back);
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
-        Some(self.core.finish(copy))
+        Some(self.core.tree.finish(copy))
     }
 }
 
-impl Core {
+impl Tree {
     /// As [`Store::keys_from`](crate::Store::keys_from), of the keys below `high`. No leaf behind these is read.
     pub(crate) fn keys_from(&self, from: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
@@ -280,7 +281,7 @@ impl Core {
         (0..COUNTS_MAX).find_map(|_| strict()).or_else(|| self.count_each(false, usize::MAX, goes_on))
     }
 
-    /// As [`Core::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
+    /// As [`Tree::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
     pub(crate) fn count_keys_of(&self, leaves_max: usize) -> Option<u64> {
         match self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
             true => Some(self.gauges.records.get()),

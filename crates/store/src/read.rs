@@ -19,6 +19,7 @@ use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
 use crate::places::ssd::Below;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
+use crate::tree::Tree;
 
 /// The outcome of a look-up in memory.
 pub(crate) enum Looked<R> {
@@ -37,51 +38,7 @@ pub(crate) enum Copied {
     Damaged(String),
 }
 
-impl Core {
-    /// Appends the value of `key` to `value`; `None` when there is none.
-    #[inline]
-    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-        self.read_up_to(key, u64::MAX, value)
-    }
-
-    /// As [`Core::read`], but of a large value longer than `len_max` nothing is appended.
-    #[inline]
-    pub(crate) fn read_up_to(
-        &self,
-        key: &[u8],
-        len_max: u64,
-        value: &mut Vec<u8>,
-    ) -> Result<Option<Meta>, Error> {
-        let start = value.len();
-        match self.find_value(key, |found| copy_found(found, value))? {
-            None => Ok(None),
-            Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
-            Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
-            Some(Copied::Large(large, meta)) => {
-                self.promote_again(std::iter::once((key, &*large)));
-                self.read_large(key, &large, value).map(|()| Some(meta))
-            }
-            Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
-        }
-    }
-
-    /// Looks `key` up, on SSD if need be, and hands the record to `take`. The caller holds no guard.
-    #[inline]
-    pub(crate) fn find_value<R>(
-        &self,
-        key: &[u8],
-        mut take: impl FnMut(Found<'_>) -> R,
-    ) -> Result<Option<R>, Error> {
-        let guard = self.pin();
-        let looked = self.look_up(key, &guard, &self.commits, &mut take);
-        drop(guard);
-        match looked {
-            Looked::Found(taken) => Ok(Some(taken)),
-            Looked::Absent => Ok(None),
-            Looked::Below(below) => self.find_on_ssd(key, below, take),
-        }
-    }
-
+impl Tree {
     /// Looks `key` up and hands its record to `take`, under the guard.
     #[inline]
     pub(crate) fn look_up<'g, R>(
@@ -95,7 +52,7 @@ impl Core {
         self.look_up_from(leaf, key, key_hash(key), guard, commits, take)
     }
 
-    /// As [`Core::look_up`], from a leaf on that [`Index::find`](crate::index::Index::find) gave.
+    /// As [`Tree::look_up`], from a leaf on that [`Index::find`](crate::index::Index::find) gave.
     #[inline]
     pub(crate) fn look_up_from<'g, R>(
         &self,
@@ -197,6 +154,52 @@ impl Core {
     pub(crate) fn unread(&self, key: &[u8], reason: String) -> Error {
         self.stats.damaged.raise();
         Error::Unread { key_bytes: key.len(), reason }
+    }
+}
+
+impl Core {
+    /// Appends the value of `key` to `value`; `None` when there is none.
+    #[inline]
+    pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
+        self.read_up_to(key, u64::MAX, value)
+    }
+
+    /// As [`Core::read`], but of a large value longer than `len_max` nothing is appended.
+    #[inline]
+    pub(crate) fn read_up_to(
+        &self,
+        key: &[u8],
+        len_max: u64,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<Meta>, Error> {
+        let start = value.len();
+        match self.find_value(key, |found| copy_found(found, value))? {
+            None => Ok(None),
+            Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
+            Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
+            Some(Copied::Large(large, meta)) => {
+                self.promote_again(std::iter::once((key, &*large)));
+                self.tree.read_large(key, &large, value).map(|()| Some(meta))
+            }
+            Some(Copied::Damaged(reason)) => Err(self.tree.damaged(key, reason)),
+        }
+    }
+
+    /// Looks `key` up, on SSD if need be, and hands the record to `take`. The caller holds no guard.
+    #[inline]
+    pub(crate) fn find_value<R>(
+        &self,
+        key: &[u8],
+        mut take: impl FnMut(Found<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
+        let guard = self.tree.pin();
+        let looked = self.tree.look_up(key, &guard, &self.tree.commits, &mut take);
+        drop(guard);
+        match looked {
+            Looked::Found(taken) => Ok(Some(taken)),
+            Looked::Absent => Ok(None),
+            Looked::Below(below) => self.find_on_ssd(key, below, take),
+        }
     }
 }
 

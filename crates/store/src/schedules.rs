@@ -25,7 +25,7 @@ use crate::maintenance::Rounds;
 use crate::memory::Gauges;
 use crate::multi_get::Values;
 use crate::options::{CodecChoice, Options};
-use crate::packing::Goal;
+use crate::packing::{Goal, Scratch};
 use crate::places::far::FarMemory;
 use crate::places::{Demoted, Parts, Pick, Place};
 use crate::reclaim::Epochs;
@@ -130,7 +130,7 @@ fn a_leaf_that_is_written_to_during_a_round_is_settled_by_a_later_one() {
             (0..3).for_each(|_| round(&core));
             writer.join().expect("the writer ends");
             (0..3).for_each(|_| round(&core));
-            assert_eq!(core.gauges.landing.held(), 0, "the leaf is on no list");
+            assert_eq!(core.tree.gauges.landing.held(), 0, "the leaf is on no list");
             assert_eq!(get(&core, b"key"), Some(vec![2]));
         },
         SCHEDULES,
@@ -276,8 +276,8 @@ fn splits_and_fills_beside_writers_lose_nothing() {
                 };
                 assert_eq!(get(&core, &[b'k', n]), expected, "key {n}");
             }
-            assert_eq!(core.count_keys(), 15);
-            assert!(core.stats.splits.get() > 0);
+            assert_eq!(core.tree.count_keys(), 15);
+            assert!(core.tree.stats.splits.get() > 0);
         },
         SCHEDULES / 2,
     );
@@ -301,14 +301,14 @@ fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index
                 let core = core.clone();
                 thread::spawn(move || {
                     for _ in 0..40 {
-                        let guard = core.pin();
-                        let mut at = Some(core.locate(b"", &guard).0);
+                        let guard = core.tree.pin();
+                        let mut at = Some(core.tree.locate(b"", &guard).0);
                         while let Some(leaf) = at {
                             if let Some(_ownership) = leaf.try_own()
                                 && !leaf.state(&guard).closed
                             {
-                                Core::with_scratch(|scratch| {
-                                    core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
+                                core.with_packs(&mut core.background_retention(), &guard, |packs| {
+                                    packs.join_right(leaf)
                                 });
                             }
                             at = leaf.state(&guard).right(&guard);
@@ -336,7 +336,7 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
             (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 2_000]));
             core.settle();
             (0..6u8).for_each(|n| put(&core, &[b'k', n], &[n; 20]));
-            assert!(core.stats.splits.get() > 0);
+            assert!(core.tree.stats.splits.get() > 0);
             let writers: Vec<_> = (0..2u8)
                 .map(|writer| {
                     let core = core.clone();
@@ -353,13 +353,13 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                 let core = core.clone();
                 thread::spawn(move || {
                     for _ in 0..2 {
-                        let guard = core.pin();
-                        let (leaf, _) = core.locate(b"", &guard);
+                        let guard = core.tree.pin();
+                        let (leaf, _) = core.tree.locate(b"", &guard);
                         if let Some(_ownership) = leaf.try_own()
                             && !leaf.state(&guard).closed
                         {
-                            Core::with_scratch(|scratch| {
-                                core.join_right(leaf, &mut core.background_retention(), &guard, scratch)
+                            core.with_packs(&mut core.background_retention(), &guard, |packs| {
+                                packs.join_right(leaf)
                             });
                         }
                     }
@@ -373,8 +373,8 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                 assert_eq!(get(&core, &[b'k', n]), Some(expected), "key {n}");
             }
             core.settle();
-            assert_eq!(core.count_keys(), 6);
-            assert!(core.stats.merges.get() > 0);
+            assert_eq!(core.tree.count_keys(), 6);
+            assert!(core.tree.stats.merges.get() > 0);
         },
         SCHEDULES,
     );
@@ -392,12 +392,10 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
             let owner = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    let guard = core.pin();
-                    let (leaf, _) = core.locate(b"k", &guard);
+                    let guard = core.tree.pin();
+                    let (leaf, _) = core.tree.locate(b"k", &guard);
                     if let Some(_ownership) = leaf.try_own() {
-                        Core::with_scratch(|scratch| {
-                            core.pack(leaf, Goal::Heat, &mut core.retention(), &guard, scratch)
-                        });
+                        core.pack(leaf, Goal::Heat, &mut core.retention(), &guard);
                     }
                 })
             };
@@ -470,7 +468,7 @@ fn a_batch_is_seen_whole() {
             writer.join().expect("the writer ends");
             other.join().expect("the writer ends");
             assert_eq!(get(&core, b"a"), get(&core, b"z"));
-            assert!(core.commits.has(2));
+            assert!(core.tree.commits.has(2));
         },
         SCHEDULES,
     );
@@ -493,8 +491,8 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
                 let core = core.clone();
                 thread::spawn(move || {
                     for demotes in [true, false, true] {
-                        let guard = core.pin();
-                        let (leaf, _) = core.locate(b"k", &guard);
+                        let guard = core.tree.pin();
+                        let (leaf, _) = core.tree.locate(b"k", &guard);
                         if demotes {
                             let parts =
                                 Parts { from: Side::Dram, records: true, larges: Pick::All, densely: false };

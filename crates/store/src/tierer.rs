@@ -133,7 +133,7 @@ impl Tierer {
 
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core) -> bool {
-        if !core.heats && core.far.is_none() {
+        if !core.tree.heats && core.tree.far.is_none() {
             return false;
         }
         if !self.cursor.is_empty() || self.pass != Pass::Measure {
@@ -154,11 +154,11 @@ impl Tierer {
 
     /// Whether a round may soon be due.
     pub(crate) fn is_awaited(&self, core: &Core) -> bool {
-        (core.heats || core.far.is_some()) && self.reads_since(core) >= reads_wanted(core) / 4
+        (core.tree.heats || core.tree.far.is_some()) && self.reads_since(core) >= reads_wanted(core) / 4
     }
 
     fn reads_since(&self, core: &Core) -> u64 {
-        core.stats.body_reads() - self.reads
+        core.tree.stats.body_reads() - self.reads
     }
 
     /// Notes that a walk over all leaves ended; `true` when that ended the round. Leaves that nobody read are warm no
@@ -183,7 +183,7 @@ impl Tierer {
 }
 
 fn reads_wanted(core: &Core) -> u64 {
-    (core.gauges.records.get() / RECORDS_PER_READ).max(READS_MIN)
+    (core.tree.gauges.records.get() / RECORDS_PER_READ).max(READS_MIN)
 }
 
 impl Core {
@@ -193,21 +193,21 @@ impl Core {
         if tierer.cursor.is_empty() && tierer.pass == Pass::Measure {
             let reads = tierer.reads_since(self);
             *tierer = Tierer {
-                reads: self.stats.body_reads(),
+                reads: self.tree.stats.body_reads(),
                 forgets: reads >= reads_wanted(self) || reads == 0,
                 settles: tierer.settles,
                 ..Tierer::default()
             };
         }
         let thresholds = tierer.heats.thresholds();
-        let guard = self.pin();
-        let (mut leaf, mut state) = self.locate(&tierer.cursor, &guard);
+        let guard = self.tree.pin();
+        let (mut leaf, mut state) = self.tree.locate(&tierer.cursor, &guard);
         let mut left = leaves;
         let passed = loop {
             left -= 1;
             if tierer.pass == Pass::Measure {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
-                if self.far.is_some() {
+                if self.tree.far.is_some() {
                     tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
                 }
                 let is_hot = state.form.is_hot();
@@ -232,19 +232,21 @@ impl Core {
         };
         guard.flush();
         tierer.busy += began.elapsed();
-        if passed && self.far.is_some() {
+        if passed && self.tree.far.is_some() {
             match tierer.pass {
                 Pass::Measure => self.note_spread(&tierer.spread),
-                Pass::Heat => self.pressure.want(tierer.wanted_bytes.min(self.gauges.limit() / WANTED_PART)),
+                Pass::Heat => {
+                    self.pressure.want(tierer.wanted_bytes.min(self.tree.gauges.limit() / WANTED_PART))
+                }
                 Pass::Cool => {}
             }
         }
-        passed && tierer.passed(self.far.is_some())
+        passed && tierer.passed(self.tree.far.is_some())
     }
 
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
     fn note_spread(&self, spread: &Spread) {
-        let others = self.gauges.held().saturating_sub(self.gauges.body_bytes());
+        let others = self.tree.gauges.held().saturating_sub(self.tree.gauges.body_bytes());
         self.pressure.set_cold_below(spread.hottest(self.low_mark().saturating_sub(others)));
     }
 
@@ -274,7 +276,7 @@ impl Core {
                 true if !self.has_memory_for(bytes) => tierer.wanted_bytes += bytes,
                 true if came_bytes < RAISED_BYTES_MAX => {
                     came_bytes += bytes;
-                    self.stats.values_raised.add(u64::from(large.to_dram()));
+                    self.tree.stats.values_raised.add(u64::from(large.to_dram()));
                 }
                 _ => {}
             }
@@ -298,7 +300,7 @@ impl Core {
     ) -> bool {
         let counts = leaf.clock.counts();
         if tierer.pass == Pass::Heat {
-            let came = self.far.is_some()
+            let came = self.tree.far.is_some()
                 && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
             leaf.clock.decay(tierer.forgets);
@@ -306,7 +308,7 @@ impl Core {
                 return true;
             }
         }
-        if !self.heats {
+        if !self.tree.heats {
             return false;
         }
         let state = leaf.state(guard);
@@ -331,17 +333,15 @@ impl Core {
             }
         };
         let retention = &mut self.background_retention();
-        let packed = Self::with_scratch(|scratch| {
-            self.pack_while(leaf, goal, retention, guard, scratch, &mut meanwhile)
-        });
+        let packed = self.pack_while(leaf, goal, retention, guard, &mut meanwhile);
         if !packed {
             // There is no room for it.
         } else if leaf.state(guard).form.is_hot() {
-            self.stats.heated.raise();
+            self.tree.stats.heated.raise();
             tierer.heated_bytes += bytes;
         } else if goal != Goal::Heat {
             // A leaf that was to be heated keeps its coding for a damaged value.
-            self.stats.cooled.raise();
+            self.tree.stats.cooled.raise();
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
         tierer.changing = changing + began.elapsed();
@@ -396,8 +396,7 @@ impl Core {
         let began = Instant::now();
         let goal = Goal::Relax;
         let retention = &mut self.background_retention();
-        let relax = |scratch: &mut _| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ());
-        if Self::with_scratch(relax) {
+        if self.pack_while(leaf, goal, retention, guard, &mut || ()) {
             self.count_settled(goal, false);
         }
         leaf.usage.reset();
@@ -411,7 +410,7 @@ impl Core {
     }
 
     fn has_room_for_heat(&self, tierer: &Tierer, bytes: u64) -> bool {
-        tierer.heated_bytes + bytes <= self.gauges.body_bytes() / HEATED_SHARE
+        tierer.heated_bytes + bytes <= self.tree.gauges.body_bytes() / HEATED_SHARE
     }
 }
 
@@ -485,8 +484,8 @@ mod tests {
             core.put(&n.to_be_bytes(), &value, PutMeta::default()).unwrap();
         }
         let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, 1).unwrap();
-        let guard = core.pin();
-        let (leaf, before) = core.locate(&[], &guard);
+        let guard = core.tree.pin();
+        let (leaf, before) = core.tree.locate(&[], &guard);
         let key = 0_u32.to_be_bytes();
         let entry = Entry {
             key: EntryKey::whole(&key),
@@ -503,14 +502,14 @@ mod tests {
         let mut tierer = Tierer { pass: Pass::Heat, heated_bytes: 1_000, ..Tierer::default() };
         let thresholds = Some(Thresholds { hot: 1.0, cool: 0.5 });
         assert!(core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was hot, and packed");
-        assert!(core.stats.damaged.get() > 0);
-        assert_eq!((core.stats.heated.get(), core.stats.cooled.get()), (0, 0));
+        assert!(core.tree.stats.damaged.get() > 0);
+        assert_eq!((core.tree.stats.heated.get(), core.tree.stats.cooled.get()), (0, 0));
         assert_eq!(tierer.heated_bytes, 1_000);
         // It is as hot in the next round, and nothing has changed.
         (0..12).for_each(|read| leaf.clock.touch(read % 4));
-        let damaged = core.stats.damaged.get();
+        let damaged = core.tree.stats.damaged.get();
         assert!(!core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was packed again");
-        assert_eq!(core.stats.damaged.get(), damaged);
+        assert_eq!(core.tree.stats.damaged.get(), damaged);
     }
 
     #[cfg(not(any(miri, shuttle)))]
@@ -526,8 +525,8 @@ mod tests {
         let mut tierer = Tierer::default();
         let mut walks = || 1 + (0..9).take_while(|_| !core.tier(&mut tierer, usize::MAX)).count();
         assert_eq!(walks(), 1, "nothing was counted");
-        let guard = core.pin();
-        let leaf = core.locate(&[], &guard).0;
+        let guard = core.tree.pin();
+        let leaf = core.tree.locate(&[], &guard).0;
         (0..12).for_each(|read| leaf.clock.touch(read % 4));
         assert_eq!((walks(), leaf.clock.counts()), (2, 0), "no leaf is raw");
         assert_eq!(walks(), 1);

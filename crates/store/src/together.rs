@@ -45,10 +45,8 @@ impl Core {
                 }
             };
             let retention = &mut self.background_retention();
-            let packed = Self::with_scratch(|scratch| {
-                self.pack_while(leaf, Goal::Keep, retention, guard, scratch, &mut meanwhile)
-            });
-            self.stats.packs_background.add(u64::from(packed));
+            let packed = self.pack_while(leaf, Goal::Keep, retention, guard, &mut meanwhile);
+            self.tree.stats.packs_background.add(u64::from(packed));
         }
     }
 
@@ -68,18 +66,14 @@ impl Core {
         if state.sealed.is_some() && state.open.is_some() {
             let kept = if all_quiet { Goal::Settle } else { Goal::Keep };
             let retention = &mut self.background_retention();
-            let first = |scratch: &mut _| self.pack_while(leaf, kept, retention, guard, scratch, &mut || ());
-            if !Self::with_scratch(first) {
+            if !self.pack_while(leaf, kept, retention, guard, &mut || ()) {
                 return false;
             }
         }
         leaf.seal(guard);
         let retention = &mut self.background_retention();
-        let packed = Self::with_scratch(|scratch| {
-            self.pack_while(leaf, goal, retention, guard, scratch, &mut || {
-                self.settle_next(leaf, all_quiet, left, guard);
-            })
-        });
+        let mut next = || self.settle_next(leaf, all_quiet, left, guard);
+        let packed = self.pack_while(leaf, goal, retention, guard, &mut next);
         // A damaged value keeps its leaf in its coding.
         let state = leaf.state(guard);
         let stays = !goal.keeps_form()
@@ -115,12 +109,12 @@ impl Core {
     /// Counts the work on a leaf.
     pub(crate) fn count_settled(&self, goal: Goal, was_hot: bool) {
         match goal {
-            Goal::Heat => self.stats.heated.raise(),
-            Goal::Renew | Goal::Recode if was_hot => self.stats.cooled.raise(),
-            Goal::Renew | Goal::Recode => self.stats.recoded.raise(),
-            Goal::Condense => self.stats.condensed.raise(),
-            Goal::Relax => self.stats.relaxed.raise(),
-            Goal::Keep | Goal::Settle => self.stats.packs_background.raise(),
+            Goal::Heat => self.tree.stats.heated.raise(),
+            Goal::Renew | Goal::Recode if was_hot => self.tree.stats.cooled.raise(),
+            Goal::Renew | Goal::Recode => self.tree.stats.recoded.raise(),
+            Goal::Condense => self.tree.stats.condensed.raise(),
+            Goal::Relax => self.tree.stats.relaxed.raise(),
+            Goal::Keep | Goal::Settle => self.tree.stats.packs_background.raise(),
         }
     }
 }
@@ -249,7 +243,7 @@ mod tests {
         let options =
             Options { codec: CodecChoice::Deflate, background_threads: 0, block, ..Options::default() };
         let core = Core::new(&options);
-        core.dictionaries.adopt(Coding::Blocks(BlockCoding::on(engine, options.block)));
+        core.tree.dictionaries.adopt(Coding::Blocks(BlockCoding::on(engine, options.block)));
         core
     }
 
@@ -269,8 +263,8 @@ mod tests {
 
     /// The most blocks of any body.
     fn blocks_max(core: &Core) -> usize {
-        let guard = core.pin();
-        let mut leaf = Some(core.locate(&[], &guard).0);
+        let guard = core.tree.pin();
+        let mut leaf = Some(core.tree.locate(&[], &guard).0);
         let mut most = 0;
         while let Some(own) = leaf {
             most = most.max(own.state(&guard).body.blocks());
@@ -306,8 +300,8 @@ mod tests {
         let core = core_on(engine.clone(), BlockOptions::default());
         put_all(&core, 0);
         core.settle();
-        let guard = core.pin();
-        let mut leaf = Some(core.locate(&[], &guard).0);
+        let guard = core.tree.pin();
+        let mut leaf = Some(core.tree.locate(&[], &guard).0);
         for number in (0..KEYS).step_by(40) {
             core.put(&number.to_be_bytes(), &value(number, 1), PutMeta::default()).unwrap();
         }
@@ -327,9 +321,9 @@ mod tests {
         assert_eq!(packs, queued);
         assert!(calls * 3 < queued, "{calls} of {queued}");
         // A leaf that a writer has packed meanwhile is no pack.
-        let packed = core.stats.packs_background.get();
-        core.pack_queued(core.locate(&[], &guard).0, &guard);
-        assert_eq!(core.stats.packs_background.get(), packed);
+        let packed = core.tree.stats.packs_background.get();
+        core.pack_queued(core.tree.locate(&[], &guard).0, &guard);
+        assert_eq!(core.tree.stats.packs_background.get(), packed);
         assert!(engine.most()[0] > 4);
         for number in (0..KEYS).step_by(40) {
             let mut found = Vec::new();
@@ -352,14 +346,14 @@ mod tests {
         for number in 0..48_u32 {
             let key = number.to_be_bytes();
             core.put(&key, &[7; 100], PutMeta::default()).unwrap();
-            let guard = core.pin();
-            let (leaf, _) = core.locate(&key, &guard);
+            let guard = core.tree.pin();
+            let (leaf, _) = core.tree.locate(&key, &guard);
             leaf.seal(&guard);
             let packs_within = |limit_bytes| {
                 core.set_memory_limit(limit_bytes);
-                let before = core.stats.packs_background.get();
+                let before = core.tree.stats.packs_background.get();
                 core.pack_queued(leaf, &guard);
-                core.stats.packs_background.get() - before
+                core.tree.stats.packs_background.get() - before
             };
             let packs = packs_within(Some(1));
             let is_given_up = leaf.state(&guard).sealed.is_some();
@@ -419,7 +413,7 @@ mod tests {
             core.settle();
             check_all(&core, 1);
             let counted = engine.counters().snapshot();
-            assert_eq!(core.stats.stats().damaged, 0);
+            assert_eq!(core.tree.stats.stats().damaged, 0);
             assert_eq!(counted.fallbacks > 0, falls_back && path == Path::Auto, "{counted}");
             assert_eq!(counted.faults > 0, falls_back, "{counted}");
         }

@@ -21,6 +21,7 @@ use crate::places::ssd::Below;
 use crate::read::{Copied, copy_found, found_len};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
 use crate::sync::{Mutex, MutexGuard, back_off};
+use crate::tree::Tree;
 use crate::write::{Expected, NewValue};
 
 crate::sync::thread_local! {
@@ -180,88 +181,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Core {
-    /// Replaces, deletes or keeps `key` as `decide` says of what is `wanted` of its value. `decide` is called once, and
-    /// again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
-    pub(crate) fn modify(
-        &self,
-        key: &[u8],
-        wanted: Wanted,
-        mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
-    ) -> Result<Update, Error> {
-        self.modify_seen(key, wanted, |seen, _| decide(seen))
-    }
-
-    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only
-    /// opened.
-    pub(crate) fn modify_seen(
-        &self,
-        key: &[u8],
-        mut wanted: Wanted,
-        mut decide: impl FnMut(Option<(&[u8], Meta)>, Option<Arc<Large>>) -> Update,
-    ) -> Result<Update, Error> {
-        check_key(key)?;
-        let mut bytes = VALUE.with(RefCell::take);
-        let mut turn = None;
-        let mut attempts = 0;
-        let result = loop {
-            if attempts == ATTEMPTS_MAX {
-                turn = Some(self.turns.take(key_hash(key)));
-            }
-            attempts += 1;
-            let mut all_seen = match self.read_versioned(key, wanted, &mut bytes) {
-                Ok(seen) => seen,
-                Err(error) => break Err(error),
-            };
-            let (seen, large, is_cold) = (all_seen.meta, all_seen.large.take(), all_seen.is_cold);
-            let decided = Decided { seen: &all_seen, wanted, value: &bytes, has_turn: turn.is_some() };
-            let expected = Expected::AsSeen(decided);
-            let update = decide(seen.map(|meta| (bytes.as_slice(), meta)), large);
-            let written = match &update {
-                Update::Keep => break Ok(update),
-                Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
-                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
-                }),
-                Update::Delete if seen.is_none() && !self.may_come_back(&all_seen) => break Ok(update),
-                Update::Delete => {
-                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
-                }
-                Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
-                Update::Expire(expires_at_ms) => {
-                    if is_cold && !wanted.reads_bytes() {
-                        // The value is written anew: a touch would lie above what it touches.
-                        wanted = Wanted::Bytes;
-                        continue;
-                    }
-                    let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
-                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
-                    let (kind, mut value) = match is_cold {
-                        true => (Kind::Raw, NewValue::Inline(&bytes)),
-                        false => (Kind::Touch, NewValue::None),
-                    };
-                    self.append(key, kind, fields, &mut value, expected)
-                }
-            };
-            match written {
-                Ok(true) => break Ok(update),
-                Ok(false) => continue,
-                Err(error) => break Err(error),
-            }
-        };
-        drop(turn);
-        bytes.clear();
-        if bytes.capacity() <= 1 << 20 {
-            VALUE.with(|value| value.replace(bytes));
-        }
-        result
-    }
-
-    /// Whether a later start may find a key that is not there, for want of a delete in the log: the key was evicted, or
-    /// it has expired and the clock may be behind by then. A key that has no record may have had one that expired.
-    fn may_come_back(&self, seen: &Seen) -> bool {
-        self.forgets() || (seen.has_expired || self.has_dropped()) && self.journal.get().is_some()
-    }
-
+impl Tree {
     /// The contents of `key`.
     fn read_versioned(&self, key: &[u8], wanted: Wanted, bytes: &mut Vec<u8>) -> Result<Seen, Error> {
         let mut failed: Option<(Arc<Below>, String)> = None;
@@ -352,6 +272,102 @@ impl Core {
         Ok((Seen { meta: Some(meta), ..seen }, None))
     }
 
+    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the
+    /// writer lock.
+    pub(crate) fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
+        match state.find(key, hash, &self.commits).0 {
+            // It may have expired since it was read, or have gone to SSD.
+            Lookup::Found(found) => {
+                let is_large = matches!(found.payload, Payload::Large(_));
+                !self.is_gone(found.expires_at_ms) && (state.below.is_none() || is_large)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Core {
+    /// Replaces, deletes or keeps `key` as `decide` says of what is `wanted` of its value. `decide` is called once, and
+    /// again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
+    pub(crate) fn modify(
+        &self,
+        key: &[u8],
+        wanted: Wanted,
+        mut decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
+    ) -> Result<Update, Error> {
+        self.modify_seen(key, wanted, |seen, _| decide(seen))
+    }
+
+    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only
+    /// opened.
+    pub(crate) fn modify_seen(
+        &self,
+        key: &[u8],
+        mut wanted: Wanted,
+        mut decide: impl FnMut(Option<(&[u8], Meta)>, Option<Arc<Large>>) -> Update,
+    ) -> Result<Update, Error> {
+        check_key(key)?;
+        let mut bytes = VALUE.with(RefCell::take);
+        let mut turn = None;
+        let mut attempts = 0;
+        let result = loop {
+            if attempts == ATTEMPTS_MAX {
+                turn = Some(self.tree.turns.take(key_hash(key)));
+            }
+            attempts += 1;
+            let mut all_seen = match self.tree.read_versioned(key, wanted, &mut bytes) {
+                Ok(seen) => seen,
+                Err(error) => break Err(error),
+            };
+            let (seen, large, is_cold) = (all_seen.meta, all_seen.large.take(), all_seen.is_cold);
+            let decided = Decided { seen: &all_seen, wanted, value: &bytes, has_turn: turn.is_some() };
+            let expected = Expected::AsSeen(decided);
+            let update = decide(seen.map(|meta| (bytes.as_slice(), meta)), large);
+            let written = match &update {
+                Update::Keep => break Ok(update),
+                Update::Put(value, meta) => NewValue::new(self, value).and_then(|mut value| {
+                    self.append(key, Kind::Raw, Fields::of(*meta), &mut value, expected)
+                }),
+                Update::Delete if seen.is_none() && !self.may_come_back(&all_seen) => break Ok(update),
+                Update::Delete => {
+                    self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected)
+                }
+                Update::Expire(_) if seen.is_none() => break Ok(Update::Keep),
+                Update::Expire(expires_at_ms) => {
+                    if is_cold && !wanted.reads_bytes() {
+                        // The value is written anew: a touch would lie above what it touches.
+                        wanted = Wanted::Bytes;
+                        continue;
+                    }
+                    let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
+                    let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
+                    let (kind, mut value) = match is_cold {
+                        true => (Kind::Raw, NewValue::Inline(&bytes)),
+                        false => (Kind::Touch, NewValue::None),
+                    };
+                    self.append(key, kind, fields, &mut value, expected)
+                }
+            };
+            match written {
+                Ok(true) => break Ok(update),
+                Ok(false) => continue,
+                Err(error) => break Err(error),
+            }
+        };
+        drop(turn);
+        bytes.clear();
+        if bytes.capacity() <= 1 << 20 {
+            VALUE.with(|value| value.replace(bytes));
+        }
+        result
+    }
+
+    /// Whether a later start may find a key that is not there, for want of a delete in the log: the key was evicted, or
+    /// it has expired and the clock may be behind by then. A key that has no record may have had one that expired.
+    fn may_come_back(&self, seen: &Seen) -> bool {
+        self.forgets() || (seen.has_expired || self.tree.has_dropped()) && self.journal.get().is_some()
+    }
+
     /// Whether `key` is what a write was decided on. The caller holds the writer lock of its leaf.
     pub(crate) fn is_as_seen(
         &self,
@@ -368,8 +384,8 @@ impl Core {
         if is_unwritten && !may_be_gone {
             return true;
         }
-        match (state.find(key, hash, &self.commits).0, &seen.source) {
-            (Lookup::Found(found), source) if !self.is_gone(found.expires_at_ms) => {
+        match (state.find(key, hash, &self.tree.commits).0, &seen.source) {
+            (Lookup::Found(found), source) if !self.tree.is_gone(found.expires_at_ms) => {
                 match (found.payload, source) {
                     (Payload::Large(large), Source::Large(seen_large)) => {
                         std::ptr::eq(&*large, seen_large.as_ptr()) && has_fields_of(&found, seen)
@@ -382,24 +398,11 @@ impl Core {
             (Lookup::Absent, source) if state.below.is_some() => match source {
                 Source::Below(below) => {
                     let is_same = state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below));
-                    is_same && !seen.meta.is_some_and(|meta| self.is_gone(meta.expires_at_ms))
+                    is_same && !seen.meta.is_some_and(|meta| self.tree.is_gone(meta.expires_at_ms))
                 }
                 _ => false,
             },
             _ => seen.meta.is_none(),
-        }
-    }
-
-    /// Whether a record that changes the expiry of `key` would lie above the one that it changes. The caller holds the
-    /// writer lock.
-    pub(crate) fn is_touchable(&self, state: &LeafState, key: &[u8], hash: u64) -> bool {
-        match state.find(key, hash, &self.commits).0 {
-            // It may have expired since it was read, or have gone to SSD.
-            Lookup::Found(found) => {
-                let is_large = matches!(found.payload, Payload::Large(_));
-                !self.is_gone(found.expires_at_ms) && (state.below.is_none() || is_large)
-            }
-            _ => false,
         }
     }
 }

@@ -25,6 +25,7 @@ use crate::options::VALUE_BYTES_MAX;
 use crate::places::ssd::Below;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::sync::back_off;
+use crate::tree::Tree;
 use crate::update::Decided;
 
 crate::sync::thread_local! {
@@ -159,21 +160,52 @@ pub(crate) enum Append {
     Closed,
 }
 
-impl Core {
-    pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
-        check_key(key)?;
-        let mut value = NewValue::new(self, value)?;
-        self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
-    }
-
+impl Tree {
     /// Prefetches for writes to the first [`GROUP_KEYS`](crate::index::GROUP_KEYS) of `keys`, step by step for all of
-    /// them, as [`Core::approach`] does for reads.
+    /// them, as [`Tree::approach`] does for reads.
     pub(crate) fn approach_writes<K: AsRef<[u8]>>(&self, keys: &[K], guard: &Guard) {
         let leaves = self.index.find_group(keys, guard);
         let leaves = || leaves.iter().flatten();
         leaves().for_each(|leaf| leaf.prefetch_state(guard));
         leaves().for_each(|leaf| leaf.state(guard).prefetch_append());
         leaves().filter_map(|leaf| leaf.state(guard).open.as_ref()).for_each(|open| open.prefetch_end());
+    }
+
+    /// Counts a record that was appended.
+    pub(crate) fn count_write(&self, key: &[u8], value: &NewValue<'_>) {
+        let value_bytes = match value {
+            NewValue::Inline(bytes) => bytes.len() as u64,
+            NewValue::Large { raw, .. } => raw.len() as u64,
+            NewValue::None => 0,
+        };
+        let counters = self.stats.own();
+        counters.writes.raise();
+        counters.written_bytes.add(key.len() as u64 + value_bytes);
+    }
+
+    /// Bytes of a landing that begins with `record`, of a leaf with this body: room for one in [`LANDING_SHARE`] of its
+    /// records, and for [`LANDING_RECORDS_MIN`] if they are few. So many writes pay for the next copy of the body.
+    fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
+        let record_bytes = record.landing_bytes();
+        let records = (body.len() / LANDING_SHARE).max(LANDING_RECORDS_MIN);
+        // The room for a part of a record would stay empty.
+        let records = records.min(self.landing_bytes_max() / record_bytes);
+        (records * record_bytes).max(self.landing_bytes)
+    }
+
+    /// Bytes of a landing that is not made for one record or batch, at most: the least while memory is short.
+    pub(crate) fn landing_bytes_max(&self) -> usize {
+        let limit_bytes = self.gauges.limit();
+        let is_short = limit_bytes < u64::MAX && self.gauges.held() > limit_bytes - limit_bytes / 8;
+        if is_short { self.landing_bytes } else { self.landing_bytes.max(LANDING_BYTES_MAX) }
+    }
+}
+
+impl Core {
+    pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
+        check_key(key)?;
+        let mut value = NewValue::new(self, value)?;
+        self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
     }
 
     /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
@@ -197,7 +229,7 @@ impl Core {
         expected: Expected<'_>,
     ) -> Result<bool, Error> {
         let attempt = Attempt::of(key, kind, &fields, value, expected);
-        self.turns.wait_for(attempt.hash, &expected);
+        self.tree.turns.wait_for(attempt.hash, &expected);
         // A copy of what lies below is not logged, and a reader makes it.
         if !matches!(expected, Expected::Below(_))
             && let Some(journal) = self.journal.get()
@@ -209,7 +241,7 @@ impl Core {
             value.lay_out(record, fields, key, kind);
             let mut round = 0;
             loop {
-                let guard = self.pin();
+                let guard = self.tree.pin();
                 let appended = match self.try_append(&attempt, record, &guard) {
                     Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
@@ -224,7 +256,7 @@ impl Core {
                 match appended {
                     Append::Done { packed } => {
                         if !matches!(expected, Expected::Below(_)) {
-                            self.count_write(key, value);
+                            self.tree.count_write(key, value);
                         }
                         value.written();
                         if packed {
@@ -239,7 +271,7 @@ impl Core {
                         drop(guard);
                         match self.pack_full(key, attempt.frees == Frees::Now, round) {
                             // Records of the log lie in memory, and need no image.
-                            Err(Error::Unread { .. }) if self.recovering() => self.grow_for(key, record),
+                            Err(Error::Unread { .. }) if self.tree.recovering() => self.grow_for(key, record),
                             packed => packed?,
                         }
                     }
@@ -253,18 +285,6 @@ impl Core {
         })
     }
 
-    /// Counts a record that was appended.
-    pub(crate) fn count_write(&self, key: &[u8], value: &NewValue<'_>) {
-        let value_bytes = match value {
-            NewValue::Inline(bytes) => bytes.len() as u64,
-            NewValue::Large { raw, .. } => raw.len() as u64,
-            NewValue::None => 0,
-        };
-        let counters = self.stats.own();
-        counters.writes.raise();
-        counters.written_bytes.add(key.len() as u64 + value_bytes);
-    }
-
     fn try_append(
         &self,
         attempt: &Attempt<'_>,
@@ -273,7 +293,7 @@ impl Core {
     ) -> Result<Append, Error> {
         let &Attempt { key, hash, ref operation, expected, frees } = attempt;
         let is_touch = matches!(operation, Operation::Expire { .. });
-        let (mut leaf, _) = self.locate(key, guard);
+        let (mut leaf, _) = self.tree.locate(key, guard);
         loop {
             let writer = leaf.lock_writer();
             let state = leaf.state(guard);
@@ -288,9 +308,9 @@ impl Core {
                 Expected::Anything => true,
                 Expected::AsSeen(decided) => {
                     self.is_as_seen(leaf, state, key, hash, decided)
-                        && (!is_touch || self.is_touchable(state, key, hash))
+                        && (!is_touch || self.tree.is_touchable(state, key, hash))
                 }
-                Expected::Below(below) => self.lies_below(state, key, hash, below),
+                Expected::Below(below) => self.tree.lies_below(state, key, hash, below),
             };
             if !as_expected {
                 return Ok(Append::Changed);
@@ -319,7 +339,7 @@ impl Core {
             }
             // A write that frees memory has the smallest possible landing then.
             let landing_bytes = match self.admit(record.landing_bytes()) {
-                Ok(()) => self.landing_bytes_for(&state.body, record),
+                Ok(()) => self.tree.landing_bytes_for(&state.body, record),
                 Err(_) if frees != Frees::Nothing => 0,
                 Err(error) => return Err(error),
             };
@@ -343,25 +363,8 @@ impl Core {
     fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
         journal.append(operation)?;
-        self.stats.own().logged_bytes.add(operation.bytes());
+        self.tree.stats.own().logged_bytes.add(operation.bytes());
         Ok(())
-    }
-
-    /// Bytes of a landing that begins with `record`, of a leaf with this body: room for one in [`LANDING_SHARE`] of its
-    /// records, and for [`LANDING_RECORDS_MIN`] if they are few. So many writes pay for the next copy of the body.
-    fn landing_bytes_for(&self, body: &Body, record: &RecordBytes) -> usize {
-        let record_bytes = record.landing_bytes();
-        let records = (body.len() / LANDING_SHARE).max(LANDING_RECORDS_MIN);
-        // The room for a part of a record would stay empty.
-        let records = records.min(self.landing_bytes_max() / record_bytes);
-        (records * record_bytes).max(self.landing_bytes)
-    }
-
-    /// Bytes of a landing that is not made for one record or batch, at most: the least while memory is short.
-    pub(crate) fn landing_bytes_max(&self) -> usize {
-        let limit_bytes = self.gauges.limit();
-        let is_short = limit_bytes < u64::MAX && self.gauges.held() > limit_bytes - limit_bytes / 8;
-        if is_short { self.landing_bytes } else { self.landing_bytes.max(LANDING_BYTES_MAX) }
     }
 
     /// Publishes a fresh landing that holds `record`; a full one is sealed. The caller holds the writer lock and
@@ -402,8 +405,8 @@ impl Core {
 
     /// Gives the leaf of `key` a landing with room for `record`. Its room doubles.
     fn grow_for(&self, key: &[u8], record: &RecordBytes) {
-        let guard = self.pin();
-        let locked = self.lock_leaf(key, &guard);
+        let guard = self.tree.pin();
+        let locked = self.tree.lock_leaf(key, &guard);
         let capacity = locked.leaf.state(&guard).open.as_ref().map_or(0, |open| open.capacity());
         self.grow_landing(locked.leaf, capacity.max(record.landing_bytes()), &guard);
     }
@@ -416,8 +419,8 @@ impl Core {
         }
         // A landing that finds no place now waits for the next writer, who may be refused.
         if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
-            self.stats.packs_foreground.raise();
-            self.dictionaries.note_packed();
+            self.tree.stats.packs_foreground.raise();
+            self.tree.dictionaries.note_packed();
             guard.flush();
         }
     }
@@ -428,9 +431,9 @@ impl Core {
         self.wait_for_retired();
         // A store that is half full and still raw does not wait for a thread that may have no processor.
         let trains = !self.has_background
-            || (self.dictionaries.lacks_first(self.gauges.logical.get())
-                && self.gauges.held() > self.gauges.limit() / 2);
-        if trains && self.dictionaries.take_packed() {
+            || (self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get())
+                && self.tree.gauges.held() > self.tree.gauges.limit() / 2);
+        if trains && self.tree.dictionaries.take_packed() {
             self.maintain_dictionary();
         }
     }

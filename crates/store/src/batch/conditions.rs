@@ -18,6 +18,7 @@ use crate::large::Large;
 use crate::merge::{Newest, newest};
 use crate::read::{Copied, copy_found};
 use crate::record::{Found, Lookup, Payload, key_hash};
+use crate::tree::Tree;
 use crate::update::ATTEMPTS_MAX;
 
 /// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
@@ -73,7 +74,7 @@ impl Compared {
 /// The records of a leaf's landings in key order, for a batch with many conditions on it.
 type Sorted<'g> = Option<Newest<'g>>;
 
-impl Core {
+impl Tree {
     /// Whether all conditions of a batch hold; `None` when a key of one is not known, or a value is to be compared
     /// first.
     pub(super) fn all_hold(
@@ -125,35 +126,6 @@ impl Core {
         is_there == matches!(condition, Condition::Absent)
     }
 
-    /// Compares the value of `key` with `wanted` if it is long or lies on SSD. The caller holds no lock.
-    pub(super) fn compare_apart(
-        &self,
-        key: &[u8],
-        wanted: &[u8],
-        compared: &mut Compared,
-    ) -> Result<(), Error> {
-        #[cfg(test)]
-        if let Some(change) = BEFORE_COMPARISON.get() {
-            change(self);
-        }
-        let large = {
-            let guard = self.pin();
-            let (_, state) = self.locate(key, &guard);
-            match state.find(key, key_hash(key), &self.commits).0 {
-                Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
-                _ => return Ok(()),
-            }
-        };
-        let is_apart = large.len() > compared.locked_bytes_max || large.is_on_ssd();
-        if is_apart && large.len() == wanted.len() as u64 {
-            let mut value = Vec::new();
-            self.read_large(key, &large, &mut value)?;
-            let (wanted, is_same) = (wanted.as_ptr().addr(), value == wanted);
-            compared.outcomes.push(Outcome { large, wanted, is_same });
-        }
-        Ok(())
-    }
-
     /// Whether a condition holds; `None` when a value that is long or lies on SSD is to be compared first.
     fn holds(
         &self,
@@ -196,5 +168,36 @@ impl Core {
                 value == *wanted
             }
         }))
+    }
+}
+
+impl Core {
+    /// Compares the value of `key` with `wanted` if it is long or lies on SSD. The caller holds no lock.
+    pub(super) fn compare_apart(
+        &self,
+        key: &[u8],
+        wanted: &[u8],
+        compared: &mut Compared,
+    ) -> Result<(), Error> {
+        #[cfg(test)]
+        if let Some(change) = BEFORE_COMPARISON.get() {
+            change(self);
+        }
+        let large = {
+            let guard = self.tree.pin();
+            let (_, state) = self.tree.locate(key, &guard);
+            match state.find(key, key_hash(key), &self.tree.commits).0 {
+                Lookup::Found(Found { payload: Payload::Large(large), .. }) => large.share(),
+                _ => return Ok(()),
+            }
+        };
+        let is_apart = large.len() > compared.locked_bytes_max || large.is_on_ssd();
+        if is_apart && large.len() == wanted.len() as u64 {
+            let mut value = Vec::new();
+            self.tree.read_large(key, &large, &mut value)?;
+            let (wanted, is_same) = (wanted.as_ptr().addr(), value == wanted);
+            compared.outcomes.push(Outcome { large, wanted, is_same });
+        }
+        Ok(())
     }
 }

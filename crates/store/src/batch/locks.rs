@@ -5,6 +5,7 @@ use crossbeam_epoch::Guard;
 use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::sync::{Mutex, MutexGuard, back_off};
+use crate::tree::Tree;
 
 /// Looks at a lock, or a turn, before its holder counts as one that takes long: a single write and a short batch are
 /// over by then.
@@ -27,27 +28,7 @@ pub(super) fn lock_if_free(lock: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
     })
 }
 
-impl Core {
-    /// Whether a write of `key` would wait for an update whose turn takes longer than a moment, or for a long batch: it
-    /// has the leaf's lock, or packs the landing that grew for it.
-    pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
-        let has_turn = (0..LOOKS_MAX).all(|round| {
-            let has_turn = self.turns.holds_up(std::iter::once(key));
-            if has_turn {
-                back_off(round);
-            }
-            has_turn
-        });
-        if has_turn || !self.long_batches.is_locked() {
-            return has_turn;
-        }
-        let guard = self.pin();
-        let (leaf, _) = self.locate(key, &guard);
-        let state = leaf.state(&guard);
-        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.is_grown(sealed));
-        state.closed || leaf.try_lock_writer().is_none() || is_packed()
-    }
-
+impl Tree {
     /// Locks the leaf that owns `key`. Waits for a leaf that is being cut. The owner of that leaf never waits for a
     /// leaf to its left, and a batch holds only such leaves.
     pub(crate) fn lock_leaf<'g>(&self, key: &[u8], guard: &'g Guard) -> Locked<'g> {
@@ -86,7 +67,7 @@ impl Core {
         Some((locked, leaf_of))
     }
 
-    /// As [`Core::lock_leaf`], but `None` if somebody else has the leaf for longer than a moment.
+    /// As [`Tree::lock_leaf`], but `None` if somebody else has the leaf for longer than a moment.
     fn lock_leaf_if_free<'g>(&self, key: &[u8], guard: &'g Guard) -> Option<Locked<'g>> {
         (0..LOOKS_MAX).find_map(|round| {
             let (leaf, _) = self.locate(key, guard);
@@ -99,5 +80,27 @@ impl Core {
             }
             free.map(|writer| Locked { leaf, _writer: writer })
         })
+    }
+}
+
+impl Core {
+    /// Whether a write of `key` would wait for an update whose turn takes longer than a moment, or for a long batch: it
+    /// has the leaf's lock, or packs the landing that grew for it.
+    pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
+        let has_turn = (0..LOOKS_MAX).all(|round| {
+            let has_turn = self.tree.turns.holds_up(std::iter::once(key));
+            if has_turn {
+                back_off(round);
+            }
+            has_turn
+        });
+        if has_turn || !self.long_batches.is_locked() {
+            return has_turn;
+        }
+        let guard = self.tree.pin();
+        let (leaf, _) = self.tree.locate(key, &guard);
+        let state = leaf.state(&guard);
+        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.tree.is_grown(sealed));
+        state.closed || leaf.try_lock_writer().is_none() || is_packed()
     }
 }

@@ -22,11 +22,11 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     let core = Core::new(&options);
     // More than one body.
     (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("there is room"));
-    let guard = core.pin();
+    let guard = core.tree.pin();
     let _one_long = core.long_batches.lock();
-    let locked = core.lock_leaf(&[0], &guard);
+    let locked = core.tree.lock_leaf(&[0], &guard);
     assert!(!locked.leaf.state(&guard).covers(&[11]));
-    let number = core.commits.begin();
+    let number = core.tree.commits.begin();
     let other = Batch::new().put(&[10], b"new").put(&[11], b"new");
     assert_eq!(core.write_waiting(&other, false), Ok(Some(true)));
     let transferred = core.transfer_granted(&[10], &[11], true, true, &mut |_| false);
@@ -43,9 +43,9 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     assert!(!core.is_held_up(&[0]));
     // A landing that grew for a batch takes as long to pack, and single writes would wait for that, too.
     core.put(&[0], b"small", PutMeta::default()).expect("there is room");
-    let locked = core.lock_leaf(&[0], &guard);
+    let locked = core.tree.lock_leaf(&[0], &guard);
     core.grow_landing(locked.leaf, 100_000, &guard);
-    assert!(core.seal_grown(locked.leaf, &guard));
+    assert!(core.tree.seal_grown(locked.leaf, &guard));
     drop(locked);
     assert!(core.is_held_up(&[0]));
 }
@@ -75,11 +75,11 @@ fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
     let refused = core.write(&batch).map_err(|error| error.kind());
     assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
     assert_eq!(LEFT.get(), TIMES - UNKNOWNS_MAX);
-    assert_eq!(core.count_keys(), 1);
+    assert_eq!(core.tree.count_keys(), 1);
     core.set_memory_limit(None);
     assert_eq!(core.write(&batch), Ok(true));
     assert_eq!(LEFT.get(), 0);
-    assert_eq!(core.count_keys(), 2);
+    assert_eq!(core.tree.count_keys(), 2);
 }
 
 /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
@@ -93,9 +93,9 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     };
     let core = Core::new(&options);
     core.put(b"key", b"old", PutMeta::default()).expect("no limit is set");
-    let guard = core.pin();
-    let locked = core.lock_leaf(b"key", &guard);
-    let number = core.commits.begin();
+    let guard = core.tree.pin();
+    let locked = core.tree.lock_leaf(b"key", &guard);
+    let number = core.tree.commits.begin();
     let mut record = RecordBytes::default();
     let fields = Fields { batch: Some(number), ..Fields::default() };
     NewValue::Inline(b"batch").lay_out(&mut record, fields, b"key", Kind::Raw);
@@ -127,13 +127,13 @@ fn a_batch_of_many_leaves_keeps_to_the_limit() {
         core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
     });
     core.settle();
-    let limit_bytes = core.gauges.held() + (96 << 10);
+    let limit_bytes = core.tree.gauges.held() + (96 << 10);
     core.set_memory_limit(Some(limit_bytes));
     let batch =
         (0..20_000).step_by(50).fold(Batch::new(), |batch, n: u32| batch.put(&n.to_be_bytes(), b"new"));
     assert_eq!(core.write(&batch), Ok(true));
-    core.reclaim();
-    assert!(core.gauges.held() <= limit_bytes, "{} of {limit_bytes}", core.gauges.held());
+    core.tree.reclaim();
+    assert!(core.tree.gauges.held() <= limit_bytes, "{} of {limit_bytes}", core.tree.gauges.held());
     let mut value = Vec::new();
     assert!(core.read(&50_u32.to_be_bytes(), &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
 }
@@ -147,7 +147,7 @@ fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
         background_threads: 0,
         ..Default::default()
     });
-    let open = || core.locate(&[], &core.pin()).1.open.clone().expect("a record lies there");
+    let open = || core.tree.locate(&[], &core.tree.pin()).1.open.clone().expect("a record lies there");
     let batch = Batch::new().put(b"key", b"new");
     let needed_bytes = LANDED_HEAD_BYTES + 6;
     let filled = (0..100_u32).any(|n| {
@@ -156,11 +156,11 @@ fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
     });
     let before = open();
     assert!(filled && before.len() > 1, "it was sealed with room for the batch");
-    core.reclaim();
-    core.set_memory_limit(Some(core.gauges.held() + 3 * needed_bytes as u64));
+    core.tree.reclaim();
+    core.set_memory_limit(Some(core.tree.gauges.held() + 3 * needed_bytes as u64));
     assert_eq!(core.write(&batch), Ok(true));
-    let guard = core.pin();
-    let (_, state) = core.locate(&[], &guard);
+    let guard = core.tree.pin();
+    let (_, state) = core.tree.locate(&[], &guard);
     assert!(state.sealed.as_ref().is_some_and(|sealed| Arc::ptr_eq(sealed, &before)));
     assert_eq!(state.open.as_ref().map(|open| open.len()), Some(1));
 }
@@ -177,13 +177,13 @@ fn the_leaf_of_a_condition_gets_no_landing() {
     // More than one body.
     (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("no limit is set"));
     core.settle();
-    core.reclaim();
+    core.tree.reclaim();
     // Too little for the landings of single writes.
-    core.set_memory_limit(Some(core.gauges.held() + 8 * LANDED_HEAD_BYTES as u64));
+    core.set_memory_limit(Some(core.tree.gauges.held() + 8 * LANDED_HEAD_BYTES as u64));
     let batch = Batch::new().require(&[0], Condition::Exists).put(&[11], b"new");
     assert_eq!(core.write(&batch), Ok(true));
-    let guard = core.pin();
-    let [(_, asked), (_, written)] = [0, 11].map(|n| core.locate(&[n], &guard));
+    let guard = core.tree.pin();
+    let [(_, asked), (_, written)] = [0, 11].map(|n| core.tree.locate(&[n], &guard));
     assert!(asked.open.is_none() && written.open.is_some());
 }
 
@@ -199,11 +199,11 @@ fn a_landing_of_single_writes_is_not_taken_for_one_that_a_batch_grew() {
     });
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
     // While memory is short, landings are as small as they may be.
-    core.set_memory_limit(Some(core.gauges.held()));
-    let guard = core.pin();
-    let open = core.locate(b"key", &guard).1.open.as_ref().expect("the record lies there");
-    assert_eq!((open.capacity(), core.landing_bytes_max()), (320, 300));
-    assert!(!core.is_grown(open));
+    core.set_memory_limit(Some(core.tree.gauges.held()));
+    let guard = core.tree.pin();
+    let open = core.tree.locate(b"key", &guard).1.open.as_ref().expect("the record lies there");
+    assert_eq!((open.capacity(), core.tree.landing_bytes_max()), (320, 300));
+    assert!(!core.tree.is_grown(open));
 }
 
 #[test]
@@ -218,14 +218,14 @@ fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
     let batch =
         |from: u32| (from..from + 1_000).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
     {
-        let guard = core.pin();
-        let _ownership = core.locate(&[], &guard).0.try_own().expect("nobody maintains it");
+        let guard = core.tree.pin();
+        let _ownership = core.tree.locate(&[], &guard).0.try_own().expect("nobody maintains it");
         // Both landings of the leaf grow, and nobody packs them meanwhile.
         assert_eq!((core.write(&batch(0)), core.write(&batch(1_000))), (Ok(true), Ok(true)));
     }
     assert_eq!(core.write_waiting(&batch(2_000), false), Ok(None));
     assert_eq!(core.write_waiting(&batch(2_000), true), Ok(Some(true)));
-    assert_eq!(core.count_keys(), 3_000);
+    assert_eq!(core.tree.count_keys(), 3_000);
 }
 
 #[test]
@@ -241,14 +241,14 @@ fn deletes_that_are_made_together_are_never_refused() {
         core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
     });
     core.settle();
-    core.set_memory_limit(Some(core.gauges.held() / 2));
+    core.set_memory_limit(Some(core.tree.gauges.held() / 2));
     let batch = |from: u32| (from..100).fold(Batch::new(), |batch, n| batch.delete(&n.to_be_bytes()));
     let refused = core.write(&batch(0).put(b"key", b"value"));
     assert!(matches!(refused, Err(Error::MemoryLimit { .. })), "{refused:?}");
-    assert_eq!(core.count_keys(), 100);
+    assert_eq!(core.tree.count_keys(), 100);
     let condition = batch(50).require(&0_u32.to_be_bytes(), Condition::Exists);
-    assert_eq!((core.write(&condition), core.count_keys()), (Ok(true), 50));
-    assert_eq!((core.write(&batch(0)), core.count_keys()), (Ok(true), 0));
+    assert_eq!((core.write(&condition), core.tree.count_keys()), (Ok(true), 50));
+    assert_eq!((core.write(&batch(0)), core.tree.count_keys()), (Ok(true), 0));
 }
 
 /// It stayed open, and nobody packed it while its leaf was written to.
@@ -264,13 +264,13 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
     {
         // As if another thread had owned the leaf when this landing was sealed.
-        let guard = core.pin();
-        core.locate(b"key", &guard).0.seal(&guard);
+        let guard = core.tree.pin();
+        core.tree.locate(b"key", &guard).0.seal(&guard);
     }
     let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
-    assert_eq!((core.write(&batch), core.count_keys()), (Ok(true), 1_001));
-    let guard = core.pin();
-    assert!(!core.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
+    assert_eq!((core.write(&batch), core.tree.count_keys()), (Ok(true), 1_001));
+    let guard = core.tree.pin();
+    assert!(!core.tree.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
 }
 
 /// It stayed open until its leaf was idle. A packer hands it to the queue, so that the next one takes it.
@@ -283,8 +283,8 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
         ..Default::default()
     });
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
-    let guard = core.pin();
-    let (leaf, _) = core.locate(b"key", &guard);
+    let guard = core.tree.pin();
+    let (leaf, _) = core.tree.locate(b"key", &guard);
     leaf.seal(&guard);
     let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
     assert_eq!(core.write(&batch), Ok(true));
@@ -295,7 +295,7 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
         assert_eq!(leaf.state(&guard).is_unsettled(), is_left);
     }
     assert!(core.queue.pop().is_none());
-    assert_eq!(core.count_keys(), 1_001);
+    assert_eq!(core.tree.count_keys(), 1_001);
 }
 
 /// The turn of an update lasts as long as it takes to read and code a value of hundreds of megabytes.
@@ -303,7 +303,7 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
 #[cfg(not(shuttle))]
 fn writes_to_a_key_that_has_its_turn_are_held_up() {
     let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
-    let turn = core.turns.take(key_hash(b"key"));
+    let turn = core.tree.turns.take(key_hash(b"key"));
     assert!(core.is_held_up(b"key") && !core.is_held_up(b"other"));
     drop(turn);
     assert!(!core.is_held_up(b"key"));
@@ -317,12 +317,12 @@ fn a_long_value_is_compared_before_its_leaf_is_locked() {
     let long = vec![7; 1 << 20];
     core.put(b"key", &long, PutMeta::default()).expect("no limit is set");
     {
-        let guard = core.pin();
-        let locked = [core.lock_leaf(b"key", &guard)];
+        let guard = core.tree.pin();
+        let locked = [core.tree.lock_leaf(b"key", &guard)];
         let condition = Operation::Require(Condition::ValueIs(long.clone()));
         let Operation::Require(Condition::ValueIs(wanted)) = &condition else { unreachable!("it is one") };
         let operations = [(&b"key"[..], &condition, NewValue::None)];
-        let holds = |compared: &Compared| core.all_hold(&operations, &[0], &locked, compared, &guard);
+        let holds = |compared: &Compared| core.tree.all_hold(&operations, &[0], &locked, compared, &guard);
         let mut compared = Compared::after(1);
         assert_eq!(holds(&compared), Ok(None));
         assert_eq!(core.compare_apart(b"key", wanted, &mut compared), Ok(()));

@@ -93,15 +93,15 @@ impl Core {
                 journal.wait_for_room()?;
             }
             if attempts == ATTEMPTS_MAX {
-                turn = Some(self.turns.take(key_hash(source)));
+                turn = Some(self.tree.turns.take(key_hash(source)));
             }
             attempts += 1;
             if turn.is_none() {
                 let keys = [source, target];
-                if self.turns.holds_up(keys.into_iter()) && !grant(Need::Wait) {
+                if self.tree.turns.holds_up(keys.into_iter()) && !grant(Need::Wait) {
                     return Ok(Transferred::NotGranted);
                 }
-                self.turns.wait_for_all(keys.into_iter());
+                self.tree.turns.wait_for_all(keys.into_iter());
             }
             self.bring_up(source)?;
             if !replace {
@@ -133,7 +133,7 @@ impl Core {
                 return Ok(Transferred::NotGranted);
             }
             carried.bytes.reserve_exact(large.len() as usize);
-            self.read_large(source, large, &mut carried.bytes)?;
+            self.tree.read_large(source, large, &mut carried.bytes)?;
         }
     }
 
@@ -146,20 +146,21 @@ impl Core {
         carried: &mut Carried,
         waits: bool,
     ) -> Result<Tried<'k>, Error> {
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let keys = [source.min(target), source.max(target)];
-        let Some((locked, leaf_of)) = self.lock_leaves(keys.into_iter(), waits, &guard) else {
+        let Some((locked, leaf_of)) = self.tree.lock_leaves(keys.into_iter(), waits, &guard) else {
             return Ok(Tried::Busy);
         };
         let (first, last) = (leaf_of[0], leaf_of[1]);
         let (of_source, of_target) = if source <= target { (first, last) } else { (last, first) };
-        let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.commits).0 {
-            Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
+        let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.tree.commits).0
+        {
+            Lookup::Found(found) if !self.tree.is_over(found.expires_at_ms) => Some(found),
             _ => None,
         };
 
         let is_only_below =
-            |leaf: &Leaf, key| leaf.state(&guard).is_only_below(key, key_hash(key), &self.commits);
+            |leaf: &Leaf, key| leaf.state(&guard).is_only_below(key, key_hash(key), &self.tree.commits);
         if is_only_below(locked[of_source].leaf, source)
             || !replace && is_only_below(locked[of_target].leaf, target)
         {
@@ -178,7 +179,7 @@ impl Core {
         for (of_key, key) in written {
             let state = locked[of_key].leaf.state(&guard);
             if let Some(key) = key
-                && self.is_full(state)
+                && self.tree.is_full(state)
                 && is_crowded(state)
             {
                 return Ok(Tried::Full(key));
@@ -196,7 +197,7 @@ impl Core {
                 }
                 (NewValue::Large { large: Some(large), raw: &carried.bytes }, meta)
             }
-            Copied::Damaged(reason) => return Err(self.damaged(source, reason)),
+            Copied::Damaged(reason) => return Err(self.tree.damaged(source, reason)),
         };
         let inline_bytes = if let NewValue::Inline(bytes) = &value { bytes.len() } else { 0 };
         self.admit(source.len() + target.len() + inline_bytes)?;
@@ -207,19 +208,19 @@ impl Core {
             let put = Operation::put(target, value.raw(), &fields);
             journal.append_all([put].into_iter().chain(delete))?;
             let logged_bytes = put.bytes() + delete.map_or(0, |delete| delete.bytes());
-            self.stats.own().logged_bytes.add(logged_bytes);
+            self.tree.stats.own().logged_bytes.add(logged_bytes);
         }
-        let number = self.commits.begin();
+        let number = self.tree.commits.begin();
         let mut record = RecordBytes::default();
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
         self.append_growing(locked[of_target].leaf, &record, key_hash(target), &guard);
-        self.count_write(target, &value);
+        self.tree.count_write(target, &value);
         value.written();
         if !keep_source {
             let fields = Fields { batch: Some(number), ..Fields::default() };
             NewValue::None.lay_out(&mut record, fields, source, Kind::Tombstone);
             self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
-            self.count_write(source, &NewValue::None);
+            self.tree.count_write(source, &NewValue::None);
         }
         self.commit(number, locked, &guard);
         Ok(Tried::Ended(Transferred::Done))
@@ -299,17 +300,17 @@ mod tests {
             core.put(key, &vec![7; bytes], PutMeta::default()).unwrap();
         }
         core.settle();
-        let guard = core.pin();
-        let (leaf, state) = core.locate(b"large", &guard);
-        let Lookup::Found(found) = state.find(b"large", key_hash(b"large"), &core.commits).0 else {
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(b"large", &guard);
+        let Lookup::Found(found) = state.find(b"large", key_hash(b"large"), &core.tree.commits).0 else {
             panic!("it is there")
         };
         assert!(copy_unless_gone(found, &mut Vec::new()).is_some());
         let mark = &leaf.marks.all(&guard)[0];
         mark.store(Mark(mark.load(Relaxed)).going().0, Relaxed);
         let _ownership = leaf.try_own().unwrap();
-        Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
-        assert_eq!(core.stats.evicted.get(), 1);
+        core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+        assert_eq!(core.tree.stats.evicted.get(), 1);
         assert!(copy_unless_gone(found, &mut Vec::new()).is_none());
     }
 
@@ -343,9 +344,9 @@ mod tests {
             });
             (moved, needs)
         };
-        let guard = core.pin();
+        let guard = core.tree.pin();
         // One leaf has all keys.
-        let locked = core.lock_leaf(b"", &guard);
+        let locked = core.tree.lock_leaf(b"", &guard);
         assert_eq!(core.write_waiting(&batch, false), Ok(None));
         assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
         drop(locked);
@@ -357,7 +358,7 @@ mod tests {
         assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
         assert_eq!(moved(false), (Ok(Transferred::Done), vec![]));
         // So does a key that has its turn hold up its own writers, and no others.
-        let turn = core.turns.take(key_hash(b"a"));
+        let turn = core.tree.turns.take(key_hash(b"a"));
         let of_that_key = Batch::new().put(b"a", b"value").put(b"z", b"3");
         assert_eq!(core.write_waiting(&of_that_key, false), Ok(None));
         assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
@@ -365,7 +366,7 @@ mod tests {
         drop(turn);
         assert_eq!(core.write_waiting(&of_that_key, false), Ok(Some(true)));
         std::thread::scope(|scope| {
-            let locked = core.lock_leaf(b"", &guard);
+            let locked = core.tree.lock_leaf(b"", &guard);
             let (asked, is_asked) = std::sync::mpsc::channel();
             let core = &core;
             let waiting = scope.spawn(move || {
@@ -389,7 +390,7 @@ mod tests {
             self.looks.set(self.looks.get() + 1);
             if self.left.get() > 0 {
                 self.left.set(self.left.get() - 1);
-                self.core.commits.commit(self.core.commits.begin());
+                self.core.tree.commits.commit(self.core.tree.commits.begin());
             }
             b"a"
         }
@@ -402,7 +403,7 @@ mod tests {
         let (mut values, looks, left) = (Values::default(), Cell::new(0), Cell::new(0));
         let keys = [Busy { core: &core, looks: &looks, left: &left }];
         core.multi_get(&keys, u64::MAX, &mut values).unwrap();
-        let _long = core.commits.begin();
+        let _long = core.tree.commits.begin();
         // A commit beside every look at the keys but the last, which holds commits up.
         left.set(MULTI_GET_ROUNDS * looks.get());
         core.multi_get(&keys, u64::MAX, &mut values).unwrap();

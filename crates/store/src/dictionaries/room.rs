@@ -15,8 +15,8 @@ impl Core {
     /// Whether a training has its room, which is made if it can be.
     pub(super) fn has_room_to_train(&self, bytes: usize) -> bool {
         // A recovery admits every write, but a training can wait.
-        if self.recovering() {
-            return self.gauges.held() + bytes as u64 <= self.gauges.limit();
+        if self.tree.recovering() {
+            return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
         }
         let needs_room = self.admit(bytes).is_err() || self.movable_bytes() > 0;
         !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
@@ -29,11 +29,11 @@ impl Core {
     /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
     /// about to save. Its writers evict for that room.
     pub(super) fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
-        let limit_bytes = self.gauges.limit();
-        let room_bytes = limit_bytes.saturating_sub(self.gauges.held()) + self.movable_bytes();
-        let has_current = self.dictionaries.has_current();
+        let limit_bytes = self.tree.gauges.limit();
+        let room_bytes = limit_bytes.saturating_sub(self.tree.gauges.held()) + self.movable_bytes();
+        let has_current = self.tree.dictionaries.has_current();
         let free_bytes = if has_current || limit_bytes == u64::MAX { room_bytes / 2 } else { room_bytes };
-        if !self.evicts() || limit_bytes == u64::MAX {
+        if !self.tree.evicts() || limit_bytes == u64::MAX {
             return free_bytes;
         }
         let saving = if has_current { saving.unwrap_or(0.0) } else { 1.0 };
@@ -83,15 +83,17 @@ mod tests {
         let core = Core::new(&options);
         let put = || core.put(b"key", &[7; 1000], PutMeta::default());
         std::thread::scope(|scope| {
-            let training = core.dictionaries.schedule.lock();
-            let counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
+            let training = core.tree.dictionaries.schedule.lock();
+            let counted = Counted::new(&core.tree.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
             let writer = scope.spawn(put);
-            until("the writer waits", || core.dictionaries.waits.load(Relaxed) > 0 || writer.is_finished());
+            until("the writer waits", || {
+                core.tree.dictionaries.waits.load(Relaxed) > 0 || writer.is_finished()
+            });
             assert!(!writer.is_finished(), "it was refused");
             drop((counted, training));
             assert_eq!(writer.join().expect("it did not panic").map(drop), Ok(()));
         });
-        let _counted = Counted::new(&core.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
+        let _counted = Counted::new(&core.tree.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
         // The landing has room for a few more.
         assert!((0..8).any(|_| matches!(put(), Err(Error::MemoryLimit { .. }))));
     }
@@ -112,21 +114,21 @@ mod tests {
         let put =
             |n: u64| core.put(&n.to_be_bytes(), &[n as u8; 200], PutMeta::default()).expect("it evicts");
         (0..LIMIT_BYTES / 150).for_each(put);
-        let evicted = core.stats.evicted.get();
+        let evicted = core.tree.stats.evicted.get();
         assert!(evicted > 0);
         for _ in 0..100 {
             assert!(!core.has_room_to_train(TRAINING_BYTES));
             core.settle();
             while core.evict_in_background() {}
         }
-        assert_eq!(core.stats.evicted.get(), evicted);
+        assert_eq!(core.tree.stats.evicted.get(), evicted);
         assert!(!core.has_room_to_train(TRAINING_BYTES));
         let needed = (0..).find(|n| {
             put(1 << 40 | n);
             core.has_room_to_train(TRAINING_BYTES)
         });
         assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
-        assert!(core.stats.evicted.get() > evicted);
+        assert!(core.tree.stats.evicted.get() > evicted);
     }
 
     /// A store that is full of raw values has room as soon as it has a dictionary.
@@ -149,19 +151,21 @@ mod tests {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let training = core.dictionaries.schedule.lock();
-            let counted = Counted::new(&core.gauges, LIMIT_BYTES as usize / 2);
+            let training = core.tree.dictionaries.schedule.lock();
+            let counted = Counted::new(&core.tree.gauges, LIMIT_BYTES as usize / 2);
             // As a training leaves it, so that nobody begins another one.
-            core.dictionaries.first_bytes.store(u64::MAX, Relaxed);
+            core.tree.dictionaries.first_bytes.store(u64::MAX, Relaxed);
             let writer = scope.spawn(fill);
-            until("the writer waits", || core.dictionaries.waits.load(Relaxed) > 0 || writer.is_finished());
+            until("the writer waits", || {
+                core.tree.dictionaries.waits.load(Relaxed) > 0 || writer.is_finished()
+            });
             assert!(!writer.is_finished(), "it found room");
-            assert_eq!(core.stats.evicted.get(), 0);
-            core.dictionaries.first_bytes.store(0, Relaxed);
+            assert_eq!(core.tree.stats.evicted.get(), 0);
+            core.tree.dictionaries.first_bytes.store(0, Relaxed);
             drop((counted, training));
             assert_eq!(writer.join().expect("it did not panic"), Ok::<(), Error>(()));
         });
-        assert!(core.dictionaries.has_current());
-        assert_eq!(core.stats.evicted.get(), 0);
+        assert!(core.tree.dictionaries.has_current());
+        assert_eq!(core.tree.stats.evicted.get(), 0);
     }
 }

@@ -1,15 +1,15 @@
 //! Samples of a store's own records, which dictionaries are trained on.
 
-use crate::core::Core;
 use crate::read::{Copied, copy_found};
 use crate::record::{Found, Payload};
+use crate::tree::Tree;
 
 /// A sample has one value for so many of its bytes at most: the lists of small values would take more than they do.
 pub(super) const SAMPLE_BYTES_PER_VALUE: usize = 32;
 /// Of a value, at most this much goes into a sample.
 pub(super) const SAMPLE_VALUE_BYTES_MAX: usize = 4096;
 
-impl Core {
+impl Tree {
     /// Values of random leaves, about `bytes` of them in all.
     pub(super) fn sample(&self, bytes: usize) -> Sample {
         let mut sample = Sample::with_room(bytes);
@@ -104,7 +104,7 @@ impl Random {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use super::*;
+    use crate::core::Core;
     use crate::options::{CodecChoice, Options};
     use crate::record::PutMeta;
 
@@ -117,7 +117,7 @@ mod tests {
                 .expect("no limit is set");
         }
         core.settle();
-        let sample = core.sample(64 << 10);
+        let sample = core.tree.sample(64 << 10);
         assert!(sample.values().count() > 500);
         for value in sample.values() {
             assert!(value.len() == 100 && value.chunks(4).all(|part| part == &value[..4]), "{value:?}");

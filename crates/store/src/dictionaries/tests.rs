@@ -42,7 +42,7 @@ fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {
     let options = Options { codec: CodecChoice::Auto, background_threads: 0, ..Options::default() };
     let store = crate::Store::open(options).expect("a store without a folder opens");
     let core = &store.core;
-    let current = || core.dictionaries.current().expect("a dictionary was adopted");
+    let current = || core.tree.dictionaries.current().expect("a dictionary was adopted");
     let put = |keys: std::ops::Range<u64>| {
         for n in keys {
             store.put(format!("key:{n:09}").as_bytes(), &chain(n)).expect("no limit is set");
@@ -55,7 +55,7 @@ fn a_store_that_has_grown_gets_codes_for_the_tokens_that_it_has() {
     while !current().has_codes() {
         put(keys..keys + 1_000);
         keys += 1_000;
-        assert!(keys < 100_000, "{} trainings", core.stats.trainings.get());
+        assert!(keys < 100_000, "{} trainings", core.tree.stats.trainings.get());
     }
     let now = current();
     assert_eq!(now.generation(), before.generation() + 1);
@@ -91,8 +91,8 @@ fn a_store_with_as_many_dictionaries_as_may_live_wants_no_room_for_another_one()
         let tokens = Dictionary::train(&[b"of the sheep in the parlour"], 12, generation);
         Coding::Tokens(Arc::new(tokens.expect("the sample is sound")))
     });
-    live.iter().for_each(|coding| core.dictionaries.adopt(coding.clone()));
-    assert_eq!(core.dictionaries.count_live(), GENERATIONS_MAX);
+    live.iter().for_each(|coding| core.tree.dictionaries.adopt(coding.clone()));
+    assert_eq!(core.tree.dictionaries.count_live(), GENERATIONS_MAX);
     assert!(core.ask_for_training_room(1 << 20));
     assert!(!core.maintain_dictionary());
     assert_eq!(core.wanted_training_bytes(), 0);
@@ -126,19 +126,19 @@ fn fresh_values_in_bodies_of_a_former_dictionary_are_no_reason_to_train() {
         core.put(&n.to_be_bytes(), &words(version << 32 | n), PutMeta::default()).expect("no limit is set");
     };
     let mut keys = 0;
-    while core.stats.adoptions.get() < 2 {
+    while core.tree.stats.adoptions.get() < 2 {
         put(keys, 0);
         keys += 1;
-        assert!(keys < 1 << 20, "{} trainings", core.stats.trainings.get());
+        assert!(keys < 1 << 20, "{} trainings", core.tree.stats.trainings.get());
     }
     // Nobody codes their leaves anew.
     let first = keys / 8;
     for version in 1..100 {
         (0..first).for_each(|n| put(n, version));
     }
-    let schedule = core.dictionaries.schedule.lock();
+    let schedule = core.tree.dictionaries.schedule.lock();
     assert!(schedule.drift_bytes > DRIFT_BYTES_MIN, "no drift was suspected");
-    assert_eq!(core.stats.trainings.get(), 2);
+    assert_eq!(core.tree.stats.trainings.get(), 2);
 }
 
 fn slices(values: &[Vec<u8>]) -> Vec<&[u8]> {
@@ -157,11 +157,11 @@ fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_
     };
     let core = Core::new(&options);
     // No first dictionary is looked for, so that all values lie raw.
-    core.dictionaries.first_bytes.store(u64::MAX, Relaxed);
-    core.dictionaries.schedule.lock().trained_at_bytes = 1 << 50;
+    core.tree.dictionaries.first_bytes.store(u64::MAX, Relaxed);
+    core.tree.dictionaries.schedule.lock().trained_at_bytes = 1 << 50;
     let value = |n: u64| words(n).repeat(4);
     let mut keys = 0_u64;
-    while core.stats.evicted.get() == 0 {
+    while core.tree.stats.evicted.get() == 0 {
         core.put(&keys.to_be_bytes(), &value(keys), PutMeta::default()).expect("it evicts");
         keys += 1;
         assert!(keys < 1 << 20, "nothing was evicted");
@@ -169,20 +169,20 @@ fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_
     let (known, fresh): (Vec<_>, Vec<_>) =
         ((0..400).map(value).collect(), (1 << 30..(1 << 30) + 400).map(value).collect());
     let tokens = Dictionary::train(&slices(&known), 10, 1).expect("the sample is sound");
-    core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
-    let share = coded_share(core.dictionaries.current().as_ref(), &slices(&fresh));
+    core.tree.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+    let share = coded_share(core.tree.dictionaries.current().as_ref(), &slices(&fresh));
     // As if as much as the store holds had been written since, and had been coded badly.
-    let logical_bytes = core.gauges.logical.get() as i64;
-    core.dictionaries.fresh_raw.change(2 * logical_bytes);
+    let logical_bytes = core.tree.gauges.logical.get() as i64;
+    core.tree.dictionaries.fresh_raw.change(2 * logical_bytes);
     for (promised, is_wanted) in [(share, false), (share / 2.0, true)] {
         {
-            let mut schedule = core.dictionaries.schedule.lock();
-            schedule.seen.0 = core.dictionaries.fresh_raw.get();
+            let mut schedule = core.tree.dictionaries.schedule.lock();
+            schedule.seen.0 = core.tree.dictionaries.fresh_raw.get();
             (schedule.promised, schedule.drift) = (promised, Some(0.5));
         }
         assert!(!core.maintain_dictionary());
         assert_eq!(core.wanted_training_bytes() > 0, is_wanted);
-        assert_eq!(core.dictionaries.schedule.lock().drift.is_some(), is_wanted);
+        assert_eq!(core.tree.dictionaries.schedule.lock().drift.is_some(), is_wanted);
     }
-    assert_eq!(core.stats.trainings.get(), 0);
+    assert_eq!(core.tree.stats.trainings.get(), 0);
 }

@@ -328,13 +328,13 @@ impl LeafCheck<'_> {
         needed.extend(larges.iter().flat_map(|large| large.pieces.iter()));
         let counted = leaf.logical_bytes;
         let is_within = is_within(&leaf.state, low, high);
-        let leaf = Leaf::new(low.into(), leaf.state, core.gauges.clone());
-        let guard = core.pin();
+        let leaf = Leaf::new(low.into(), leaf.state, core.tree.gauges.clone());
+        let guard = core.tree.pin();
         let state = leaf.state(&guard);
         let found = if is_upper { upper_records(state) } else { settled(state) }.1;
         let (mut count, mut record_bytes) = (0, 0);
         let mut outcome = Ok(());
-        for record in core.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard) {
+        for record in core.tree.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard) {
             match record {
                 Ok((key, value, _)) => {
                     count += 1;
@@ -357,7 +357,7 @@ impl LeafCheck<'_> {
         }
         crate::merge::large_references(state)
             .into_iter()
-            .for_each(|reference| core.release_large(reference, &guard));
+            .for_each(|reference| core.tree.release_large(reference, &guard));
         let damaged = |reason| Error::FileDamaged {
             path: files.segments.path_of(place.segment),
             offset: u64::from(place.offset),

@@ -284,7 +284,7 @@ impl Checkpointer {
     /// Bytes of log that make a checkpoint due.
     fn bound_bytes(&self, core: &Core) -> u64 {
         let data_bytes = || {
-            let live_bytes = self.files.segments.stats().live_bytes.max(core.gauges.logical.get());
+            let live_bytes = self.files.segments.stats().live_bytes.max(core.tree.gauges.logical.get());
             live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
         };
         self.bound_bytes.unwrap_or_else(data_bytes)
@@ -406,7 +406,7 @@ impl Checkpointer {
         let Written { named, generations, images, images_kept } = attempt.succeed();
         walk.end(named, true);
         // The images that leaves remembered before keep their places until their last reader is gone.
-        core.reclaim();
+        core.tree.reclaim();
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
         self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
@@ -466,7 +466,8 @@ impl Checkpointer {
         let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
         // The records in memory are written, too.
-        let image_bytes = core.gauges.body_bytes() + core.gauges.landing.held() + core.gauges.large.held();
+        let image_bytes =
+            core.tree.gauges.body_bytes() + core.tree.gauges.landing.held() + core.tree.gauges.large.held();
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();

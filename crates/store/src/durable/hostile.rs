@@ -51,11 +51,11 @@ impl Bench {
             Source { core: &core, files, codings, place: self.place, is_upper: false, salvage: false };
         let Ok(loaded) = source.load(bytes, &mut LoadedLarges::new()) else { return false };
         let keys: Vec<Vec<u8>> = {
-            let guard = core.pin();
-            let (leaf, empty) = core.locate(&[], &guard);
+            let guard = core.tree.pin();
+            let (leaf, empty) = core.tree.locate(&[], &guard);
             assert!(leaf.publish(empty, loaded.state, &guard), "nobody else changes the store");
             let all = Bound::Unbounded;
-            let records = core.records(leaf.state(&guard), &all, &all, &guard);
+            let records = core.tree.records(leaf.state(&guard), &all, &all, &guard);
             records.into_iter().flatten().map(|(key, ..)| key).collect()
         };
         for (index, key) in keys.iter().take(20).enumerate() {
@@ -65,7 +65,7 @@ impl Bench {
         }
         core.put(b"another", b"value", PutMeta::default()).expect("there is no limit");
         core.settle();
-        let found = core.count_keys();
+        let found = core.tree.count_keys();
         assert!(found > 0);
         true
     }

@@ -99,7 +99,7 @@ impl Loading<'_> {
             }
         }
         self.push_gathered(&mut gathered, &mut chain);
-        self.core.pin().flush();
+        self.core.tree.pin().flush();
         Ok(loaded)
     }
 
@@ -381,7 +381,7 @@ impl Source<'_> {
                 Form::of(own).with_counts(image.loose.min(state.body.len() as u16), state.body.plain() as u16)
             }
         };
-        state.open = landing_of(&landing, self.core.landing_bytes, reference);
+        state.open = landing_of(&landing, self.core.tree.landing_bytes, reference);
         let records = if self.is_upper { upper_records(&state).0 } else { state.body.len() as i64 };
         let plain = image.plain(state.body.len());
         let at = StoredAt::new(owned, image.generation, &image.larges, plain);
@@ -398,7 +398,7 @@ impl Source<'_> {
         }
         if self.core.cold.is_some() && !self.core.has_memory_for(stored.len) {
             let owned = OwnedPieces::found(self.files, &stored.pieces)?;
-            let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.gauges));
+            let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.tree.gauges));
             larges.insert(first, Arc::downgrade(&large));
             return Ok(large);
         }
@@ -409,7 +409,7 @@ impl Source<'_> {
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
         }
         let owned = OwnedPieces::found(self.files, &stored.pieces)?;
-        let large = pieces.finish(Arc::new(owned), &self.core.gauges);
+        let large = pieces.finish(Arc::new(owned), &self.core.tree.gauges);
         let large = Arc::new(large.map_err(|reason| self.damaged(first, reason))?);
         larges.insert(first, Arc::downgrade(&large));
         Ok(large)
@@ -465,20 +465,20 @@ struct Chain<'a> {
 
 impl Chain<'_> {
     fn push(&mut self, low: &[u8], leaf: LoadedLeaf) {
-        let guard = self.core.pin();
+        let guard = self.core.tree.pin();
         let core = self.core;
-        core.gauges.records.change(leaf.records);
-        core.gauges.logical.change(leaf.logical_bytes);
+        core.tree.gauges.records.change(leaf.records);
+        core.tree.gauges.logical.change(leaf.logical_bytes);
         let next = if self.is_empty {
-            let (first, empty) = core.locate(&[], &guard);
+            let (first, empty) = core.tree.locate(&[], &guard);
             publish(first, empty, leaf.state, &guard);
             first.share(&guard)
         } else {
-            let next = Leaf::new(low.into(), leaf.state, core.gauges.clone());
+            let next = Leaf::new(low.into(), leaf.state, core.tree.gauges.clone());
             let (last, state) = self.last(&guard);
             let (high, right) = (Some(next.low()), RightSibling::to(&next));
             publish(last, state, LeafState { high, right, ..state.clone() }, &guard);
-            core.index.change(None, vec![next.clone()], &guard);
+            core.tree.index.change(None, vec![next.clone()], &guard);
             next
         };
         self.is_empty = false;
@@ -498,7 +498,7 @@ impl Chain<'_> {
 
     /// The last leaf, which has no upper fence yet.
     fn last<'g>(&self, guard: &'g Guard) -> (&'g Leaf, &'g LeafState) {
-        let mut leaf = self.core.index.last(guard);
+        let mut leaf = self.core.tree.index.last(guard);
         loop {
             let state = leaf.state(guard);
             match state.right(guard) {

@@ -153,7 +153,7 @@ pub(crate) fn recover(
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
     if !core.can_make_room() {
-        core.gauges.set_limit(None);
+        core.tree.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, has_both_manifests, files, skipped, .. } = folder;
     let log_options = LogOptions { salvage: options.salvage, first_lsn: 1, ..options.log };
@@ -195,7 +195,7 @@ pub(crate) fn recover(
         log_bytes,
     )?;
     let journal = Journal::start(log, options.durability, options.waits, locks)?;
-    core.recovering.store(false, Ordering::Relaxed);
+    core.tree.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
     Ok(recovered)
@@ -214,7 +214,7 @@ fn load(
     progress: &mut dyn FnMut(u64),
 ) -> Result<(GenerationFiles, Loaded), Error> {
     let mut generations = GenerationFiles::open(disk.clone(), &options.dir.join(GENERATIONS_DIR))?;
-    let first = core.dictionaries.current();
+    let first = core.tree.dictionaries.current();
     let mut codings = BTreeMap::new();
     for number in &manifest.head.generations {
         match generations.read(*number, store_options, first.as_ref()) {
@@ -230,7 +230,7 @@ fn load(
             Err(error) => return Err(error),
         }
     }
-    let restored = core.dictionaries.restore(core.codec, codings.values(), generations.left_out());
+    let restored = core.tree.dictionaries.restore(core.tree.codec, codings.values(), generations.left_out());
     if let Some(cold) = &core.cold {
         cold.tier.set_foreign(restored.foreign.clone());
     }
@@ -244,7 +244,7 @@ fn load(
         }
     })?;
     if restored.has_own {
-        core.dictionaries.loaded(core.gauges.logical.get());
+        core.tree.dictionaries.loaded(core.tree.gauges.logical.get());
     }
     loaded.skipped.splice(..0, skipped);
     Ok((generations, loaded))
@@ -344,7 +344,7 @@ impl Core {
             Operation::Put { key, value, expires_at_ms, flags } => {
                 match self.put(key, value, PutMeta { expires_at_ms, flags }) {
                     // The value before must not stay in its place.
-                    Err(Error::MemoryLimit { .. }) if self.evicts() => {
+                    Err(Error::MemoryLimit { .. }) if self.tree.evicts() => {
                         self.append_bare(key, Kind::Tombstone, None)
                     }
                     outcome => outcome,
@@ -382,7 +382,7 @@ impl Core {
         let mut cursor = low.to_vec();
         let mut outcome = Ok(());
         loop {
-            let (next, is_whole) = self.with_leaf_of(&cursor, |leaf, guard| {
+            let (next, is_whole) = self.tree.with_leaf_of(&cursor, |leaf, guard| {
                 let next = leaf.state(guard).high.clone();
                 let is_whole =
                     *leaf.low() >= *low && next.as_deref().into_iter().chain(high).min() == next.as_deref();
@@ -406,8 +406,8 @@ impl Core {
 
     /// The lowest key of the image behind that of `key`, if the leaf is cold, begins below `key`, and has one more.
     fn image_behind(&self, key: &[u8]) -> Option<Vec<u8>> {
-        let guard = self.pin();
-        let (leaf, state) = self.locate(key, &guard);
+        let guard = self.tree.pin();
+        let (leaf, state) = self.tree.locate(key, &guard);
         let below = state.below.as_ref().filter(|_| *leaf.low() < *key)?;
         below.low(below.image_of(key) + 1)
     }
@@ -416,15 +416,15 @@ impl Core {
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
         let delete = |key: &Vec<u8>| self.append_bare(key, Kind::Tombstone, None);
         let in_memory = {
-            let guard = self.pin();
-            known(self.locate(low, &guard).1, self)
+            let guard = self.tree.pin();
+            known(self.tree.locate(low, &guard).1, &self.tree)
         };
         let is_within =
             |key: &&Vec<u8>| key.as_slice() >= low && high.is_none_or(|high| key.as_slice() < high);
         in_memory.keys().filter(is_within).try_for_each(delete)?;
         let mut from = Some(low.to_vec());
         while let Some(low) = from {
-            let Keys { keys, next } = self.keys_from(&low, high, KEYS_PER_STEP)?;
+            let Keys { keys, next } = self.tree.keys_from(&low, high, KEYS_PER_STEP)?;
             keys.iter().try_for_each(delete)?;
             from = next;
         }
@@ -454,8 +454,8 @@ mod tests {
 
     /// Joins the first leaf with its neighbour, if both are on SSD; whether it did.
     fn join_first(core: &Core) -> bool {
-        let guard = core.pin();
-        let leaf = core.locate(b"", &guard).0;
+        let guard = core.tree.pin();
+        let leaf = core.tree.locate(b"", &guard).0;
         leaf.try_own().is_some_and(|_ownership| core.join_cold(leaf, &guard))
     }
 
@@ -501,17 +501,17 @@ mod tests {
         let mut bytes = recording.contents(&path).expect("it is there");
         bytes[at] ^= 1;
         recording.put(&path, bytes);
-        core.recovering.store(true, Ordering::Relaxed);
+        core.tree.recovering.store(true, Ordering::Relaxed);
         reads.set(Arc::downgrade(core)).expect("it is set once");
         assert_eq!(core.redo(&Operation::DeleteRange { low: &[1], high: None }), Ok(()));
-        core.recovering.store(false, Ordering::Relaxed);
-        assert_eq!(core.keys_from(b"", None, 40), Ok(Keys { keys: vec![vec![0]], next: None }));
+        core.tree.recovering.store(false, Ordering::Relaxed);
+        assert_eq!(core.tree.keys_from(b"", None, 40), Ok(Keys { keys: vec![vec![0]], next: None }));
     }
 
     /// Gives an empty store the key `key`, whose value is lost.
     fn lose_a_value(core: &Core) {
-        let guard = core.pin();
-        let (leaf, before) = core.locate(b"", &guard);
+        let guard = core.tree.pin();
+        let (leaf, before) = core.tree.locate(b"", &guard);
         let entry = Entry {
             key: EntryKey::whole(b"key"),
             fingerprint: fingerprint(key_hash(b"key")),
@@ -528,13 +528,13 @@ mod tests {
     fn the_expiry_of_a_lost_value_is_redone() {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let core = Core::new(&options);
-        core.recovering.store(true, Ordering::Relaxed);
+        core.tree.recovering.store(true, Ordering::Relaxed);
         lose_a_value(&core);
         let expires_at_ms = Some(1 << 44);
         assert_eq!(core.redo(&Operation::Expire { key: b"key", expires_at_ms }), Ok(()));
-        let guard = core.pin();
-        let (_, state) = core.locate(b"key", &guard);
-        let found = match state.find(b"key", key_hash(b"key"), &core.commits).0 {
+        let guard = core.tree.pin();
+        let (_, state) = core.tree.locate(b"key", &guard);
+        let found = match state.find(b"key", key_hash(b"key"), &core.tree.commits).0 {
             Lookup::Found(Found { payload: Payload::Lost, expires_at_ms, .. }) => expires_at_ms,
             _ => None,
         };
@@ -553,10 +553,10 @@ mod tests {
         let core = &store.core;
         lose_a_value(core);
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
-        core.recovering.store(true, Ordering::Relaxed);
+        core.tree.recovering.store(true, Ordering::Relaxed);
         let expiry = Operation::Expire { key: b"key", expires_at_ms: Some(1 << 44) };
         assert_eq!(core.redo(&expiry), Ok(()));
-        core.recovering.store(false, Ordering::Relaxed);
+        core.tree.recovering.store(false, Ordering::Relaxed);
         assert!(store.get(b"key").is_err(), "a lost value is told");
     }
 
@@ -571,8 +571,8 @@ mod tests {
         }
         core.settle();
         assert_eq!(core.redo(&Operation::DeleteRange { low: b"", high: None }), Ok(()));
-        assert_eq!(core.count_keys(), 0);
-        let reclaimed = std::thread::scope(|scope| scope.spawn(|| core.reclaim()).join().is_ok());
-        assert_eq!((reclaimed, core.gauges.retired.held()), (true, 0));
+        assert_eq!(core.tree.count_keys(), 0);
+        let reclaimed = std::thread::scope(|scope| scope.spawn(|| core.tree.reclaim()).join().is_ok());
+        assert_eq!((reclaimed, core.tree.gauges.retired.held()), (true, 0));
     }
 }

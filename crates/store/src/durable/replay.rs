@@ -328,9 +328,9 @@ impl Core {
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
     ) {
-        let bytes_max = RUN_BYTES.min((self.gauges.limit() / RUN_SHARE) as usize);
-        let guard = self.pin();
-        let locked = self.lock_leaf(key, &guard);
+        let bytes_max = RUN_BYTES.min((self.tree.gauges.limit() / RUN_SHARE) as usize);
+        let guard = self.tree.pin();
+        let locked = self.tree.lock_leaf(key, &guard);
         let leaf = locked.leaf;
         let mut bytes = 0;
         while bytes < bytes_max
@@ -346,7 +346,7 @@ impl Core {
             bytes += record.landing_bytes();
             self.append_growing(leaf, record, key_hash(word.key()), &guard);
         }
-        let has_grown = self.seal_grown(leaf, &guard);
+        let has_grown = self.tree.seal_grown(leaf, &guard);
         drop(locked);
         if has_grown {
             self.sealed(leaf, &guard);
@@ -415,14 +415,14 @@ mod tests {
         let core = crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new());
         core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
-        core.recovering.store(true, std::sync::atomic::Ordering::Relaxed);
+        core.tree.recovering.store(true, std::sync::atomic::Ordering::Relaxed);
         let keys: Vec<[u8; 4]> = (0..u32::from(u16::MAX)).map(u32::to_be_bytes).collect();
         let puts =
             keys.iter().map(|key| Operation::Put { key, value: b"above", expires_at_ms: None, flags: 0 });
         let damages = Damages { salvage: false, noted: Mutex::default() };
         assert_eq!(core.redo_all(puts, &damages), Ok(()));
-        assert!(core.locate(b"key", &core.pin()).1.below.is_none(), "the leaf lies on SSD");
-        assert_eq!(core.count_keys(), keys.len() as u64 + 1);
+        assert!(core.tree.locate(b"key", &core.tree.pin()).1.below.is_none(), "the leaf lies on SSD");
+        assert_eq!(core.tree.count_keys(), keys.len() as u64 + 1);
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl Retention for S3Fifo<'_> {
         let Answers { mut marks, new, gone, spared } = std::mem::take(&mut self.answers);
         let (core, eviction) = (self.core, self.eviction);
         // Eviction that ended meanwhile has dropped its ghosts.
-        if !core.evicts() {
+        if !core.tree.evicts() {
             return marks;
         }
         let (mut came_bytes, mut came_to_main) = (0, spared);
@@ -150,10 +150,10 @@ impl Retention for S3Fifo<'_> {
             gone.iter().for_each(|hash| ghosts.put(*hash));
         }
         if came_bytes > 0 {
-            let probation_bytes = core.gauges.logical.get() * PROBATION_PCT / 100;
+            let probation_bytes = core.tree.gauges.logical.get() * PROBATION_PCT / 100;
             eviction.probation.advance(came_bytes, probation_bytes / u64::from(EPOCHS));
         }
-        eviction.came_to_main(came_to_main, core.gauges.records.get());
+        eviction.came_to_main(came_to_main, core.tree.gauges.records.get());
         marks
     }
 }

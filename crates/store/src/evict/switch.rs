@@ -13,20 +13,23 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crossbeam_epoch::Guard;
 use ziptier_media::far::Fit;
 
-use super::{Eviction, NOWHERE};
+use super::Eviction;
 use crate::Error;
 use crate::core::Core;
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, NOWHERE};
+use crate::tree::Tree;
 
-impl Core {
+impl Tree {
     /// Whether records are evicted at the limit.
     #[inline]
     pub(crate) fn evicts(&self) -> bool {
         self.evicts.load(Acquire)
     }
+}
 
+impl Core {
     pub(super) fn evicting(&self) -> Option<&Eviction> {
-        self.evicts().then_some(&*self.eviction)
+        self.tree.evicts().then_some(&*self.eviction)
     }
 
     /// Whether records may have been evicted since the store was opened.
@@ -51,25 +54,25 @@ impl Core {
     /// As [`Core::may_evict`].
     pub(crate) fn set_eviction(&self, evicts: bool) -> Result<(), Error> {
         let _alone = self.eviction.switching.lock();
-        if evicts == self.evicts() {
+        if evicts == self.tree.evicts() {
             return Ok(());
         }
         self.may_evict()?;
-        if let Some(far) = &self.far {
+        if let Some(far) = &self.tree.far {
             far.set_fit(if evicts { Fit::Close } else { Fit::Any });
         }
         if evicts {
             self.eviction.full.store(false, Relaxed);
             self.eviction.begun.store(true, Relaxed);
-            self.evicts.store(true, Release);
+            self.tree.evicts.store(true, Release);
             self.visit_all(|leaf, guard| {
                 leaf.waits.iter().for_each(|waits| waits.store(NOWHERE, Relaxed));
                 self.take_up(leaf, guard);
             });
         } else {
-            self.evicts.store(false, Release);
-            self.visit_all(|leaf, guard| leaf.marks.forget(&self.gauges, guard));
-            self.eviction.ghosts.lock().forget(&self.gauges);
+            self.tree.evicts.store(false, Release);
+            self.visit_all(|leaf, guard| leaf.marks.forget(&self.tree.gauges, guard));
+            self.eviction.ghosts.lock().forget(&self.tree.gauges);
             for waiting in [&self.eviction.on_probation, &self.eviction.in_main] {
                 *waiting.0.lock() = Default::default();
             }
@@ -82,7 +85,7 @@ impl Core {
     fn visit_all(&self, work: impl Fn(&Leaf, &Guard)) {
         let mut cursor = Some(Vec::new());
         while let Some(low) = cursor {
-            cursor = self.with_leaf_of(&low, |leaf, guard| {
+            cursor = self.tree.with_leaf_of(&low, |leaf, guard| {
                 work(leaf, guard);
                 guard.flush();
                 leaf.state(guard).high.as_deref().map(<[u8]>::to_vec)

@@ -5,9 +5,9 @@ use crate::record::{PutMeta, key_hash};
 
 /// Bytes of the bodies that the index leads to.
 fn reachable_bytes(core: &Core) -> u64 {
-    let (guard, mut cursor, mut bytes) = (core.pin(), Some(Vec::new()), 0);
+    let (guard, mut cursor, mut bytes) = (core.tree.pin(), Some(Vec::new()), 0);
     while let Some(low) = cursor {
-        let state = core.locate(&low, &guard).1;
+        let state = core.tree.locate(&low, &guard).1;
         bytes += crate::memory::allocated_bytes(state.body.dram_bytes()) as u64;
         cursor = state.high.as_ref().map(|high| high.to_vec());
     }
@@ -28,12 +28,12 @@ fn bodies_of_leaves_that_were_joined_are_freed_and_count_as_retired_until_then()
         let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
         core.put(&key, &[7; 100], PutMeta::default()).expect("others go");
         if n % 5_000 == 4_999 {
-            assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core), "after {n} records");
+            assert_eq!(core.tree.gauges.body_bytes(), reachable_bytes(&core), "after {n} records");
         }
     }
     core.settle();
-    assert!(core.stats.merges.get() > 100 && core.stats.evicted.get() > 10_000);
-    assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core));
+    assert!(core.tree.stats.merges.get() > 100 && core.tree.stats.evicted.get() > 10_000);
+    assert_eq!(core.tree.gauges.body_bytes(), reachable_bytes(&core));
 }
 
 #[test]
@@ -48,15 +48,15 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     put_all(2_000);
     core.settle();
     put_all(20);
-    let (guard, retired) = (core.pin(), core.gauges.retired.held());
-    let (leaf, state) = core.locate(&[], &guard);
+    let (guard, retired) = (core.tree.pin(), core.tree.gauges.retired.held());
+    let (leaf, state) = core.tree.locate(&[], &guard);
     let right = state.right(&guard).expect("one body has no room for all");
     let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
     let _ownership = leaf.try_own().expect("nobody maintains it");
-    Core::with_scratch(|scratch| core.join_right(leaf, &mut core.background_retention(), &guard, scratch));
-    assert_eq!(core.stats.merges.get(), 1);
-    assert_eq!(core.gauges.body_bytes(), reachable_bytes(&core));
-    assert!(core.gauges.retired.held() >= retired + right_bytes);
+    core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(leaf));
+    assert_eq!(core.tree.stats.merges.get(), 1);
+    assert_eq!(core.tree.gauges.body_bytes(), reachable_bytes(&core));
+    assert!(core.tree.gauges.retired.held() >= retired + right_bytes);
 }
 
 /// A store that evicts. It has one leaf, whose records are in the main queue.
@@ -67,7 +67,7 @@ fn core_of_one_leaf() -> Core {
         core.put(&[n], &[n; 20], PutMeta::default()).expect("no limit is set");
     }
     core.settle();
-    assert!(core.locate(&[], &core.pin()).1.high.is_none(), "one body has room for all");
+    assert!(core.tree.locate(&[], &core.tree.pin()).1.high.is_none(), "one body has room for all");
     core.set_eviction(true).expect("there is no SSD");
     core
 }
@@ -79,7 +79,7 @@ fn a_leaf_whose_turn_comes_while_an_epoch_passes_is_visited() {
     // Records come to the queue by way of another thread.
     core.eviction.main.number.fetch_add(1, Relaxed);
     core.visit_waiting(&core.eviction, &turn, u64::MAX);
-    assert!(core.stats.evicted.get() > 0, "nobody will look at the leaf any more");
+    assert!(core.tree.stats.evicted.get() > 0, "nobody will look at the leaf any more");
 }
 
 #[test]
@@ -87,16 +87,16 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
     let core = core_of_one_leaf();
     core.eviction.main.number.store(10, Relaxed);
     {
-        let guard = core.pin();
-        let (leaf, state) = core.locate(&[], &guard);
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(&[], &guard);
         let marks = || leaf.marks.all(&guard).iter().take(state.body.len());
         // Each reader found the mark of a record that was to go, and wrote it after the pack had.
         marks().for_each(|mark| mark.store(Mark(mark.load(Relaxed)).going().read().0, Relaxed));
         core.eviction.line_up(leaf, marks().map(|mark| Mark(mark.load(Relaxed))), &guard);
     }
-    core.gauges.set_limit(Some(core.gauges.held() / 2));
+    core.tree.gauges.set_limit(Some(core.tree.gauges.held() / 2));
     assert!((0..1000).any(|_| !core.evict_in_background()), "it visits the leaf for ever");
-    assert!(core.stats.evicted.get() > 0);
+    assert!(core.tree.stats.evicted.get() > 0);
 }
 
 /// A batch that its leaf has no room for: the leaf is closed, and its records are merged a second time.
@@ -104,14 +104,14 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
 fn a_key_that_comes_back_as_its_leaf_is_cut_goes_to_the_main_queue() {
     let core = core_of_one_leaf();
     let returning = key_hash(&[100]);
-    core.eviction.ghosts.lock().resize(1_000, &core.gauges);
+    core.eviction.ghosts.lock().resize(1_000, &core.tree.gauges);
     core.eviction.ghosts.lock().put(returning);
     let batch = (100..110u8).fold(Batch::new(), |batch, n| batch.put(&[n], &[n; 2_000]));
     assert_eq!(core.write(&batch), Ok(true));
-    assert!(core.stats.splits.get() > 0, "one body has room for all");
-    let guard = core.pin();
+    assert!(core.tree.stats.splits.get() > 0, "one body has room for all");
+    let guard = core.tree.pin();
     let is_main = |key: u8| {
-        let (leaf, state) = core.locate(&[key], &guard);
+        let (leaf, state) = core.tree.locate(&[key], &guard);
         let place = state.body.find(&[key], key_hash(&[key])).expect("it was packed");
         Mark(leaf.marks.all(&guard)[place].load(Relaxed)).is_main()
     };

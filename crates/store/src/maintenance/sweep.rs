@@ -104,8 +104,8 @@ impl Core {
             if sweep.all_quiet {
                 self.make_room_to_pack(&sweep.cursor);
             }
-            let guard = self.pin();
-            let (mut leaf, _) = self.locate(&sweep.cursor, &guard);
+            let guard = self.tree.pin();
+            let (mut leaf, _) = self.tree.locate(&sweep.cursor, &guard);
             let visited = loop {
                 left -= 1;
                 let visited = self.visit(leaf, sweep, &guard);
@@ -125,7 +125,7 @@ impl Core {
             };
             sweep.cursor.extend_from_slice(&next);
         }
-        self.pin().flush();
+        self.tree.pin().flush();
         false
     }
 
@@ -193,7 +193,7 @@ impl Core {
         if sweep.all_quiet && state.form.is_hot() && leaf.clock.counts() == 0 {
             return Some(Goal::Recode);
         }
-        let condenses = || rests && self.heats && state.place() != Place::Ssd && is_plain(state);
+        let condenses = || rests && self.tree.heats && state.place() != Place::Ssd && is_plain(state);
         self.goal(state, quiet, sweep.all_quiet).or_else(|| condenses().then_some(Goal::Condense))
     }
 
@@ -211,16 +211,17 @@ impl Core {
         }
         if !quiet {
             let retention = &mut self.background_retention();
-            let join = |scratch: &mut _| self.join_right(leaf, retention, guard, scratch);
-            return worked | (self.is_small(leaf.state(guard), guard) && Self::with_scratch(join));
+            return worked
+                | (self.is_small(leaf.state(guard), guard)
+                    && self.with_packs(retention, guard, |packs| packs.join_right(leaf)));
         }
         sweep.fullness.add(self.full_pct(leaf.state(guard)));
         for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
             let retention = &mut self.background_retention();
-            let fill = |scratch: &mut _| self.fill_from_right(leaf, retention, guard, scratch);
+            let mut fill = || self.with_packs(retention, guard, |packs| packs.fill_from_right(leaf));
             if !(sweep.fills || sweep.all_quiet)
                 || !self.has_room(leaf.state(guard), sweep.all_quiet, guard)
-                || !Self::with_scratch(fill)
+                || !fill()
             {
                 break;
             }
@@ -235,8 +236,7 @@ impl Core {
         // Records of the open landing may change when others expire.
         leaf.seal(guard);
         let retention = &mut self.background_retention();
-        let settled =
-            Self::with_scratch(|scratch| self.pack_while(leaf, goal, retention, guard, scratch, &mut || ()));
+        let settled = self.pack_while(leaf, goal, retention, guard, &mut || ());
         if settled {
             self.count_settled(goal, was_hot);
         }
@@ -248,10 +248,10 @@ impl Core {
         let state = leaf.state(guard);
         // A landing that is sealed already is packed first, so that the open one can be.
         if state.sealed.is_some() && state.open.is_some() {
-            Self::with_scratch(|scratch| self.pack(leaf, Goal::Keep, &mut self.retention(), guard, scratch));
+            self.pack(leaf, Goal::Keep, &mut self.retention(), guard);
         }
         leaf.seal(guard);
-        Self::with_scratch(|scratch| self.pack(leaf, goal, &mut self.retention(), guard, scratch));
+        self.pack(leaf, goal, &mut self.retention(), guard);
     }
 
     /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
@@ -267,7 +267,7 @@ impl Core {
             && !state.form.keeps_damage()
             && !state.body.is_empty()
             && state.place() != Place::Ssd
-            && let Some(current) = self.dictionaries.current()
+            && let Some(current) = self.tree.dictionaries.current()
         {
             // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
             let dense = dense || current.blocks().is_some();
@@ -279,7 +279,7 @@ impl Core {
                 return Some(Goal::Condense);
             }
         }
-        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.expiry_now_ms());
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.tree.expiry_now_ms());
         let settles = quiet && state.is_unsettled();
         let kept = if dense { Goal::Settle } else { Goal::Keep };
         (expired || settles || state.sealed.is_some()).then_some(kept)
@@ -289,8 +289,8 @@ impl Core {
     pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
         // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
         let is_large = |bytes: usize, records: usize| {
-            records * 100 >= self.limits.records_full * JOINED_PCT
-                || bytes * 100 >= self.limits.bytes_full * JOINED_PCT
+            records * 100 >= self.tree.limits.records_full * JOINED_PCT
+                || bytes * 100 >= self.tree.limits.bytes_full * JOINED_PCT
         };
         if is_large(state.body.asked_bytes(), state.body.len()) {
             return false;
@@ -306,8 +306,8 @@ impl Core {
 
     /// How full a leaf is, by records or by bytes.
     fn full_pct(&self, state: &LeafState) -> usize {
-        let records_pct = state.body.len() * 100 / self.limits.records_full;
-        records_pct.max(state.body.asked_bytes() * 100 / self.limits.bytes_full)
+        let records_pct = state.body.len() * 100 / self.tree.limits.records_full;
+        records_pct.max(state.body.asked_bytes() * 100 / self.tree.limits.bytes_full)
     }
 
     /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
@@ -316,9 +316,10 @@ impl Core {
         let Some(right) = state.right(guard) else { return false };
         let right = right.state(guard);
         // A neighbour's first record may not fit, however much room there is; blocks are cut.
-        let record_pct = right.body.asked_bytes() * 100 / self.limits.bytes_full / right.body.len().max(1);
+        let record_pct =
+            right.body.asked_bytes() * 100 / self.tree.limits.bytes_full / right.body.len().max(1);
         self.full_pct(state) < FULL_PCT
-            && state.body.asked_bytes() * 100 / self.limits.bytes_full + record_pct < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.tree.limits.bytes_full + record_pct < FULL_PCT
             && [state, right].iter().all(|state| may_be_cut(state) && !state.is_unsettled())
             && state.form.generation() == right.form.generation()
             && self.goal(right, true, dense).is_none_or(Goal::keeps_form)

@@ -18,10 +18,10 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
         let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, generation).expect("the sample is sound");
         Coding::Tokens(Arc::new(tokens))
     });
-    core.dictionaries.adopt(current);
+    core.tree.dictionaries.adopt(current);
     {
-        let guard = core.pin();
-        let (leaf, before) = core.locate(&[], &guard);
+        let guard = core.tree.pin();
+        let (leaf, before) = core.tree.locate(&[], &guard);
         let entry = Entry {
             key: EntryKey::whole(b"key"),
             fingerprint: fingerprint(key_hash(b"key")),
@@ -41,12 +41,12 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
     assert_eq!(laps[1..], [false, false]);
     let mut of_all = Sweep::of_all();
     assert!(core.sweep(&mut of_all, 1) && !of_all.worked);
-    assert_eq!((core.stats.recoded.get(), core.stats.damaged.get()), (0, 1));
+    assert_eq!((core.tree.stats.recoded.get(), core.tree.stats.damaged.get()), (0, 1));
     // A write may have taken the place of the damaged value.
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
     core.settle();
-    let guard = core.pin();
-    assert_eq!(core.locate(&[], &guard).1.form.generation(), core.dictionaries.generation());
+    let guard = core.tree.pin();
+    assert_eq!(core.tree.locate(&[], &guard).1.form.generation(), core.tree.dictionaries.generation());
 }
 
 #[test]
@@ -63,5 +63,5 @@ fn a_background_thread_rests_above_a_limit_for_which_nothing_can_go() {
     let mut work = Background::new(true, now);
     let later = now + Duration::from_secs(60);
     assert!((0..100_000).any(|_| !core.do_next(&mut work, later)), "it goes on for ever");
-    assert!(core.stats.evicted.get() > 0);
+    assert!(core.tree.stats.evicted.get() > 0);
 }

@@ -15,6 +15,7 @@ use super::sweep::{Sweep, Visited};
 use crate::core::Core;
 use crate::laps;
 use crate::leaf::Leaf;
+use crate::packing::Scratch;
 use crate::sync::Mutex;
 
 /// The pause between two rounds, at least.
@@ -85,7 +86,7 @@ impl Rounds {
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
         // Room for one more body may be room for a pack that found none.
-        let body_bytes = core.limits.bytes_max as u64;
+        let body_bytes = core.tree.limits.bytes_max as u64;
         if self.pause > PAUSE_MAX && room_bytes(core) >= self.room_bytes.saturating_add(body_bytes) {
             self.pause = PAUSE_MAX;
         }
@@ -120,7 +121,7 @@ impl Rounds {
 
 /// Bytes up to the memory limit.
 fn room_bytes(core: &Core) -> u64 {
-    core.gauges.limit().saturating_sub(core.gauges.held())
+    core.tree.gauges.limit().saturating_sub(core.tree.gauges.held())
 }
 
 impl Core {
@@ -138,21 +139,21 @@ impl Core {
             }
             let Some(listed) = rounds.left.pop() else { break };
             let Some(leaf) = listed.upgrade() else { continue };
-            let guard = self.pin();
+            let guard = self.tree.pin();
             // A writer that gives the leaf another landing from now on adds it again.
             leaf.unlist();
             let visited = self.visit(&leaf, &mut rounds.sweep, &guard);
             // Another thread may have closed it for a moment only.
             let has_landing = leaf.state(&guard).landings().next().is_some();
-            if has_landing && !self.index.has_let_go_of(&leaf, &guard) && leaf.list() {
+            if has_landing && !self.tree.index.has_let_go_of(&leaf, &guard) && leaf.list() {
                 rounds.kept.push(listed);
                 rounds.tried |= visited == Visited::Done;
             }
         }
-        self.pin().flush();
+        self.tree.pin().flush();
         if rounds.left.is_empty() {
-            self.dictionaries.release_idle();
-            Self::release_scratch();
+            self.tree.dictionaries.release_idle();
+            Scratch::release();
         }
         rounds.note_part(began.elapsed().saturating_sub(waited), room_bytes(self))
     }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     fn has_landings(core: &Core) -> bool {
-        core.gauges.landing.held() > 0
+        core.tree.gauges.landing.held() > 0
     }
 
     #[test]
@@ -218,9 +219,9 @@ mod tests {
             put(&core, number);
             assert_eq!(round(&core, &mut rounds), 1);
         }
-        assert_eq!(core.stats.packs_background.get(), 0);
+        assert_eq!(core.tree.stats.packs_background.get(), 0);
         round(&core, &mut rounds);
-        assert_eq!(core.stats.packs_background.get(), 1);
+        assert_eq!(core.tree.stats.packs_background.get(), 1);
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         for _ in 0..3 {
             while !core.sweep(&mut sweep, 64) {}
         }
-        assert_eq!(core.stats.packs_background.get(), 0);
+        assert_eq!(core.tree.stats.packs_background.get(), 0);
         (0..2).for_each(|_| _ = round(&core, &mut rounds));
         assert!(!has_landings(&core));
     }
@@ -241,8 +242,8 @@ mod tests {
         let (core, mut rounds) = (core(), Rounds::new(Instant::now()));
         put(&core, 0);
         {
-            let guard = core.pin();
-            let leaf = core.locate(&[], &guard).0;
+            let guard = core.tree.pin();
+            let leaf = core.tree.locate(&[], &guard).0;
             let closed = leaf.close(&guard);
             assert_eq!(round(&core, &mut rounds), 1);
             leaf.reopen(closed, &guard);
@@ -289,7 +290,7 @@ mod tests {
         (0..8 * KEYS).step_by(100).for_each(|number| {
             core.put(&number.to_be_bytes(), &[8; 220], PutMeta::default()).expect("no limit is set");
         });
-        let held_bytes = core.gauges.held();
+        let held_bytes = core.tree.gauges.held();
         core.set_memory_limit(Some(1));
         // Most bodies have room for such a record in their blocks of memory.
         (0..3).for_each(|_| _ = round(&core, &mut rounds));

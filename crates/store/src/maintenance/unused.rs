@@ -52,7 +52,7 @@ fn store_of(options: Options, value_of: fn(u64) -> Vec<u8>) -> Store {
     let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
     let dictionary = Dictionary::train(&samples, 10, 1).expect("the sample is sound");
     let codes = Codes::train(&dictionary, &mut Encoder::new(), Effort::Fast, &samples, 64 << 20);
-    store.core.dictionaries.adopt(Coding::Tokens(Arc::new(dictionary.with_codes(codes))));
+    store.core.tree.dictionaries.adopt(Coding::Tokens(Arc::new(dictionary.with_codes(codes))));
     (0..KEYS).for_each(|n| store.put(&key(n), &value_of(n)).expect("no limit is set"));
     let mut sweep = Sweep::default();
     (0..3).for_each(|_| lap(&store, &mut sweep));
@@ -84,8 +84,8 @@ fn bodies(store: &Store) -> u64 {
 }
 
 fn leaves(store: &Store) -> u64 {
-    let (guard, mut count) = (store.core.pin(), 1);
-    let mut leaf = store.core.locate(&[], &guard).0;
+    let (guard, mut count) = (store.core.tree.pin(), 1);
+    let mut leaf = store.core.tree.locate(&[], &guard).0;
     while let Some(right) = leaf.state(&guard).right(&guard) {
         (leaf, count) = (right, count + 1);
     }
@@ -170,7 +170,7 @@ fn a_leaf_with_a_few_new_values_waits_for_more() {
 /// Condensed leaves stay so at a limit by the bytes that are held, however much they are read, and not without a limit.
 fn no_leaf_is_relaxed_at(store: &Store, limit: impl Fn(u64) -> u64) {
     let [_, condensed] = counted_laps(store);
-    store.core.reclaim();
+    store.core.tree.reclaim();
     store.core.set_memory_limit(Some(limit(store.memory().total_bytes())));
     read_much(store);
     round(store);
@@ -199,13 +199,13 @@ fn a_full_store_condenses_leaves_again_that_were_relaxed() {
     read_times(&store, long_value, 2 * crate::hotness::SAMPLE);
     round(&store);
     assert!(leaves(&store) > before, "no leaf was cut as it was relaxed");
-    store.core.reclaim();
+    store.core.tree.reclaim();
     let grown_bytes = bodies(&store) - settled;
     store.core.set_memory_limit(Some(store.memory().total_bytes() - grown_bytes / 2));
     let before = store.stats().condensed;
     put().expect("leaves that are condensed again make room");
     assert!(store.stats().condensed > before);
-    let codes_bytes = Core::with_scratch(|scratch| scratch.codes_bytes());
+    let codes_bytes = Scratch::with(|scratch| scratch.codes_bytes());
     assert_eq!(codes_bytes, 0, "the writer keeps what counts for no limit");
 }
 
@@ -225,8 +225,8 @@ fn a_leaf_of_raw_values_is_neither_condensed_nor_relaxed() {
     counted_laps::<3>(&store);
     assert_eq!(store.stats().condensed, 0);
     // As a start leaves them: only values with token numbers are counted.
-    let guard = store.core.pin();
-    let mut next = Some(store.core.locate(&[], &guard).0);
+    let guard = store.core.tree.pin();
+    let mut next = Some(store.core.tree.locate(&[], &guard).0);
     while let Some(leaf) = next {
         let state = leaf.state(&guard);
         let form = state.form.clone().with_counts(state.form.loose(), 0);

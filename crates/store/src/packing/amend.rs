@@ -4,11 +4,11 @@ use super::gather::Spans;
 use super::revise_blocks::revise_blocks;
 use super::{Goal, Pieces, Scratch};
 use crate::body::{Blocks, Edit};
-use crate::core::Core;
 use crate::merge::Merged;
 use crate::record::Kind;
+use crate::tree::Tree;
 
-impl Core {
+impl Tree {
     /// The body of a leaf amended by what its landing says; `None` when that needs a plan.
     pub(super) fn amend(
         &self,

@@ -7,8 +7,8 @@ use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use super::{Goal, Pieces};
 use crate::body::Entry;
-use crate::core::Core;
 use crate::record::Kind;
+use crate::tree::Tree;
 
 /// Values one behind the other.
 #[derive(Default)]
@@ -108,7 +108,7 @@ impl CodedValues {
     }
 }
 
-impl Core {
+impl Tree {
     /// Codes the raw values of these entries in one group, those for which that pays.
     pub(super) fn code_values<'a>(
         &self,

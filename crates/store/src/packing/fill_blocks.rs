@@ -115,12 +115,12 @@ mod tests {
             // Each lap fills every leaf from its right neighbour.
             (0..4).for_each(|_| core.settle());
 
-            let guard = core.pin();
-            let mut state = core.locate(&[], &guard).1;
+            let guard = core.tree.pin();
+            let mut state = core.tree.locate(&[], &guard).1;
             let mut leaves = 0;
             while let Some(right) = state.right(&guard) {
-                let records_pct = state.body.len() * 100 / core.limits.records_full;
-                let full_pct = records_pct.max(state.body.asked_bytes() * 100 / core.limits.bytes_full);
+                let records_pct = state.body.len() * 100 / core.tree.limits.records_full;
+                let full_pct = records_pct.max(state.body.asked_bytes() * 100 / core.tree.limits.bytes_full);
                 assert!((95..=125).contains(&full_pct), "{codec}, leaf {leaves}: {full_pct} % full");
                 state = right.state(&guard);
                 leaves += 1;

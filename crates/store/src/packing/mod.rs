@@ -19,8 +19,10 @@
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
 //! | `open_blocks` | which of these blocks are unpacked, and where their values lie |
 //! | `cut` | cutting records into bodies |
+//! | `policy` | what packs ask of the engine around the tree |
 //! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
+//! | `scratch` | the memory in which a thread packs |
 
 mod amend;
 mod coded;
@@ -31,20 +33,23 @@ mod goal;
 mod open_blocks;
 mod plan;
 mod plan_blocks;
+mod policy;
 mod restructure;
 mod revise_blocks;
+mod scratch;
 
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use ziptier_codec::token::{Dictionary, Encoder};
+use ziptier_codec::token::Dictionary;
 
-use self::coded::{CodedValues, Values};
 use self::gather::{Gathered, Spans};
 pub(crate) use self::goal::Goal;
+pub(crate) use self::policy::Policy;
+pub(crate) use self::scratch::Scratch;
+use self::scratch::{PackedScratch, emptied};
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
-use crate::body::{Blocks, Body, Builder};
-use crate::core::Core;
+use crate::body::Body;
 use crate::form::Form;
 use crate::landing::Landing;
 use crate::large::Large;
@@ -56,70 +61,7 @@ use crate::options::CodecChoice;
 use crate::reclaim::Unreachable;
 use crate::record::{Kind, Payload, array};
 use crate::retention::Retention;
-
-/// The scratch of a thread that packs.
-#[derive(Default)]
-pub(crate) struct Scratch {
-    /// The thread works in the background: where that has a codec of its own, blocks are packed by it.
-    in_background: bool,
-    pub(crate) builder: Builder,
-    pub(crate) encoder: Encoder,
-    coded: CodedValues,
-    /// Values whose token numbers were coded by entropy, or have one width again.
-    renumbered: Values,
-    raw: Vec<u8>,
-    packed: PackedScratch,
-}
-
-/// The part of the scratch that is for blocks.
-#[derive(Default)]
-struct PackedScratch {
-    blocks: Blocks,
-    /// The same, cut so that the first body is full.
-    filled: Blocks,
-    /// The contents of blocks that were unpacked.
-    raw: Vec<u8>,
-    /// The contents of a block that is being put together.
-    contents: Vec<u8>,
-    /// The ranges of values in `raw`.
-    spans: Vec<(usize, usize)>,
-    /// Values of edits, and of a block: empty between two packs, kept for their memory.
-    fresh: Vec<&'static [u8]>,
-    values: Vec<&'static [u8]>,
-}
-
-/// `values`, empty, with its memory: the standard library collects an emptied vector in place.
-fn emptied<'a>(mut values: Vec<&[u8]>) -> Vec<&'a [u8]> {
-    values.clear();
-    values.into_iter().map(|_| unreachable!("it was emptied")).collect()
-}
-
-impl Scratch {
-    /// For a thread that works in the background, or for one that does not.
-    pub(crate) fn new(in_background: bool) -> Self {
-        Self { in_background, ..Self::default() }
-    }
-
-    /// Frees what the scratch has laid out of codes.
-    pub(crate) fn release_codes(&mut self) {
-        self.coded.release_codes();
-    }
-
-    #[cfg(all(test, not(miri), not(shuttle)))]
-    pub(crate) fn codes_bytes(&self) -> usize {
-        self.coded.codes_bytes()
-    }
-
-    /// The coding and the effort with which blocks are packed for `goal`.
-    fn packer<'a>(&self, goal: Goal, coding: &'a BlockCoding) -> Packer<'a> {
-        let effort = match goal {
-            _ if !goal.keeps_form() => BlockEffort::Dense,
-            _ if self.in_background && coding.has_background_codec() => BlockEffort::Dense,
-            _ => BlockEffort::Fast,
-        };
-        Packer { coding, effort }
-    }
-}
+use crate::tree::Tree;
 
 /// The coding and the effort with which blocks are packed.
 #[derive(Clone, Copy)]
@@ -151,27 +93,20 @@ enum Growth {
 }
 
 /// The terms of a pack.
-struct Terms<'r> {
+#[derive(Clone, Copy)]
+struct Terms {
     goal: Goal,
     growth: Growth,
-    /// Decides which records stay.
-    retention: &'r mut dyn Retention,
 }
 
-impl Terms<'_> {
-    /// Merges what landings of leaves, from left to right, say over their bodies.
-    fn merge<'l, 'a>(
-        &mut self,
-        leaves: impl Iterator<Item = (&'l Leaf, &'a LeafState, Newest<'a>)>,
-        guard: &Guard,
-    ) -> Vec<Merged<'a>> {
-        self.retention.begin();
-        let merge_leaf = |(leaf, state, newest): (&Leaf, &'a LeafState, Newest<'a>)| {
-            self.retention.begin_leaf(leaf, &state.body, newest.expired_by_ms, guard);
-            merge(state, newest, self.retention)
-        };
-        leaves.map(merge_leaf).collect()
-    }
+/// The packs of a thread.
+pub(crate) struct Packs<'p> {
+    tree: &'p Tree,
+    policy: &'p dyn Policy,
+    /// Decides which records stay.
+    retention: &'p mut dyn Retention,
+    guard: &'p Guard,
+    scratch: &'p mut Scratch,
 }
 
 /// Bodies that take the place of one or two leaves' contents, each with the lowest key it owns, and what that
@@ -238,104 +173,7 @@ impl Pieces {
     }
 }
 
-impl Core {
-    /// Packs `leaf`, which the caller owns: merges the sealed landing and gives the body the form of `goal`. Records
-    /// stay that `retention` keeps. `false` if the leaf is on SSD, and its overlay has no room for the landing.
-    pub(crate) fn pack(
-        &self,
-        leaf: &Leaf,
-        goal: Goal,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let mut terms = Terms { goal, growth: Growth::Accepted, retention };
-        self.pack_with(leaf, &mut terms, guard, scratch, &mut || ())
-    }
-
-    /// As [`Core::pack`], for work in the background. The packer drops the result if the memory limit has no room for
-    /// the new body. It then returns `false`, and the leaf is as it was.
-    ///
-    /// While a device packs the blocks, the thread runs `meanwhile`. It does not if it packs the blocks itself, or if
-    /// writers wait for the leaf.
-    pub(crate) fn pack_while(
-        &self,
-        leaf: &Leaf,
-        goal: Goal,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        scratch: &mut Scratch,
-        meanwhile: &mut dyn FnMut(),
-    ) -> bool {
-        let mut terms = Terms { goal, growth: Growth::Limited, retention };
-        self.pack_with(leaf, &mut terms, guard, scratch, meanwhile)
-    }
-
-    fn pack_with(
-        &self,
-        leaf: &Leaf,
-        terms: &mut Terms<'_>,
-        guard: &Guard,
-        scratch: &mut Scratch,
-        meanwhile: &mut dyn FnMut(),
-    ) -> bool {
-        #[cfg(test)]
-        self.pressure.count_merge();
-        let state = leaf.state(guard);
-        if state.below.is_some() {
-            return self.pack_upper(leaf, guard, scratch);
-        }
-        // The pack copies the whole body. Most of it arrives in the cache while the landing is sorted and coded.
-        state.body.prefetch();
-        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
-        newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let goal = terms.goal;
-        let leaves = terms.merge(std::iter::once((leaf, state, newest)), guard);
-        if goal.keeps_form()
-            && let Some(amended) = self.amend(&leaves[0], goal, scratch, meanwhile)
-        {
-            return self.publish_packed(leaf, state, amended, terms, guard);
-        }
-        let gathered = Gathered::of(&leaves);
-        if !self.fits_one_body(&gathered, goal) {
-            return self.split(leaf, terms, guard, scratch);
-        }
-        let pieces = self.plan_gathered(gathered, goal, scratch, meanwhile);
-        match pieces.bodies.len() {
-            1 => self.publish_packed(leaf, state, pieces, terms, guard),
-            _ => self.split(leaf, terms, guard, scratch),
-        }
-    }
-
-    /// Publishes the result of packing the sealed landing of `leaf`; `false` if the pack is given up.
-    fn publish_packed(
-        &self,
-        leaf: &Leaf,
-        planned: &LeafState,
-        mut pieces: Pieces,
-        terms: &mut Terms<'_>,
-        guard: &Guard,
-    ) -> bool {
-        self.keep_place(&[planned], &mut pieces);
-        let landing_bytes = planned.sealed.as_ref().map_or(0, |landing| landing.held_bytes());
-        if terms.growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
-            return false;
-        }
-        pieces.marks = terms.retention.commit();
-        self.publish_one(leaf, planned, pieces, guard);
-        true
-    }
-
-    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. Nothing
-    /// is evicted for that.
-    fn may_grow(&self, leaves: &[&LeafState], landing_bytes: u64, pieces: &Pieces) -> bool {
-        let held_bytes = |body: &Body| allocated_bytes(body.dram_bytes());
-        let before =
-            landing_bytes as usize + leaves.iter().map(|state| held_bytes(&state.body)).sum::<usize>();
-        let after: usize = pieces.bodies.iter().map(|(_, body)| held_bytes(body)).sum();
-        after <= before || self.has_room_for_growth(after - before)
-    }
-
+impl Tree {
     /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may drop expired records. It
     /// drops none while another landing changes an expiry: that change must not lie above nothing.
     pub(crate) fn expired_by_ms(
@@ -357,49 +195,6 @@ impl Core {
             |landing: &Landing| state.sealed.as_deref().is_some_and(|sealed| std::ptr::eq(sealed, landing));
         let is_touched = leaf.state(guard).landings().any(|landing| !is_merged(landing) && landing.touches());
         if is_touched { 0 } else { now_ms }
-    }
-
-    /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings the leaf has by now. A landing
-    /// that was sealed after the plan was made is not in the body.
-    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces, guard: &Guard) {
-        self.note_damage(&[planned]);
-        self.account(&pieces);
-        loop {
-            let current = leaf.state(guard);
-            let new = LeafState {
-                sealed: if planned.sealed.is_some() { None } else { current.sealed.clone() },
-                body: pieces.bodies[0].1.clone(),
-                form: pieces.form_of(&pieces.bodies[0].1),
-                // An image that still has dropped records is not current.
-                stored: current.stored.clone().filter(|_| pieces.dropped == 0),
-                ..current.clone()
-            };
-            if leaf.publish(current, new, guard) {
-                break;
-            }
-        }
-        self.remember(leaf, &pieces.marks, guard);
-        self.settle_large(pieces.recoded, pieces.released, guard);
-        self.seal_left(leaf, guard);
-    }
-
-    /// Moves the bodies of `pieces` to far memory if the leaves that they were made from lie there, and far memory has
-    /// room. If one of two leaves lies in DRAM, they go to far memory only while DRAM is short. A heated body belongs
-    /// in DRAM.
-    pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
-        let Some(far) = &self.far else { return };
-        if pieces.form.is_hot() || !leaves.iter().any(|state| state.body.is_far()) {
-            return;
-        }
-        let in_dram = leaves.iter().any(|state| !state.body.is_far() && !state.body.is_empty());
-        if in_dram && !self.is_short() {
-            return;
-        }
-        for (_, body) in pieces.bodies.iter_mut().filter(|(_, body)| !body.is_empty()) {
-            if let Some(moved) = body.to_far(far) {
-                *body = moved;
-            }
-        }
     }
 
     /// Notes damage of bodies in far memory that others were made from, before these are published. A checkpoint would
@@ -457,6 +252,145 @@ impl Core {
         let large = Unreachable::new(Box::into_raw(Box::new(large)));
         // SAFETY: the box is owned by this closure alone.
         unsafe { guard.defer_unchecked(move || drop(Box::from_raw(large.into_raw()))) };
+    }
+}
+
+impl<'p> Packs<'p> {
+    pub(crate) fn new(
+        tree: &'p Tree,
+        policy: &'p dyn Policy,
+        retention: &'p mut dyn Retention,
+        guard: &'p Guard,
+        scratch: &'p mut Scratch,
+    ) -> Self {
+        Self { tree, policy, retention, guard, scratch }
+    }
+
+    /// Packs `leaf`, which the caller owns and which is not on SSD: merges the sealed landing and gives the body the
+    /// form of `goal`.
+    pub(crate) fn pack(&mut self, leaf: &Leaf, goal: Goal) {
+        let packed = self.pack_with(leaf, Terms { goal, growth: Growth::Accepted }, &mut || ());
+        debug_assert!(packed, "a pack that may grow is never given up");
+    }
+
+    /// As [`Packs::pack`], for work in the background. The packer drops the result if the memory limit has no room for
+    /// the new body. It then returns `false`, and the leaf is as it was.
+    ///
+    /// While a device packs the blocks, the thread runs `meanwhile`. It does not if it packs the blocks itself, or if
+    /// writers wait for the leaf.
+    pub(crate) fn pack_while(&mut self, leaf: &Leaf, goal: Goal, meanwhile: &mut dyn FnMut()) -> bool {
+        self.pack_with(leaf, Terms { goal, growth: Growth::Limited }, meanwhile)
+    }
+
+    /// Merges `newest` into the overlay of a leaf on SSD, which the caller owns and whose state is `state`. The packer
+    /// reads no image.
+    pub(crate) fn pack_overlay(&mut self, leaf: &Leaf, state: &LeafState, newest: Newest<'_>) {
+        let mut pieces = self.tree.plan_upper(merge(state, newest, self.retention), self.scratch);
+        self.keep_place(&[state], &mut pieces);
+        self.publish_one(leaf, state, pieces);
+    }
+
+    /// Merges what landings of leaves, from left to right, say over their bodies.
+    fn merge<'l, 'a>(
+        &mut self,
+        leaves: impl Iterator<Item = (&'l Leaf, &'a LeafState, Newest<'a>)>,
+    ) -> Vec<Merged<'a>> {
+        self.retention.begin();
+        let merge_leaf = |(leaf, state, newest): (&Leaf, &'a LeafState, Newest<'a>)| {
+            self.retention.begin_leaf(leaf, &state.body, newest.expired_by_ms, self.guard);
+            merge(state, newest, self.retention)
+        };
+        leaves.map(merge_leaf).collect()
+    }
+
+    fn pack_with(&mut self, leaf: &Leaf, terms: Terms, meanwhile: &mut dyn FnMut()) -> bool {
+        let state = leaf.state(self.guard);
+        // The pack copies the whole body. Most of it arrives in the cache while the landing is sorted and coded.
+        state.body.prefetch();
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.tree.commits);
+        newest.expired_by_ms = self.tree.expired_by_ms(leaf, state, &newest, self.guard);
+        let goal = terms.goal;
+        let leaves = self.merge(std::iter::once((leaf, state, newest)));
+        if goal.keeps_form()
+            && let Some(amended) = self.tree.amend(&leaves[0], goal, self.scratch, meanwhile)
+        {
+            return self.publish_packed(leaf, state, amended, terms);
+        }
+        let gathered = Gathered::of(&leaves);
+        if !self.tree.fits_one_body(&gathered, goal) {
+            return self.split(leaf, terms);
+        }
+        let pieces = self.tree.plan_gathered(gathered, goal, self.scratch, meanwhile);
+        match pieces.bodies.len() {
+            1 => self.publish_packed(leaf, state, pieces, terms),
+            _ => self.split(leaf, terms),
+        }
+    }
+
+    /// Publishes the result of packing the sealed landing of `leaf`; `false` if the pack is given up.
+    fn publish_packed(&mut self, leaf: &Leaf, planned: &LeafState, mut pieces: Pieces, terms: Terms) -> bool {
+        self.keep_place(&[planned], &mut pieces);
+        let landing_bytes = planned.sealed.as_ref().map_or(0, |landing| landing.held_bytes());
+        if terms.growth == Growth::Limited && !self.may_grow(&[planned], landing_bytes as u64, &pieces) {
+            return false;
+        }
+        pieces.marks = self.retention.commit();
+        self.publish_one(leaf, planned, pieces);
+        true
+    }
+
+    /// Whether DRAM has room for `pieces` in place of the bodies of `leaves` and of landings of so many bytes. Nothing
+    /// is evicted for that.
+    fn may_grow(&self, leaves: &[&LeafState], landing_bytes: u64, pieces: &Pieces) -> bool {
+        let held_bytes = |body: &Body| allocated_bytes(body.dram_bytes());
+        let before =
+            landing_bytes as usize + leaves.iter().map(|state| held_bytes(&state.body)).sum::<usize>();
+        let after: usize = pieces.bodies.iter().map(|(_, body)| held_bytes(body)).sum();
+        after <= before || self.policy.has_room_for_growth(after - before)
+    }
+
+    /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings the leaf has by now. A landing
+    /// that was sealed after the plan was made is not in the body.
+    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces) {
+        let guard = self.guard;
+        self.tree.note_damage(&[planned]);
+        self.tree.account(&pieces);
+        loop {
+            let current = leaf.state(guard);
+            let new = LeafState {
+                sealed: if planned.sealed.is_some() { None } else { current.sealed.clone() },
+                body: pieces.bodies[0].1.clone(),
+                form: pieces.form_of(&pieces.bodies[0].1),
+                // An image that still has dropped records is not current.
+                stored: current.stored.clone().filter(|_| pieces.dropped == 0),
+                ..current.clone()
+            };
+            if leaf.publish(current, new, guard) {
+                break;
+            }
+        }
+        self.policy.remember(leaf, &pieces.marks, guard);
+        self.tree.settle_large(pieces.recoded, pieces.released, guard);
+        self.policy.seal_left(leaf, guard);
+    }
+
+    /// Moves the bodies of `pieces` to far memory if the leaves that they were made from lie there, and far memory has
+    /// room. If one of two leaves lies in DRAM, they go to far memory only while DRAM is short. A heated body belongs
+    /// in DRAM.
+    pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
+        let Some(far) = &self.tree.far else { return };
+        if pieces.form.is_hot() || !leaves.iter().any(|state| state.body.is_far()) {
+            return;
+        }
+        let in_dram = leaves.iter().any(|state| !state.body.is_far() && !state.body.is_empty());
+        if in_dram && !self.policy.is_short() {
+            return;
+        }
+        for (_, body) in pieces.bodies.iter_mut().filter(|(_, body)| !body.is_empty()) {
+            if let Some(moved) = body.to_far(far) {
+                *body = moved;
+            }
+        }
     }
 }
 

@@ -10,17 +10,17 @@ use super::{Goal, Pieces, Scratch, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
-use crate::core::Core;
 use crate::form::Form;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::{Kind, Payload, array};
+use crate::tree::Tree;
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
 
-impl Core {
+impl Tree {
     /// Whether merged records of one leaf stay within one body, counting updates once. Sizes are taken before coding,
     /// so a leaf close to the limit may be closed for nothing.
     pub(super) fn fits_one_body(&self, gathered: &Gathered<'_>, goal: Goal) -> bool {
@@ -80,7 +80,7 @@ impl Core {
         pieces
     }
 
-    /// As [`Core::plan`], of records that are merged already.
+    /// As [`Tree::plan`], of records that are merged already.
     pub(super) fn plan_gathered(
         &self,
         gathered: Gathered<'_>,
@@ -251,7 +251,7 @@ fn decode(payload: &Payload<'_>, unpacked: &mut Unpacked, raw: &mut Vec<u8>) -> 
 }
 
 /// A large value coded with another dictionary; `None` when it stays as it is.
-fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> Option<Arc<Large>> {
+fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, tree: &Tree) -> Option<Arc<Large>> {
     let target = target?;
     let generation = target.generation();
     if old.generation() == Some(generation) || old.len() > RECODED_BYTES_MAX {
@@ -269,7 +269,7 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, core: &Core) -> O
     let mut raw = Vec::new();
     // No epoch waits for the SSD.
     old.read_in_memory(usize::MAX, &mut raw)?.ok()?;
-    let new = Large::new(&raw, Some(target), core.place_like(&old), core.gauges.reserve(0), &core.gauges);
+    let new = Large::new(&raw, Some(target), tree.place_like(&old), tree.gauges.reserve(0), &tree.gauges);
     // One that was coded before must change, so that its dictionary can go.
     let changes = old.generation().is_some() || new.stored_bytes() < old.stored_bytes();
     old.note_recoded(generation, changes.then(|| Arc::new(new)))
@@ -282,6 +282,7 @@ mod tests {
 
     use super::*;
     use crate::body::{Body, Builder, EntryKey, fingerprint};
+    use crate::core::Core;
     use crate::leaf::RightSibling;
     use crate::merge::{Newest, merge};
     use crate::options::{CodecChoice, Options};
@@ -312,7 +313,7 @@ mod tests {
             }
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
             let leaves = [&left, &right].map(|state| merge(state, Newest::default(), &mut KeepsAll));
-            let pieces = Core::with_scratch(|scratch| core.plan(&leaves, Goal::Keep, scratch, &mut || ()));
+            let pieces = Scratch::with(|scratch| core.tree.plan(&leaves, Goal::Keep, scratch, &mut || ()));
             let found = |key: &[u8]| {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);
                 let place = |body: &Body| Some((body.find(key, key_hash(key))?, body.clone()));

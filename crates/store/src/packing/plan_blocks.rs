@@ -14,11 +14,11 @@ use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
 use crate::body::{Block, Blocks, Entry};
 use crate::coding::Coding;
-use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::Kind;
+use crate::tree::Tree;
 
 /// The blocks of a leaf, some of them unpacked.
 struct OldLeaf<'a> {
@@ -41,8 +41,8 @@ impl<'a> OldLeaf<'a> {
     }
 }
 
-impl Core {
-    /// As [`Core::plan_gathered`], for bodies whose values are packed with `coding`.
+impl Tree {
+    /// As [`Tree::plan_gathered`], for bodies whose values are packed with `coding`.
     pub(super) fn plan_packed(
         &self,
         gathered: Gathered<'_>,
@@ -188,8 +188,8 @@ mod tests {
         (0..30).for_each(|n| put(n).unwrap());
         core.settle();
         {
-            let guard = core.pin();
-            let (leaf, state) = core.locate(&[], &guard);
+            let guard = core.tree.pin();
+            let (leaf, state) = core.tree.locate(&[], &guard);
             let damaged = LeafState { body: state.body.with_flipped_bit(20, 3), ..state.clone() };
             assert!(leaf.publish(state, damaged, &guard));
         }
@@ -213,6 +213,6 @@ mod tests {
         lost.iter().for_each(|n| put(*n).unwrap());
         core.settle();
         (0..30).for_each(|n| assert_eq!(get(n), Ok(Some(value(n)))));
-        assert_eq!(core.count_keys(), 30);
+        assert_eq!(core.tree.count_keys(), 30);
     }
 }

@@ -2,20 +2,11 @@
 
 use std::sync::Arc;
 
-use crossbeam_epoch::Guard;
-
-use super::{Goal, Growth, Pieces, Scratch, Terms};
-use crate::Error;
-use crate::body::Body;
+use super::{Goal, Growth, Packs, Pieces, Terms};
 use crate::coding::Coding;
-use crate::core::Core;
-use crate::durable::Operation;
-use crate::form::Form;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::merge::{large_references, newest};
-use crate::places::Place;
-use crate::places::ssd::all_settled;
-use crate::retention::Retention;
+use crate::merge::newest;
+use crate::tree::Tree;
 
 /// Which leaves a pack may cut or join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,52 +19,7 @@ enum Span {
     Pair,
 }
 
-impl Core {
-    /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free. The rest of the neighbour
-    /// becomes a leaf of its own. `false` if nothing changed.
-    pub(crate) fn fill_from_right(
-        &self,
-        leaf: &Leaf,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Limited, retention };
-        self.restructure(leaf, Span::QuietPair, &mut terms, guard, scratch)
-    }
-
-    /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free. Both are small and may be
-    /// written to all the time. `false` if nothing changed.
-    pub(crate) fn join_right(
-        &self,
-        leaf: &Leaf,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Limited, retention };
-        self.restructure(leaf, Span::Pair, &mut terms, guard, scratch)
-    }
-
-    /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.
-    pub(super) fn split(
-        &self,
-        leaf: &Leaf,
-        terms: &mut Terms<'_>,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let former = terms.goal;
-        terms.goal = self.goal_of_parts(leaf.state(guard), former);
-        if self.restructure(leaf, Span::One, terms, guard, scratch) {
-            return true;
-        }
-        // The limit has no room for values that were condensed and are not any more.
-        let changed = terms.goal != former;
-        terms.goal = former;
-        changed && self.restructure(leaf, Span::One, terms, guard, scratch)
-    }
-
+impl Tree {
     /// The form of the parts of a leaf that is split by a pack with `goal`. They come to the current dictionary of
     /// tokens: all leaves of a store that grows come from its first ones, whose dictionary was small. Large values keep
     /// their leaf in its coding, since coding them takes long, and writers split leaves.
@@ -89,25 +35,41 @@ impl Core {
             _ => goal,
         }
     }
+}
+
+impl<'p> Packs<'p> {
+    /// Fills `leaf`, which the caller owns, from its right neighbour, if that one is free. The rest of the neighbour
+    /// becomes a leaf of its own. `false` if nothing changed.
+    pub(crate) fn fill_from_right(&mut self, leaf: &Leaf) -> bool {
+        self.restructure(leaf, Span::QuietPair, Terms { goal: Goal::Keep, growth: Growth::Limited })
+    }
+
+    /// Joins `leaf`, which the caller owns, with its right neighbour, if that one is free. Both are small and may be
+    /// written to all the time. `false` if nothing changed.
+    pub(crate) fn join_right(&mut self, leaf: &Leaf) -> bool {
+        self.restructure(leaf, Span::Pair, Terms { goal: Goal::Keep, growth: Growth::Limited })
+    }
+
+    /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.
+    pub(super) fn split(&mut self, leaf: &Leaf, terms: Terms) -> bool {
+        let goal = self.tree.goal_of_parts(leaf.state(self.guard), terms.goal);
+        // The limit may have no room for values that were condensed and are not any more.
+        self.restructure(leaf, Span::One, Terms { goal, ..terms })
+            || goal != terms.goal && self.restructure(leaf, Span::One, terms)
+    }
 
     /// Closes `leaf` (and its right neighbour), and cuts all their records into leaves anew; `false` when nothing
     /// changed.
-    fn restructure(
-        &self,
-        leaf: &Leaf,
-        span: Span,
-        terms: &mut Terms<'_>,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> bool {
-        let Some(right) = self.free_right(leaf, span, guard) else { return false };
+    fn restructure(&mut self, leaf: &Leaf, span: Span, terms: Terms) -> bool {
+        let guard = self.guard;
+        let Some(right) = self.free_right(leaf, span) else { return false };
         let leaves = std::iter::once(leaf).chain(right.as_ref().map(|(right, _)| *right));
         let closed: Vec<_> = leaves.map(|leaf| (leaf, leaf.close(guard))).collect();
-        let Some(pieces) = self.plan_closed(&closed, span, terms, guard, scratch) else {
+        let Some(pieces) = self.plan_closed(&closed, span, terms) else {
             closed.iter().for_each(|(leaf, state)| leaf.reopen(state, guard));
             return false;
         };
-        self.publish_cut(&closed, span, pieces, guard);
+        self.publish_cut(&closed, span, pieces);
         // The ownership of a leaf that is gone is never given back: nobody may maintain it again.
         if let Some((_, ownership)) = right {
             std::mem::forget(ownership);
@@ -118,13 +80,9 @@ impl Core {
     /// The right neighbour that `span` takes besides `leaf`, if it takes one. `None` if a leaf is cold, or the
     /// neighbour is not free, or one leaf has no place for both.
     #[expect(clippy::option_option, reason = "a span of one leaf takes no neighbour, and that is no failure")]
-    fn free_right<'g>(
-        &self,
-        leaf: &Leaf,
-        span: Span,
-        guard: &'g Guard,
-    ) -> Option<Option<(&'g Leaf, Ownership<'g>)>> {
-        let is_warm = |leaf: &Leaf| leaf.state(guard).place() != Place::Ssd;
+    fn free_right(&self, leaf: &Leaf, span: Span) -> Option<Option<(&'p Leaf, Ownership<'p>)>> {
+        let guard = self.guard;
+        let is_warm = |leaf: &Leaf| leaf.state(guard).below.is_none();
         if span == Span::One {
             return is_warm(leaf).then_some(None);
         }
@@ -133,30 +91,24 @@ impl Core {
         let is_free = !right.state(guard).closed
             && is_warm(leaf)
             && is_warm(right)
-            && self.has_place_for(&[leaf.state(guard), right.state(guard)]);
+            && self.policy.has_place_for(&[leaf.state(guard), right.state(guard)]);
         is_free.then_some(Some((right, ownership)))
     }
 
     /// Plans the leaves that replace `closed` ones. `None` if these are better left as they are.
-    fn plan_closed(
-        &self,
-        closed: &[(&Leaf, &LeafState)],
-        span: Span,
-        terms: &mut Terms<'_>,
-        guard: &Guard,
-        scratch: &mut Scratch,
-    ) -> Option<Pieces> {
+    fn plan_closed(&mut self, closed: &[(&Leaf, &LeafState)], span: Span, terms: Terms) -> Option<Pieces> {
         if span == Span::QuietPair && closed.iter().any(|(_, state)| state.is_unsettled()) {
             // A thread writes here after all, and only quiet leaves are worth filling.
             return None;
         }
+        let tree = self.tree;
         let landed = closed.iter().map(|(leaf, state)| {
-            let mut newest = newest(state.landings(), &self.commits);
-            newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
+            let mut newest = newest(state.landings(), &tree.commits);
+            newest.expired_by_ms = tree.drops_expired_by_ms(&newest, &state.body);
             (*leaf, *state, newest)
         });
-        let leaves = terms.merge(landed, guard);
-        let mut pieces = self.plan(&leaves, terms.goal, scratch, &mut || ());
+        let leaves = self.merge(landed);
+        let mut pieces = self.tree.plan(&leaves, terms.goal, self.scratch, &mut || ());
         let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
             && pieces.bodies.len() > 1
@@ -172,18 +124,18 @@ impl Core {
         if !has_room {
             return None;
         }
-        pieces.marks = terms.retention.commit();
+        pieces.marks = self.retention.commit();
         Some(pieces)
     }
 
     /// Publishes `pieces` in place of `closed` leaves, and hands on what is known of their records.
-    fn publish_cut(&self, closed: &[(&Leaf, &LeafState)], span: Span, pieces: Pieces, guard: &Guard) {
-        closed.iter().for_each(|(_, state)| self.note_damage(&[*state]));
-        self.account(&pieces);
+    fn publish_cut(&self, closed: &[(&Leaf, &LeafState)], span: Span, pieces: Pieces) {
+        closed.iter().for_each(|(_, state)| self.tree.note_damage(&[*state]));
+        self.tree.account(&pieces);
         let (leaf, state) = closed[0];
         let removed = closed.get(1).copied();
         let before = state.body.len();
-        let added = self.replace(leaf, state, removed, &pieces, guard, |new, first_record| {
+        let added = self.replace(leaf, state, removed, &pieces, |new, first_record| {
             new.clock.inherit(&leaf.clock, first_record, 0);
             if let Some((right, _)) = removed {
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
@@ -197,12 +149,12 @@ impl Core {
         match removed {
             Some((right, _)) => {
                 leaf.clock.inherit(&right.clock, 0, before);
-                self.stats.merges.raise();
+                self.tree.stats.merges.raise();
             }
-            None if added > 0 => self.stats.splits.raise(),
+            None if added > 0 => self.tree.stats.splits.raise(),
             None => {}
         }
-        self.settle_large(pieces.recoded, pieces.released, guard);
+        self.tree.settle_large(pieces.recoded, pieces.released, self.guard);
     }
 
     /// Publishes the bodies of `pieces` in place of `leaf`, closed in state `closed`, and brings the index up to date.
@@ -214,9 +166,9 @@ impl Core {
         closed: &LeafState,
         removed: Option<(&Leaf, &LeafState)>,
         pieces: &Pieces,
-        guard: &Guard,
         each: impl Fn(&Leaf, usize),
     ) -> usize {
+        let guard = self.guard;
         let last = removed.map_or(closed, |(_, state)| state);
         // New leaves from right to left, so that each knows its neighbour.
         let mut high = last.high.clone();
@@ -228,10 +180,10 @@ impl Core {
             let low: Arc<[u8]> = Arc::from(low.as_slice());
             let state = with_form(LeafState::new(body.clone(), high, neighbour), pieces);
             high = Some(low.clone());
-            let new = Leaf::new(low, state, self.gauges.clone());
+            let new = Leaf::new(low, state, self.tree.gauges.clone());
             new.set_warm(leaf.is_warm());
             each(&new, first_record);
-            self.remember(&new, pieces.marks_of(first_record, body), guard);
+            self.policy.remember(&new, pieces.marks_of(first_record, body), guard);
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
@@ -246,41 +198,14 @@ impl Core {
         let _writer = removed.map(|_| leaf.note_absorbed());
         let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
-        self.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
+        self.policy.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if removed.is_some() || !added.is_empty() {
-            self.index.change(removed.map(|(leaf, _)| leaf), added, guard);
+            self.tree.index.change(removed.map(|(leaf, _)| leaf), added, guard);
         }
         if let Some((leaf, state)) = removed {
             leaf.retire(state);
         }
         new_leaves.len()
-    }
-
-    /// Takes every record out of `leaf`, which the caller owns.
-    ///
-    /// # Errors
-    /// The log's; the leaf is as it was then.
-    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
-        let state = leaf.close(guard);
-        let (records, logical_bytes) = all_settled(state);
-        let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
-        new.form = Form::of(state.form.coding());
-        let writer = leaf.lock_writer();
-        if let Some(journal) = self.journal.get() {
-            let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
-            if let Err(error) = journal.append(&range) {
-                leaf.reopen(state, guard);
-                return Err(error);
-            }
-        }
-        self.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
-        let published = leaf.publish(state, new, guard);
-        assert!(published, "nobody changes a closed leaf but its owner");
-        // A thread that decided on an update from the former records must look again.
-        leaf.note_append();
-        drop(writer);
-        self.settle_large(Vec::new(), large_references(state), guard);
-        Ok(())
     }
 }
 

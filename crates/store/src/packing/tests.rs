@@ -4,6 +4,7 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Clock;
 use crate::coding::Coding;
+use crate::core::Core;
 use crate::maintenance::Sweep;
 use crate::options::Options;
 use crate::record::PutMeta;
@@ -11,23 +12,23 @@ use crate::update::{Update, Wanted};
 
 /// Held bytes once nothing waits for a reader.
 fn held(core: &Core) -> u64 {
-    while core.gauges.retired.held() > 0 {
-        core.reclaim();
+    while core.tree.gauges.retired.held() > 0 {
+        core.tree.reclaim();
     }
-    core.gauges.held()
+    core.tree.gauges.held()
 }
 
 /// Packs or joins all leaves while DRAM is as full as it may be; how many changed, and how many were left.
-fn work_at_the_limit(core: &Core, work: impl Fn(&Leaf, &Guard, &mut Scratch) -> bool) -> (u64, u64) {
+fn work_at_the_limit(core: &Core, work: impl Fn(&Leaf, &Guard) -> bool) -> (u64, u64) {
     let (mut changed, mut left) = (0, 0);
     let mut cursor = Some(Vec::new());
     while let Some(low) = cursor {
         let limit_bytes = held(core);
-        core.gauges.set_limit(Some(limit_bytes));
-        let guard = core.pin();
-        let (leaf, _) = core.locate(&low, &guard);
+        core.tree.gauges.set_limit(Some(limit_bytes));
+        let guard = core.tree.pin();
+        let (leaf, _) = core.tree.locate(&low, &guard);
         let ownership = leaf.try_own().expect("nobody else maintains it");
-        let done = Core::with_scratch(|scratch| work(leaf, &guard, scratch));
+        let done = work(leaf, &guard);
         (changed, left) = (changed + u64::from(done), left + u64::from(!done));
         cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
         drop(ownership);
@@ -35,7 +36,7 @@ fn work_at_the_limit(core: &Core, work: impl Fn(&Leaf, &Guard, &mut Scratch) -> 
         // A leaf more in the index is not asked for.
         assert!(held(core) <= limit_bytes + 1024, "{} of {limit_bytes}", held(core));
     }
-    core.gauges.set_limit(None);
+    core.tree.gauges.set_limit(None);
     (changed, left)
 }
 
@@ -51,35 +52,39 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
             core.put(&[n % 2, n], b"value", PutMeta::default()).expect("no limit is set");
         }
         from += 2;
-        let guard = core.pin();
-        let (leaf, _) = core.locate(b"", &guard);
+        let guard = core.tree.pin();
+        let (leaf, _) = core.tree.locate(b"", &guard);
         let ownership = leaf.try_own().expect("nobody else maintains it");
         leaf.seal(&guard);
         let state = leaf.state(&guard);
-        let newest = newest(state.sealed.as_deref().into_iter(), &core.commits);
+        let newest = newest(state.sealed.as_deref().into_iter(), &core.tree.commits);
         let retention = &mut core.retention();
-        let mut terms = Terms { goal: Goal::Keep, growth: Growth::Accepted, retention };
-        let leaves = terms.merge(std::iter::once((leaf, state, newest)), &guard);
-        core.evicts.store(begins, Ordering::Release);
-        let mut pieces = Core::with_scratch(|scratch| match planned || state.body.is_empty() {
-            true => core.plan(&leaves, Goal::Keep, scratch, &mut || ()),
-            false => core.amend(&leaves[0], Goal::Keep, scratch, &mut || ()).expect("it is a common pack"),
+        core.with_packs(retention, &guard, |packs| {
+            let leaves = packs.merge(std::iter::once((leaf, state, newest)));
+            core.tree.evicts.store(begins, Ordering::Release);
+            let (scratch, alone) = (&mut *packs.scratch, &mut || ());
+            let mut pieces = match planned || state.body.is_empty() {
+                true => core.tree.plan(&leaves, Goal::Keep, scratch, alone),
+                false => {
+                    core.tree.amend(&leaves[0], Goal::Keep, scratch, alone).expect("it is a common pack")
+                }
+            };
+            pieces.marks = packs.retention.commit();
+            packs.publish_one(leaf, state, pieces);
         });
-        pieces.marks = terms.retention.commit();
-        core.publish_one(leaf, state, pieces, &guard);
         let records = leaf.state(&guard).body.len();
         assert_eq!(records, usize::from(from));
         assert!(!begins || leaf.marks.all(&guard).len() >= records);
         drop(ownership);
         drop(guard);
-        core.evicts.store(!begins, Ordering::Release);
+        core.tree.evicts.store(!begins, Ordering::Release);
     }
 }
 
 /// The records of all leaves that were coded fast.
 fn loose(core: &Core) -> usize {
-    let guard = core.pin();
-    let first = core.locate(b"", &guard).0;
+    let guard = core.tree.pin();
+    let first = core.tree.locate(b"", &guard).0;
     let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
     leaves.map(|leaf| usize::from(leaf.state(&guard).form.loose())).sum()
 }
@@ -96,25 +101,29 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     };
     (0..20_000).for_each(&mut put);
     core.settle();
-    assert!(core.dictionaries.has_current());
+    assert!(core.tree.dictionaries.has_current());
     assert_eq!(loose(&core), 0, "a settled store has dense codes");
-    let before = core.stats.recoded.get();
+    let before = core.tree.stats.recoded.get();
     (0..20_000).step_by(500).for_each(&mut put);
     core.settle();
-    assert_eq!((loose(&core), core.stats.recoded.get()), (0, before), "dense codes need no second parse");
+    assert_eq!(
+        (loose(&core), core.tree.stats.recoded.get()),
+        (0, before),
+        "dense codes need no second parse"
+    );
 
     // A writer's pack codes fast, and one value in a leaf is not worth a second parse of all.
     put(0);
-    let guard = core.pin();
-    let (leaf, _) = core.locate(&0u32.to_be_bytes(), &guard);
+    let guard = core.tree.pin();
+    let (leaf, _) = core.tree.locate(&0u32.to_be_bytes(), &guard);
     let ownership = leaf.try_own().expect("nobody else maintains it");
     leaf.seal(&guard);
-    Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
+    core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
     drop(ownership);
     drop(guard);
     assert_eq!(loose(&core), 1);
     core.settle();
-    assert_eq!((loose(&core), core.stats.recoded.get()), (1, before));
+    assert_eq!((loose(&core), core.tree.stats.recoded.get()), (1, before));
 }
 
 /// All leaves of a store that grows come from its first ones.
@@ -132,19 +141,19 @@ fn leaves_that_are_split_come_to_the_current_dictionary() {
     let large = "a long value ".repeat(20_000);
     core.put(&5_001u32.to_be_bytes(), large.as_bytes(), PutMeta::default()).unwrap();
     core.settle();
-    let before = core.dictionaries.generation().expect("there is a dictionary");
+    let before = core.tree.dictionaries.generation().expect("there is a dictionary");
     let stays = {
-        let guard = core.pin();
-        let (leaf, state) = core.locate(&5_001u32.to_be_bytes(), &guard);
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(&5_001u32.to_be_bytes(), &guard);
         leaf.low()..state.high.clone().expect("it is not the last")
     };
     let sample = words.concat().repeat(9);
     let tokens = Dictionary::train(&[sample.as_bytes()], 10, before + 1).expect("the sample is sound");
-    core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+    core.tree.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
 
     (1..20_000).step_by(2).filter(|n| *n != 5_001).for_each(&mut put);
-    let guard = core.pin();
-    let first = core.locate(b"", &guard).0;
+    let guard = core.tree.pin();
+    let first = core.tree.locate(b"", &guard).0;
     let leaves = std::iter::successors(Some(first), |leaf| leaf.state(&guard).right(&guard));
     let (mut all, mut kept) = (0, 0);
     for leaf in leaves {
@@ -182,16 +191,16 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
         let mut sweep = Sweep::default();
         while !core.sweep(&mut sweep, 64) {}
     };
-    let before = core.stats.recoded.get();
+    let before = core.tree.stats.recoded.get();
     // All leaves are quiet from the second lap on.
     (0..3).for_each(|_| lap());
-    assert_eq!(core.gauges.landing.held(), 0, "the sweep has merged all landings");
+    assert_eq!(core.tree.gauges.landing.held(), 0, "the sweep has merged all landings");
     assert!(loose(&core) > 10_000, "{} values were coded fast", loose(&core));
-    assert_eq!(core.stats.recoded.get(), before, "a quiet leaf needs no second parse");
+    assert_eq!(core.tree.stats.recoded.get(), before, "a quiet leaf needs no second parse");
     {
         // Another thread gave the leaf the current dictionary a moment ago.
-        let guard = core.pin();
-        let (leaf, state) = core.locate(b"", &guard);
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(b"", &guard);
         let _ownership = leaf.try_own().expect("nobody else maintains it");
         core.settle_leaf(leaf, Goal::Renew, &guard);
         assert!(state.form.loose() > 0 && leaf.state(&guard).form.loose() == state.form.loose());
@@ -200,7 +209,7 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
     // A dense parse of all is for those who ask for it.
     core.settle();
     assert_eq!(loose(&core), 0);
-    assert!(core.stats.recoded.get() > before);
+    assert!(core.tree.stats.recoded.get() > before);
 }
 
 #[test]
@@ -218,15 +227,15 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
     for n in (0..20_000u32).filter(|n| n % 3 > 0).chain((0..20_000).step_by(3)) {
         core.put(&n.to_be_bytes(), &value(n), PutMeta::default()).expect("no limit is set");
     }
-    let pack = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
+    let pack = |leaf: &Leaf, guard: &Guard| {
         leaf.seal(guard);
-        core.pack_while(leaf, Goal::Keep, &mut core.background_retention(), guard, scratch, &mut || ())
+        core.pack_while(leaf, Goal::Keep, &mut core.background_retention(), guard, &mut || ())
     };
     let (packed, left) = work_at_the_limit(&core, pack);
     assert!(packed > 0 && left > 0, "{packed} packed, {left} left");
     all_there(20_000);
-    let join = |leaf: &Leaf, guard: &Guard, scratch: &mut Scratch| {
-        core.join_right(leaf, &mut core.background_retention(), guard, scratch)
+    let join = |leaf: &Leaf, guard: &Guard| {
+        core.with_packs(&mut core.background_retention(), guard, |packs| packs.join_right(leaf))
     };
     assert!(work_at_the_limit(&core, join).0 > 0, "no leaf was joined with another one");
     all_there(20_000);
@@ -235,7 +244,7 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
         core.modify(&n.to_be_bytes(), Wanted::Presence, |_| Update::Delete).expect("no limit is set");
     }
     let (_, left) = work_at_the_limit(&core, pack);
-    assert_eq!((left, core.count_keys()), (0, 0));
+    assert_eq!((left, core.tree.count_keys()), (0, 0));
 }
 
 /// The log has a later delete of the key only then.
@@ -256,17 +265,12 @@ fn an_expired_record_that_goes_as_leaves_are_joined_is_noted() {
     let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
     assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
     clock.advance(Duration::from_secs(1));
-    assert!(!core.has_dropped());
+    assert!(!core.tree.has_dropped());
     {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let _ownership = left.try_own().expect("nobody maintains it");
-        assert!(Core::with_scratch(|scratch| core.join_right(
-            &left,
-            &mut core.background_retention(),
-            &guard,
-            scratch
-        )));
+        assert!(core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left)));
     }
-    assert!(core.has_dropped());
-    assert_eq!(core.count_keys(), 5);
+    assert!(core.tree.has_dropped());
+    assert_eq!(core.tree.count_keys(), 5);
 }

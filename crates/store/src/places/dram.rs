@@ -5,25 +5,9 @@
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::Leaf;
+use crate::tree::Tree;
 
-impl Core {
-    /// Copies the body of a leaf from far memory to DRAM; `false` when it stays.
-    pub(super) fn promote_from_far(&self, leaf: &Leaf) -> bool {
-        let Some(_ownership) = leaf.try_own() else { return false };
-        let guard = &self.pin();
-        let state = leaf.state(guard);
-        if state.closed || !state.body.is_far() {
-            return false;
-        }
-        let Some(body) = state.body.to_dram() else {
-            self.stats.damaged.raise();
-            return false;
-        };
-        leaf.publish_body(&body, guard);
-        self.stats.raised_from_far.raise();
-        true
-    }
-
+impl Tree {
     /// The place for the chunks of a large value that replaces `old`.
     pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
         match self.far.as_ref().map(|far| (far, far.placement())) {
@@ -32,10 +16,29 @@ impl Core {
             _ => ChunkPlace::Dram,
         }
     }
+}
+
+impl Core {
+    /// Copies the body of a leaf from far memory to DRAM; `false` when it stays.
+    pub(super) fn promote_from_far(&self, leaf: &Leaf) -> bool {
+        let Some(_ownership) = leaf.try_own() else { return false };
+        let guard = &self.tree.pin();
+        let state = leaf.state(guard);
+        if state.closed || !state.body.is_far() {
+            return false;
+        }
+        let Some(body) = state.body.to_dram() else {
+            self.tree.stats.damaged.raise();
+            return false;
+        };
+        leaf.publish_body(&body, guard);
+        self.tree.stats.raised_from_far.raise();
+        true
+    }
 
     /// The place for the chunks of a new large value of `bytes` bytes.
     pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
-        match self.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
+        match self.tree.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
             None => ChunkPlace::Dram,
             Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
             Some((far, None)) if !self.has_memory_for(bytes as u64) => match far.has_room_for_chunks(bytes) {

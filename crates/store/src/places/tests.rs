@@ -29,7 +29,7 @@ use ziptier_media::testing::RecordingDisk;
 fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
     let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
     let core = Core::with_far(&options, far.clone());
-    core.gauges.set_limit(limit_bytes);
+    core.tree.gauges.set_limit(limit_bytes);
     core
 }
 
@@ -50,8 +50,8 @@ fn move_all(core: &Core, demote: bool) {
     let parts = Parts { from: Side::Dram, records: true, larges: Pick::All, densely: false };
     let mut cursor = Some(Vec::new());
     while let Some(low) = cursor {
-        let guard = core.pin();
-        let (leaf, _) = core.locate(&low, &guard);
+        let guard = core.tree.pin();
+        let (leaf, _) = core.tree.locate(&low, &guard);
         if demote {
             core.demote(leaf, Place::Far, parts);
         } else {
@@ -59,14 +59,14 @@ fn move_all(core: &Core, demote: bool) {
         }
         cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
     }
-    core.reclaim();
+    core.tree.reclaim();
 }
 
 /// Whether `holds` is true once what was retired is freed; other tests' readers may hold it for a while.
 fn eventually(core: &Core, holds: impl Fn() -> bool) -> bool {
     (0..60_000).any(|_| {
-        core.reclaim();
-        core.pin().flush();
+        core.tree.reclaim();
+        core.tree.pin().flush();
         std::thread::sleep(std::time::Duration::from_millis(1));
         holds()
     })
@@ -99,15 +99,15 @@ fn readers_of_leaves_that_move_see_every_value() {
             done.store(true, Relaxed);
         });
         move_all(&core, true);
-        assert_eq!(core.gauges.body_bytes(), 0);
-        assert!(core.gauges.far_body.held() > 0);
+        assert_eq!(core.tree.gauges.body_bytes(), 0);
+        assert!(core.tree.gauges.far_body.held() > 0);
         // A write to a leaf in far memory leaves it there.
         core.put(&3u32.to_be_bytes(), b"new", PutMeta::default()).unwrap();
         core.settle();
-        assert_eq!(core.gauges.body_bytes(), 0);
+        assert_eq!(core.tree.gauges.body_bytes(), 0);
         assert_eq!(
-            core.gauges.memory_use().logical_bytes,
-            core.count_keys() * 4 + {
+            core.tree.gauges.memory_use().logical_bytes,
+            core.tree.count_keys() * 4 + {
                 (0..records).filter(|n| *n != 3).map(|n| value_of(n).len() as u64).sum::<u64>() + 3
             }
         );
@@ -129,20 +129,20 @@ fn writes_to_far_memory_that_is_full_bring_nothing_up_to_dram_that_is_full() {
     (0..records).for_each(|n| put(n, &[7; 100]).unwrap());
     core.settle();
     move_all(&core, true);
-    assert!(eventually(&core, || core.gauges.body_bytes() == 0));
+    assert!(eventually(&core, || core.tree.gauges.body_bytes() == 0));
     let mut fillers = Vec::new();
     for bytes in [500_000, 8000, 4000, 1000] {
         while let Some(filler) = far.put(&vec![0; bytes]) {
             fillers.push(filler);
         }
     }
-    let limit_bytes = core.gauges.held() + (256 << 10);
-    core.gauges.set_limit(Some(limit_bytes));
+    let limit_bytes = core.tree.gauges.held() + (256 << 10);
+    core.tree.gauges.set_limit(Some(limit_bytes));
     // The first refusal comes when nothing goes down any more, and later ones must not make it worse.
     let refusals: Vec<Error> = (0..records).filter_map(|n| put(n, &[8; 200]).err()).collect();
     assert!(matches!(refusals[0], Error::MemoryAndFarLimit { .. }), "{}", refusals[0]);
     core.settle();
-    let memory = core.gauges.memory_use();
+    let memory = core.tree.gauges.memory_use();
     assert!(memory.total_bytes() <= limit_bytes + limit_bytes * 3 / 100, "{limit_bytes}: {memory:?}");
     drop(fillers);
     assert!(eventually(&core, || put(1, &[9; 200]).is_ok()));
@@ -215,25 +215,24 @@ fn a_pack_of_damaged_far_memory_that_finds_no_room_refuses_no_checkpoint() {
     move_all(core, true);
     store.checkpoint().unwrap();
     damage_marked(&path);
-    let far = core.far.as_ref().unwrap();
+    let far = core.tree.far.as_ref().unwrap();
     let mut fillers = Vec::new();
     for bytes in [500_000, 8000, 4000, 1000] {
         while let Some(filler) = far.put(&vec![0; bytes]) {
             fillers.push(filler);
         }
     }
-    core.gauges.set_limit(Some(1));
+    core.tree.gauges.set_limit(Some(1));
     {
-        let guard = core.pin();
-        let (leaf, state) = core.locate(&[], &guard);
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(&[], &guard);
         assert!(state.body.is_far() && !state.body.is_whole());
         let _ownership = leaf.try_own().unwrap();
-        let packed = Core::with_scratch(|scratch| {
-            core.pack_while(leaf, Goal::Recode, &mut core.background_retention(), &guard, scratch, &mut || ())
-        });
+        let packed =
+            core.pack_while(leaf, Goal::Recode, &mut core.background_retention(), &guard, &mut || ());
         assert!(!packed, "its body has a place");
     }
-    core.gauges.set_limit(None);
+    core.tree.gauges.set_limit(None);
     store.checkpoint().unwrap();
 }
 
@@ -253,20 +252,15 @@ fn damage_in_far_memory_is_noted_as_leaves_are_joined() {
     let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
     assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
     for leaf in [&left, &right] {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let _ownership = leaf.try_own().unwrap();
         core.settle_leaf(leaf, Goal::Keep, &guard);
     }
     move_all(&core, true);
     assert!(damage_marked(&path) >= 48 && !far.is_damaged());
-    let guard = core.pin();
+    let guard = core.tree.pin();
     let _ownership = left.try_own().unwrap();
-    assert!(Core::with_scratch(|scratch| core.join_right(
-        &left,
-        &mut core.background_retention(),
-        &guard,
-        scratch
-    )));
+    assert!(core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left)));
     assert!(far.is_damaged());
 }
 
@@ -277,7 +271,7 @@ fn damage_in_far_memory_is_noted_as_leaves_are_joined() {
 fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
     type Change = fn(&Core, &Leaf, &[u8]);
     let joins = |core: &Core, leaf: &Leaf, _: &[u8]| {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let _ownership = leaf.try_own().unwrap();
         assert!(core.join_cold(leaf, &guard));
     };
@@ -304,7 +298,7 @@ fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
         }
         put(0, &b"mark of a leaf, ".repeat(20));
         {
-            let guard = core.pin();
+            let guard = core.tree.pin();
             let _ownership = leaf.try_own().unwrap();
             core.settle_leaf(&leaf, Goal::Keep, &guard);
         }
@@ -334,9 +328,9 @@ fn a_large_value_that_is_damaged_in_far_memory_is_not_coded_anew() {
             assert!(damage_marked(&path) >= 300);
         }
         let tokens = Dictionary::train(&[value.as_slice(), damaged.as_slice()], 12, 1).unwrap();
-        core.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
-        let guard = core.pin();
-        let (leaf, _) = core.locate(b"key", &guard);
+        core.tree.dictionaries.adopt(Coding::Tokens(Arc::new(tokens)));
+        let guard = core.tree.pin();
+        let (leaf, _) = core.tree.locate(b"key", &guard);
         let _ownership = leaf.try_own().unwrap();
         core.settle_leaf(leaf, Goal::Recode, &guard);
         let larges = leaf.state(&guard).body.larges();
@@ -356,7 +350,7 @@ fn a_leaf_lies_where_it_was_demoted_to_until_it_is_promoted() {
     let core = Core::with_places(&options, gauges, Some(FarMemory::on_heap(1 << 20)), Some(cold));
     core.put(b"key", &[7; 1_000], PutMeta::default()).unwrap();
     let (leaf, _) = core.share_at(b"");
-    let place = || leaf.state(&core.pin()).place();
+    let place = || leaf.state(&core.tree.pin()).place();
     let demote = |to, from| {
         let parts = Parts { from, records: true, larges: Pick::All, densely: false };
         core.demote(&leaf, to, parts)
@@ -387,13 +381,13 @@ fn a_leaf_lies_where_it_was_demoted_to_until_it_is_promoted() {
 fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {
     let far = FarMemory::on_heap(64 << 10);
     let core = core_over(&far, None);
-    let limit_bytes = core.gauges.held() + 50_000;
-    core.gauges.set_limit(Some(limit_bytes));
+    let limit_bytes = core.tree.gauges.held() + 50_000;
+    core.tree.gauges.set_limit(Some(limit_bytes));
     let _others = far.put(&[0; 60_000]).unwrap();
     let new_of = |bytes: usize| core.new_large_in(&vec![7; bytes], ChunkPlace::Far(&far));
     let refusal = new_of(100_000).err().unwrap();
     assert!(matches!(refusal, Error::MemoryAndFarLimit { .. }), "{refusal}");
-    assert!(core.gauges.held() <= limit_bytes);
+    assert!(core.tree.gauges.held() <= limit_bytes);
     assert!(new_of(40_000).is_ok(), "DRAM has room for that");
 }
 
@@ -405,15 +399,16 @@ fn demoted_bytes_are_counted_where_they_lie_and_freed() {
     let put = |n: u32| core.put(&n.to_be_bytes(), &value_of(n), PutMeta::default());
     (0..10 * larges).for_each(|n| put(n).unwrap());
     core.settle();
-    let before = core.gauges.memory_use();
+    let before = core.tree.gauges.memory_use();
     move_all(&core, true);
-    let after = core.gauges.memory_use();
+    let after = core.tree.gauges.memory_use();
     assert_eq!((after.raw_body_bytes, after.logical_bytes), (0, before.logical_bytes));
     // Values of 3,000 bytes, which the allocator rounds up to 3,072.
     let larges = u64::from(larges);
     assert_eq!(after.far_large_bytes, larges * 3072);
-    let freed = || before.large_bytes.saturating_sub(core.gauges.memory_use().large_bytes) >= larges * 3000;
+    let freed =
+        || before.large_bytes.saturating_sub(core.tree.gauges.memory_use().large_bytes) >= larges * 3000;
     assert!(eventually(&core, freed), "{before:?}, {after:?}");
     core.clear().unwrap();
-    assert!(eventually(&core, || far.usage().used_bytes == 0), "{:?}", core.gauges.memory_use());
+    assert!(eventually(&core, || far.usage().used_bytes == 0), "{:?}", core.tree.gauges.memory_use());
 }

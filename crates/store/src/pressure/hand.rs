@@ -217,8 +217,9 @@ impl Core {
         if wish.for_hot {
             hand.reach = Reach::Cold;
         }
-        let step_bytes =
-            (self.gauges.limit() / STEP_PART).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX).min(wish.bytes.max(1));
+        let step_bytes = (self.tree.gauges.limit() / STEP_PART)
+            .clamp(STEP_BYTES_MIN, STEP_BYTES_MAX)
+            .min(wish.bytes.max(1));
         let (mut freed, mut refusals) = (0, 0);
         for _ in 0..STEP_LEAVES {
             let (leaf, next) = self.share_at(&hand.cursor);
@@ -268,7 +269,7 @@ impl Core {
             // There are no more cold leaves.
             self.pressure.want(0);
         }
-        self.pin().flush();
+        self.tree.pin().flush();
         match freed {
             1.. => Moved::On,
             0 if full || hand.stuck.is_some() => Moved::Stuck,
@@ -281,26 +282,27 @@ impl Core {
     fn demotable_bytes(&self, source: Side) -> (u64, u64) {
         match source {
             Side::Dram => {
-                let held =
-                    self.gauges.body_bytes() + self.gauges.landing.held() + self.demotable_large_bytes();
-                (self.gauges.body_bytes(), held)
+                let held = self.tree.gauges.body_bytes()
+                    + self.tree.gauges.landing.held()
+                    + self.demotable_large_bytes();
+                (self.tree.gauges.body_bytes(), held)
             }
             Side::Far => {
-                let bodies = self.gauges.far_body.held();
-                (bodies, bodies + self.gauges.far_large.held())
+                let bodies = self.tree.gauges.far_body.held();
+                (bodies, bodies + self.tree.gauges.far_large.held())
             }
         }
     }
 
     /// Bytes of large values in DRAM, unless they stay there.
     fn demotable_large_bytes(&self) -> u64 {
-        let stay = self.far.as_ref().is_some_and(|far| far.is_placing());
-        if stay { 0 } else { self.gauges.large.held() }
+        let stay = self.tree.far.as_ref().is_some_and(|far| far.is_placing());
+        if stay { 0 } else { self.tree.gauges.large.held() }
     }
 
     /// Demotes `leaf`, of which the caller has a share, to a place below if it is within reach.
     fn demote_within(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Demoted {
-        let demoted = match (wish.source, &self.far) {
+        let demoted = match (wish.source, &self.tree.far) {
             (Side::Dram, Some(far)) => match self.parts_for_far(leaf, far, reach, wish.has_time) {
                 Some(parts) => self.demote(leaf, Place::Far, parts),
                 None => Demoted::Kept,
@@ -311,11 +313,11 @@ impl Core {
             Demoted::Full if self.cold.is_some() => self.demote_within_to_ssd(leaf, reach, wish.source),
             demoted => demoted,
         };
-        if wish.source == Side::Dram && (self.far.is_none() || !self.has_background) {
+        if wish.source == Side::Dram && (self.tree.far.is_none() || !self.has_background) {
             // No tierer lets old reads decay.
             leaf.clock.decay(false);
         }
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let larges = leaf.open_state(&guard).into_iter().flat_map(|state| state.body.larges());
         larges
             .filter(|large| large.reads() > 0 && large.bytes_on(wish.source) > 0)
@@ -325,7 +327,7 @@ impl Core {
 
     /// The parts of a leaf within reach that far memory is to take; `None` if there are none.
     fn parts_for_far(&self, leaf: &Leaf, far: &FarMemory, reach: Reach, densely: bool) -> Option<Parts> {
-        let guard = self.pin();
+        let guard = self.tree.pin();
         // Another thread may have joined it with its neighbour since the caller took the share.
         let state = leaf.open_state(&guard)?;
         let records = match reach {
@@ -341,7 +343,7 @@ impl Core {
     /// As [`Core::demote_within`], to the SSD, which the store has.
     fn demote_within_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Side) -> Demoted {
         let (parts, settles, landing_bytes) = {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let state = leaf.state(&guard);
             let records = self.is_for_ssd(leaf, state, reach, source);
             let parts = Parts { from: source, records, larges: reach.pick(), densely: false };
@@ -438,22 +440,19 @@ mod tests {
         let leaf_of = |n: u8| core.share_at(&[n]).0;
         let (left, right) = (leaf_of(0), leaf_of(5));
         {
-            let guard = core.pin();
+            let guard = core.tree.pin();
             let ownership = right.try_own().expect("nobody maintains it");
             core.settle_leaf(&right, Goal::Keep, &guard);
             drop(ownership);
             let _ownership = left.try_own().expect("nobody maintains it");
-            assert!(Core::with_scratch(|scratch| core.join_right(
-                &left,
-                &mut core.background_retention(),
-                &guard,
-                scratch
-            )));
+            assert!(
+                core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left))
+            );
         }
         assert!(!Arc::ptr_eq(&left, &right) && Arc::ptr_eq(&left, &leaf_of(5)), "they were no neighbours");
         put(5, 20);
         core.settle();
-        assert!(core.gauges.retired.held() < 3_000, "the value is not freed yet");
+        assert!(core.tree.gauges.retired.held() < 3_000, "the value is not freed yet");
         assert_eq!(core.demote_within(&right, Reach::Any, Move::of(1)), Demoted::Kept);
     }
 
@@ -471,9 +470,9 @@ mod tests {
         core.settle();
         let stuck = (0..1000).find(|_| core.move_hand(Move::of(1 << 20)) == Moved::Stuck);
         assert!(stuck.is_some(), "a body found room in 4 KiB");
-        assert_eq!(core.stats.sent_to_far.get(), 0);
+        assert_eq!(core.tree.stats.sent_to_far.get(), 0);
         drop(others);
         assert_eq!(core.move_hand(Move::of(1 << 20)), Moved::On);
-        assert!(core.stats.sent_to_far.get() > 0);
+        assert!(core.tree.stats.sent_to_far.get() > 0);
     }
 }

@@ -33,7 +33,9 @@ use ziptier_media::placement::Side;
 use crate::Error;
 use crate::core::Core;
 use crate::memory::Reserved;
+use crate::packing::Scratch;
 use crate::sync::{Mutex, back_off};
+use crate::tree::Tree;
 use hand::{Hands, Move, Moved};
 use squeeze::Squeeze;
 
@@ -134,11 +136,17 @@ impl Pressure {
 }
 
 /// Questions of the rest of the store.
+impl Tree {
+    pub(crate) fn recovering(&self) -> bool {
+        self.recovering.load(Relaxed)
+    }
+}
+
 impl Core {
     /// Changes the limit of DRAM; `None` lifts it.
     pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
-        self.gauges.set_limit(bytes);
-        if self.has_place_below() && self.gauges.held() > self.watermarks().high {
+        self.tree.gauges.set_limit(bytes);
+        if self.has_place_below() && self.tree.gauges.held() > self.watermarks().high {
             self.call_background();
         }
     }
@@ -150,40 +158,40 @@ impl Core {
 
     /// Whether DRAM stays below its low mark with `bytes` more.
     pub(crate) fn has_memory_for(&self, bytes: u64) -> bool {
-        self.gauges.held() + bytes < self.watermarks().low
+        self.tree.gauges.held() + bytes < self.watermarks().low
     }
 
     /// Whether a record may be copied up.
     pub(crate) fn may_copy_up(&self) -> bool {
-        self.gauges.held() < self.watermarks().help
+        self.tree.gauges.held() < self.watermarks().help
     }
 
     /// Makes room in DRAM for a promotion of so many bytes, if a few steps of the hand can. The caller holds no guard.
     pub(crate) fn displace(&self, bytes: u64) -> bool {
-        if bytes > self.gauges.limit() / DISPLACED_PART {
+        if bytes > self.tree.gauges.limit() / DISPLACED_PART {
             return false;
         }
         for _ in 0..DISPLACED_STEPS {
-            let over_bytes = (self.gauges.held() + bytes).saturating_sub(self.watermarks().help);
+            let over_bytes = (self.tree.gauges.held() + bytes).saturating_sub(self.watermarks().help);
             if over_bytes == 0 {
                 return true;
             }
             if self.move_hand(Move::of(over_bytes)) != Moved::On {
                 return false;
             }
-            self.reclaim();
+            self.tree.reclaim();
         }
         false
     }
 
     /// Whether DRAM is so short that nothing should come there from far memory without need.
     pub(crate) fn is_short(&self) -> bool {
-        self.far.is_some() && !self.has_memory_for(0)
+        self.tree.far.is_some() && !self.has_memory_for(0)
     }
 
     /// Whether a place below takes leaves that have no room in DRAM. Nothing is evicted then.
     pub(crate) fn has_room_below(&self) -> bool {
-        let far = self.far.as_ref().is_some_and(|far| !far.is_full());
+        let far = self.tree.far.as_ref().is_some_and(|far| !far.is_full());
         let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
         (far || ssd) && !self.pressure.dry.load(Relaxed)
     }
@@ -191,25 +199,21 @@ impl Core {
     /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
     /// memory takes them.
     pub(crate) fn movable_bytes(&self) -> u64 {
-        let can_move = self.has_background && self.far.as_ref().is_some_and(|far| !far.is_full());
-        if can_move { self.gauges.body_bytes() / 4 } else { 0 }
+        let can_move = self.has_background && self.tree.far.as_ref().is_some_and(|far| !far.is_full());
+        if can_move { self.tree.gauges.body_bytes() / 4 } else { 0 }
     }
 
     fn watermarks(&self) -> Watermarks {
-        Watermarks::of(self.gauges.limit())
+        Watermarks::of(self.tree.gauges.limit())
     }
 
     /// Whether the store may do anything but refuse when DRAM is full.
     pub(crate) fn can_make_room(&self) -> bool {
-        self.has_place_below() || self.evicts()
-    }
-
-    pub(crate) fn recovering(&self) -> bool {
-        self.recovering.load(Relaxed)
+        self.has_place_below() || self.tree.evicts()
     }
 
     pub(crate) fn has_place_below(&self) -> bool {
-        self.far.is_some() || self.cold.is_some()
+        self.tree.far.is_some() || self.cold.is_some()
     }
 
     /// Wakes the background thread that makes room.
@@ -235,7 +239,7 @@ impl Core {
     }
 
     fn relieve_dram(&self) -> bool {
-        let (held, marks) = (self.gauges.held(), self.watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.watermarks());
         let easing = held > if self.pressure.easing.load(Relaxed) { marks.low } else { marks.high };
         self.pressure.easing.store(easing, Relaxed);
         let wanted_bytes = self.pressure.wanted_bytes.load(Relaxed);
@@ -253,20 +257,20 @@ impl Core {
             has_time: held <= marks.help,
             for_hot: !easing,
         });
-        self.reclaim();
+        self.tree.reclaim();
         moved != Moved::Stuck
     }
 
     /// Demotes leaves from far memory to SSD where it has little room left.
     fn relieve_far(&self) -> bool {
-        let (Some(far), Some(_)) = (&self.far, &self.cold) else { return false };
+        let (Some(far), Some(_)) = (&self.tree.far, &self.cold) else { return false };
         let usage = far.usage();
         let over_bytes = usage.used_bytes.saturating_sub(Watermarks::of(usage.capacity_bytes).high);
         if over_bytes == 0 && !far.is_full() {
             return false;
         }
         let moved = self.move_hand(Move { source: Side::Far, ..Move::of(over_bytes) });
-        self.reclaim();
+        self.tree.reclaim();
         moved != Moved::Stuck
     }
 
@@ -283,7 +287,7 @@ impl Core {
     }
 
     fn ease_dram(&self) {
-        let (held, marks) = (self.gauges.held(), self.watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.watermarks());
         if held <= marks.high {
             return;
         }
@@ -294,18 +298,18 @@ impl Core {
             }
         }
         self.move_hand(Move::of(1));
-        self.reclaim();
+        self.tree.reclaim();
         self.wait_for_retired();
     }
 
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
-        let limit_bytes = self.gauges.limit();
+        let limit_bytes = self.tree.gauges.limit();
         // A recovery refuses nothing: every acknowledged write fitted once.
-        if limit_bytes == u64::MAX || self.recovering.load(Relaxed) {
+        if limit_bytes == u64::MAX || self.tree.recovering.load(Relaxed) {
             return Ok(());
         }
-        let used_bytes = self.gauges.held();
+        let used_bytes = self.tree.gauges.held();
         if used_bytes.saturating_add(bytes as u64) > limit_bytes {
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
@@ -315,7 +319,7 @@ impl Core {
     /// Whether new expiries may be held. They have a little room beyond the limit, because short-lived records make
     /// room in time.
     pub(crate) fn admit_in_time(&self) -> Result<(), Error> {
-        let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
+        let (limit_bytes, used_bytes) = (self.tree.gauges.limit(), self.tree.gauges.held());
         match used_bytes > limit_bytes.saturating_add(limit_bytes / IN_TIME_PART) {
             true => self.admit(0),
             false => Ok(()),
@@ -326,8 +330,8 @@ impl Core {
     /// no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
-            let guard = self.pin();
-            self.bytes_to_raise(&[self.locate(key, &guard).0.state(&guard)])
+            let guard = self.tree.pin();
+            self.bytes_to_raise(&[self.tree.locate(key, &guard).0.state(&guard)])
         };
         if bytes > 0 {
             // Without room, the leaf is left as it is.
@@ -338,7 +342,7 @@ impl Core {
     /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
         let made = self.make_room_by(bytes, true);
-        Self::release_codes();
+        Scratch::release_codes_of_thread();
         made
     }
 
@@ -348,10 +352,10 @@ impl Core {
     }
 
     fn make_room_by(&self, bytes: usize, packs: bool) -> Result<(), Error> {
-        if self.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
+        if self.tree.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
             // There is less room than when the write was acknowledged. A store that evicts may drop a record that does
             // not fit.
-            let (limit_bytes, used_bytes) = (self.gauges.limit(), self.gauges.held());
+            let (limit_bytes, used_bytes) = (self.tree.gauges.limit(), self.tree.gauges.held());
             return Err(Error::MemoryLimit { limit_bytes, used_bytes });
         }
         let (mut round, mut waits, mut laps) = (0, 0, 0);
@@ -363,14 +367,14 @@ impl Core {
                 Moved::Stuck if packs && self.squeeze(over_bytes) => {
                     // A walk has as many steps as there are leaves. They do not count as steps that made room for
                     // others.
-                    self.reclaim();
+                    self.tree.reclaim();
                     back_off(YIELDS);
                     continue;
                 }
                 Moved::Stuck if self.evict_for(bytes as u64) => Moved::On,
                 moved => moved,
             };
-            self.reclaim();
+            self.tree.reclaim();
             if self.wait_for_checkpoint(moved, bytes) {
                 laps = 0;
                 continue;
@@ -392,7 +396,7 @@ impl Core {
                     self.pressure.hands.free(Side::Dram);
                     laps += 1;
                 }
-                Moved::Stuck if packs && self.dictionaries.wait_for_training() => {}
+                Moved::Stuck if packs && self.tree.dictionaries.wait_for_training() => {}
                 // Bytes that were demoted before may be free by now.
                 Moved::Stuck if self.admit(bytes).is_err() => {
                     self.pressure.exhausted.store(true, Relaxed);
@@ -423,15 +427,15 @@ impl Core {
     /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two
     /// take the same room.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        let _one_at_a_time = (self.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
-        self.admit(bytes).map(|()| self.gauges.reserve(bytes))
+        let _one_at_a_time = (self.tree.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
+        self.admit(bytes).map(|()| self.tree.gauges.reserve(bytes))
     }
 
     /// How often a writer that lacks `bytes` waits for readers after a step in vain. Another thread may have had the
     /// leaf that would go.
     fn laps_in_vain_max(&self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
-        let may_evict = self.evicts() && bytes as u64 <= self.gauges.limit() / 2;
+        let may_evict = self.tree.evicts() && bytes as u64 <= self.tree.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
 
@@ -447,11 +451,11 @@ impl Core {
             return;
         }
         for round in 0..ROUNDS_MAX {
-            let over_bytes = self.gauges.held().saturating_sub(self.watermarks().high);
+            let over_bytes = self.tree.gauges.held().saturating_sub(self.watermarks().high);
             if over_bytes == 0 || self.move_hand(Move::of(over_bytes)) == Moved::Stuck {
                 return;
             }
-            self.reclaim();
+            self.tree.reclaim();
             back_off(round);
         }
     }
@@ -461,11 +465,12 @@ impl Core {
         self.wait_for_retired();
         if !self.has_place_below() {
             // A store that evicts goes on to evict, which does not count retired bytes.
-            let frees = !self.evicts() && self.waits_for_readers_of(over_bytes);
+            let frees = !self.tree.evicts() && self.waits_for_readers_of(over_bytes);
             return if frees { Moved::On } else { Moved::Stuck };
         }
-        let movable_bytes = self.gauges.body_bytes() + self.gauges.landing.held() + self.gauges.large.held();
-        if over_bytes > movable_bytes + self.gauges.retired_soon_free() {
+        let movable_bytes =
+            self.tree.gauges.body_bytes() + self.tree.gauges.landing.held() + self.tree.gauges.large.held();
+        if over_bytes > movable_bytes + self.tree.gauges.retired_soon_free() {
             return Moved::Stuck;
         }
         match self.move_hand(Move::of(over_bytes)) {
@@ -476,7 +481,7 @@ impl Core {
 
     /// The refusal of a write for want of room, with how full each place is.
     pub(crate) fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
-        let far = self.far.as_ref().map(|far| far.usage());
+        let far = self.tree.far.as_ref().map(|far| far.usage());
         let (far_used_bytes, far_limit_bytes) =
             far.map_or((0, 0), |far| (far.used_bytes, far.capacity_bytes));
         match self.cold.as_ref().and_then(|cold| cold.tier.fullness()) {
@@ -488,7 +493,7 @@ impl Core {
                 ssd_limit_bytes,
                 ssd_taken_bytes,
             },
-            None if self.far.is_some() => {
+            None if self.tree.far.is_some() => {
                 Error::MemoryAndFarLimit { limit_bytes, used_bytes, far_limit_bytes, far_used_bytes }
             }
             None => Error::MemoryLimit { limit_bytes, used_bytes },
@@ -557,8 +562,8 @@ mod tests {
                 outcome.inspect_err(|_| std::thread::sleep(PAUSE)).is_ok()
             })
         };
-        assert!((0..refused / 2).all(put_soon), "{:?}", core.gauges.memory_use());
+        assert!((0..refused / 2).all(put_soon), "{:?}", core.tree.gauges.memory_use());
         assert_eq!(hoped.get(), LAPS_IN_VAIN, "the hands sent something, and still nobody waits for them");
-        assert!(core.gauges.held() <= MEMORY_LIMIT_BYTES_MIN);
+        assert!(core.tree.gauges.held() <= MEMORY_LIMIT_BYTES_MIN);
     }
 }

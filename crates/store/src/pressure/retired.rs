@@ -29,23 +29,23 @@ impl Core {
     /// The thread that holds the epoch back has usually lost its processor. It needs one, so the waiting thread sleeps
     /// and does not spin.
     pub(crate) fn wait_for_retired(&self) {
-        let few = RETIRED_BYTES_MIN.min(self.gauges.limit() / RETIRED_LIMIT_PART);
+        let few = RETIRED_BYTES_MIN.min(self.tree.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
-            let (retired_bytes, held) = (self.gauges.retired_soon_free(), self.gauges.held());
+            let (retired_bytes, held) = (self.tree.gauges.retired_soon_free(), self.tree.gauges.held());
             if retired_bytes <= few || retired_bytes <= held / 100 || retired_bytes <= self.retired_room(held)
             {
                 return;
             }
             #[cfg(test)]
             self.pressure.retired_waits.fetch_add(1, Relaxed);
-            self.reclaim();
+            self.tree.reclaim();
             back_off(round.saturating_mul(RETIRED_BACK_OFF));
         }
     }
 
     /// Retired bytes that the memory limit has room for. Without a limit nothing says how many would be too many.
     fn retired_room(&self, held: u64) -> u64 {
-        match self.gauges.limit() {
+        match self.tree.gauges.limit() {
             u64::MAX => 0,
             limit => (limit.saturating_sub(held) / 2).min(limit / RETIRED_ROOM_PART),
         }
@@ -57,14 +57,14 @@ impl Core {
     /// below the limit there may be none. The caller holds no guard and no lock.
     pub(crate) fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
         self.wait_for_readers();
-        self.reclaim();
+        self.tree.reclaim();
         self.admit_in_time().or_else(|_| self.make_room(bytes))
     }
 
     /// Waits for all readers of this moment if `over_bytes` or more are retired; whether it did. No writer is refused
     /// because a reader takes long. The caller holds no guard.
     pub(super) fn waits_for_readers_of(&self, over_bytes: u64) -> bool {
-        let frees = self.gauges.retired_soon_free() >= over_bytes;
+        let frees = self.tree.gauges.retired_soon_free() >= over_bytes;
         if frees {
             self.wait_for_readers();
         }
@@ -75,13 +75,13 @@ impl Core {
     pub(super) fn wait_for_readers(&self) {
         let gone = Arc::new(AtomicBool::new(false));
         {
-            let (guard, gone) = (self.pin(), gone.clone());
+            let (guard, gone) = (self.tree.pin(), gone.clone());
             guard.defer(move || gone.store(true, Relaxed));
             guard.flush();
         }
         let mut round = 0;
         while !gone.load(Relaxed) {
-            self.pin().flush();
+            self.tree.pin().flush();
             back_off(round);
             round += 1;
         }
@@ -105,18 +105,18 @@ mod tests {
             Options { background_threads: 0, memory_limit_bytes: Some(8 << 20), ..Options::default() };
         let core = Core::new(&options);
         core.put(b"key", b"value", PutMeta::default()).expect("there is room");
-        let limit = core.gauges.limit();
-        core.gauges.dictionary.add_held((limit + limit / 256 - core.gauges.held()) as usize);
+        let limit = core.tree.gauges.limit();
+        core.tree.gauges.dictionary.add_held((limit + limit / 256 - core.tree.gauges.held()) as usize);
         let retired_bytes = limit as usize / 100;
-        core.gauges.retire(retired_bytes, retired_bytes);
-        let gauges = core.gauges.clone();
-        let reader = core.pin();
+        core.tree.gauges.retire(retired_bytes, retired_bytes);
+        let gauges = core.tree.gauges.clone();
+        let reader = core.tree.pin();
         reader.defer(move || gauges.free(retired_bytes, retired_bytes));
         assert!(core.admit_in_time().is_err());
         drop(reader);
         let expires = core.modify(b"key", Wanted::Meta, |_| Update::Expire(Some(33_177_117_420_000)));
         assert!(expires.is_ok(), "{expires:?}");
-        assert!(core.gauges.held() > limit);
+        assert!(core.tree.gauges.held() > limit);
     }
 
     /// A writer was refused after 20,000 rounds. A reader without a processor may take longer.
@@ -125,12 +125,12 @@ mod tests {
         let options =
             Options { background_threads: 0, memory_limit_bytes: Some(8 << 20), ..Options::default() };
         let core = Core::new(&options);
-        let limit = core.gauges.limit();
+        let limit = core.tree.gauges.limit();
         let retired_bytes = limit as usize / 100;
-        core.gauges.retire(retired_bytes, retired_bytes);
-        core.gauges.dictionary.add_held((limit - core.gauges.held()) as usize);
-        let gauges = core.gauges.clone();
-        let reader = core.pin();
+        core.tree.gauges.retire(retired_bytes, retired_bytes);
+        core.tree.gauges.dictionary.add_held((limit - core.tree.gauges.held()) as usize);
+        let gauges = core.tree.gauges.clone();
+        let reader = core.tree.pin();
         reader.defer(move || gauges.free(retired_bytes, retired_bytes));
         reader.flush();
         std::thread::scope(|scope| {
@@ -151,7 +151,7 @@ mod tests {
                 memory_limit_bytes: limit,
                 ..Options::default()
             });
-            let _reader = core.pin();
+            let _reader = core.tree.pin();
             let mut waits = 0;
             for n in 0..500_u32 {
                 core.put(&(n % 100).to_be_bytes(), &[7; 500], PutMeta::default()).expect("there is room");
@@ -160,7 +160,7 @@ mod tests {
                     break;
                 }
             }
-            (waits, core.gauges.retired.held())
+            (waits, core.tree.gauges.retired.held())
         };
         let (waits, retired_bytes) = waits_in(Some(256 << 20));
         assert!(waits == 0 && retired_bytes > 4 * RETIRED_BYTES_MIN, "{waits}, {retired_bytes}");
@@ -176,7 +176,7 @@ mod tests {
         let (pinned, released, written) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let guard = core.pin();
+                let guard = core.tree.pin();
                 pinned.store(true, Ordering::Release);
                 while written.load(Ordering::Relaxed) == 0 {
                     std::thread::yield_now();
@@ -191,12 +191,16 @@ mod tests {
             let mut most = 0;
             while !released.load(Ordering::Acquire) {
                 put(written.fetch_add(1, Ordering::Relaxed)).expect("no limit is set");
-                most = most.max(core.gauges.retired.held());
+                most = most.max(core.tree.gauges.retired.held());
             }
             assert!(most < 2 * RETIRED_BYTES_MIN, "{most} bytes were retired");
         });
         // The reader has gone, and each store has an epoch of its own.
-        core.reclaim();
-        assert!(core.gauges.retired.held() < RETIRED_BYTES_MIN / 4, "{}", core.gauges.retired.held());
+        core.tree.reclaim();
+        assert!(
+            core.tree.gauges.retired.held() < RETIRED_BYTES_MIN / 4,
+            "{}",
+            core.tree.gauges.retired.held()
+        );
     }
 }

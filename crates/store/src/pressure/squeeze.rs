@@ -97,8 +97,8 @@ impl Core {
     /// holds no guard.
     pub(super) fn squeeze(&self, over_bytes: u64) -> bool {
         // So much is not to be had by packing.
-        let may_give = over_bytes <= self.gauges.limit() / 2;
-        may_give && (self.squeeze_stale() || (!self.evicts() && self.squeeze_loose()))
+        let may_give = over_bytes <= self.tree.gauges.limit() / 2;
+        may_give && (self.squeeze_stale() || (!self.tree.evicts() && self.squeeze_loose()))
     }
 
     /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds
@@ -108,16 +108,16 @@ impl Core {
         if self.demotes_instead() || self.loading.load(Relaxed) {
             return false;
         }
-        if self.dictionaries.lacks_first(self.gauges.logical.get()) {
+        if self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get()) {
             self.maintain_dictionary();
         }
-        if !self.dictionaries.has_current() {
+        if !self.tree.dictionaries.has_current() {
             // Another thread's training, if there is one, gives more room than it takes: nothing may be evicted for it.
             // A thread that trains holds the lock before it moves the size that `lacks_first` compares with, so that
             // this look, behind that one, misses no training.
-            self.dictionaries.wait_for_training();
+            self.tree.dictionaries.wait_for_training();
         }
-        let Some(current) = self.dictionaries.generation() else { return false };
+        let Some(current) = self.tree.dictionaries.generation() else { return false };
         let squeeze = &self.pressure.squeeze;
         if squeeze.packed_for.load(Relaxed) == u64::from(current) + 1 {
             return false;
@@ -131,7 +131,7 @@ impl Core {
 
     /// Whether packing is left to the demotion of leaves. Packing a body of full far memory takes DRAM.
     fn demotes_instead(&self) -> bool {
-        self.far.is_some() || self.has_room_below()
+        self.tree.far.is_some() || self.has_room_below()
     }
 
     fn step_stale(&self, walk: &mut Stale, current: u32) {
@@ -140,8 +140,8 @@ impl Core {
         }
         let mut packs = 0;
         for _ in 0..STEP_LEAVES {
-            let guard = self.pin();
-            let (leaf, state) = self.locate(&walk.cursor, &guard);
+            let guard = self.tree.pin();
+            let (leaf, state) = self.tree.locate(&walk.cursor, &guard);
             if is_stale(state, current)
                 && let Some(_ownership) = leaf.try_own()
                 && !leaf.state(&guard).closed
@@ -171,14 +171,14 @@ impl Core {
     /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller
     /// holds no guard.
     fn squeeze_loose(&self) -> bool {
-        if self.demotes_instead() || self.recovering() {
+        if self.demotes_instead() || self.tree.recovering() {
             return false;
         }
         let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return true };
         if walk.laps.is_none() && walk.done.is_none_or(|done| self.gains_since(done)) {
             walk.sweep = Sweep::of_all();
             walk.laps = Some(0);
-            walk.relaxed_bytes = self.stats.relaxed_bytes.get();
+            walk.relaxed_bytes = self.tree.stats.relaxed_bytes.get();
         }
         let goes_on = walk.laps.is_some();
         if let Some(laps) = &mut walk.laps {
@@ -194,15 +194,15 @@ impl Core {
 
     fn settled_now(&self) -> Settled {
         Settled {
-            generation: self.dictionaries.generation(),
-            landing_bytes: self.gauges.landing.held(),
-            logical_bytes: self.gauges.logical.get(),
-            relaxed_bytes: self.stats.relaxed_bytes.get(),
+            generation: self.tree.dictionaries.generation(),
+            landing_bytes: self.tree.gauges.landing.held(),
+            logical_bytes: self.tree.gauges.logical.get(),
+            relaxed_bytes: self.tree.stats.relaxed_bytes.get(),
         }
     }
 
     fn gains_since(&self, done: Settled) -> bool {
-        let (now, part_bytes) = (self.settled_now(), self.gauges.limit() / GAIN_PART);
+        let (now, part_bytes) = (self.settled_now(), self.tree.gauges.limit() / GAIN_PART);
         now.generation != done.generation
             || now.landing_bytes > done.landing_bytes + part_bytes
             || now.logical_bytes + part_bytes < done.logical_bytes
@@ -234,13 +234,13 @@ mod tests {
             core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
         }
         core.settle();
-        core.gauges.set_limit(Some(1 << 20));
+        core.tree.gauges.set_limit(Some(1 << 20));
         let walk = || std::iter::repeat_with(|| core.squeeze_loose()).take_while(|goes_on| *goes_on).count();
         let steps = walk();
         assert!(steps > 2 && walk() == 0, "{steps}");
-        core.stats.relaxed_bytes.add(1 << 20);
+        core.tree.stats.relaxed_bytes.add(1 << 20);
         assert!(core.squeeze_loose(), "there is something to gain");
-        core.stats.relaxed_bytes.add(1 << 20);
+        core.tree.stats.relaxed_bytes.add(1 << 20);
         assert!(walk() > steps, "the walk ended, and none came behind it");
         assert_eq!(walk(), 0);
     }

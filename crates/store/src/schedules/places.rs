@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
-use crate::packing::Goal;
+use crate::packing::{Goal, Scratch};
 use crate::places::ssd::{Cold, SsdOptions};
 
 fn options() -> Options {
@@ -34,13 +34,13 @@ fn an_evicted_key_may_be_gone_and_is_never_an_older_value() {
             (0..20u8).for_each(|n| put(&core, &[b'a', n], &[n; 60]));
             put(&core, b"k", &[1; 60]);
             core.settle();
-            core.gauges.set_limit(Some(core.gauges.held()));
+            core.tree.gauges.set_limit(Some(core.tree.gauges.held()));
             let evictor = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    core.gauges.set_limit(Some(core.gauges.held() * 3 / 4));
+                    core.tree.gauges.set_limit(Some(core.tree.gauges.held() * 3 / 4));
                     core.evict_in_background();
-                    core.gauges.set_limit(None);
+                    core.tree.gauges.set_limit(None);
                 })
             };
             let writer = {
@@ -150,16 +150,14 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
                 thread::spawn(move || {
                     for round in 2..4u8 {
                         put(&core, b"k", &[round; 5_000]);
-                        let guard = core.pin();
-                        let (leaf, _) = core.locate(b"k", &guard);
+                        let guard = core.tree.pin();
+                        let (leaf, _) = core.tree.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
                             leaf.seal(&guard);
-                            Core::with_scratch(|scratch| {
-                                core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch)
-                            });
+                            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
                         }
                         drop(guard);
-                        core.reclaim();
+                        core.tree.reclaim();
                     }
                 })
             };
@@ -173,7 +171,7 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
             writer.join().expect("it ends");
             core.settle();
             assert_eq!(version(get(&core, b"k")), 3);
-            assert_eq!((core.gauges.retired.held(), core.gauges.retired_shared.held()), (0, 0));
+            assert_eq!((core.tree.gauges.retired.held(), core.tree.gauges.retired_shared.held()), (0, 0));
         },
         SCHEDULES,
     );

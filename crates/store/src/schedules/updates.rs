@@ -7,7 +7,7 @@ use crate::batch::{Batch, Transferred};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::options::{CodecChoice, Options};
-use crate::packing::Goal;
+use crate::packing::{Goal, Scratch};
 use crate::record::PutMeta;
 use crate::update::{Update, Wanted};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ fn batches_beside_each_other_do_not_take_the_same_room() {
             let batch =
                 |from: u8| (from..from + 10).fold(Batch::new(), |batch, n| batch.put(&[n], &[n; 1500]));
             // Each takes 16 kB in a landing, and as much again while that is packed.
-            core.gauges.set_limit(Some(core.gauges.held() + 40_000));
+            core.tree.gauges.set_limit(Some(core.tree.gauges.held() + 40_000));
             let other = {
                 let core = core.clone();
                 thread::spawn(move || core.write(&batch(100)))
@@ -150,15 +150,15 @@ fn increments_beside_splits_and_joins_all_count() {
             // The last key goes to another leaf, and comes back.
             count_beside(&core, &[b'k', 4, 0], |core| {
                 for _ in 0..2 {
-                    let guard = core.pin();
-                    let (leaf, _) = core.locate(b"", &guard);
+                    let guard = core.tree.pin();
+                    let (leaf, _) = core.tree.locate(b"", &guard);
                     if let Some(_ownership) = leaf.try_own()
                         && !leaf.state(&guard).closed
                     {
                         leaf.seal(&guard);
-                        Core::with_scratch(|scratch| {
-                            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch);
-                            core.join_right(leaf, &mut core.background_retention(), &guard, scratch);
+                        core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+                        core.with_packs(&mut core.background_retention(), &guard, |packs| {
+                            packs.join_right(leaf)
                         });
                     }
                 }

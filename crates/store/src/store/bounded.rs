@@ -28,14 +28,14 @@ impl Store {
     /// Announces writes to `keys`. The store prefetches the memory that these writes read for all keys at once, so that
     /// the waits for memory overlap. Nothing else happens.
     pub fn prepare_writes<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = self.core.pin();
-        keys.chunks(GROUP_KEYS).for_each(|group| self.core.approach_writes(group, &guard));
+        let guard = self.core.tree.pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| self.core.tree.approach_writes(group, &guard));
     }
 
     /// The same for reads.
     pub fn prepare_reads<K: AsRef<[u8]>>(&self, keys: &[K]) {
-        let guard = self.core.pin();
-        keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.approach(group, &guard)));
+        let guard = self.core.tree.pin();
+        keys.chunks(GROUP_KEYS).for_each(|group| drop(self.core.tree.approach(group, &guard)));
     }
 
     /// As [`Store::update`], but a large value is opened and not read, so that `decide` may see first whether there is
@@ -97,13 +97,13 @@ impl Store {
 
     /// Large values that are open, each as often as it is.
     pub fn open_values(&self) -> u64 {
-        self.core.gauges.open.get()
+        self.core.tree.gauges.open.get()
     }
 
     /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that
     /// and none on SSD. Otherwise the error is the number of settled records, which is near it.
     pub fn len_if_quick(&self) -> Result<u64, u64> {
-        let count = self.core.count_keys_of(QUICK_LEAVES_MAX).ok_or(self.core.gauges.records.get());
+        let count = self.core.tree.count_keys_of(QUICK_LEAVES_MAX).ok_or(self.core.tree.gauges.records.get());
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }

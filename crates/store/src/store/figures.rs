@@ -23,18 +23,18 @@ impl Store {
 
     /// What the store holds, by purpose, in allocator bytes.
     pub fn memory(&self) -> MemoryUse {
-        self.core.dictionaries.count_live();
-        let far = self.core.far.as_ref().map(|far| far.usage());
+        self.core.tree.dictionaries.count_live();
+        let far = self.core.tree.far.as_ref().map(|far| far.usage());
         MemoryUse {
             far_used_bytes: far.map_or(0, |far| far.used_bytes),
             far_limit_bytes: far.map_or(0, |far| far.capacity_bytes),
-            ..self.core.gauges.memory_use()
+            ..self.core.tree.gauges.memory_use()
         }
     }
 
     /// What far memory is in force, if any.
     pub fn far(&self) -> Option<FarStatus> {
-        Some(self.core.far.as_ref()?.status())
+        Some(self.core.tree.far.as_ref()?.status())
     }
 
     /// What the SSD holds and what was written there, if there is one.
@@ -44,15 +44,15 @@ impl Store {
 
     /// What the store did since it was opened.
     pub fn stats(&self) -> Stats {
-        let current = self.core.dictionaries.current();
-        let (coded_raw_bytes, coded_bytes) = self.core.dictionaries.coded_bytes();
+        let current = self.core.tree.dictionaries.current();
+        let (coded_raw_bytes, coded_bytes) = self.core.tree.dictionaries.coded_bytes();
         let engines = current.as_ref().and_then(Coding::blocks).map(|blocks| blocks.totals().by_engine());
         let stats = Stats {
             coded_raw_bytes,
             coded_bytes,
             dictionary_generation: current.as_ref().map_or(0, Coding::generation),
             dictionary_bits: current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits()),
-            ..self.core.stats.stats()
+            ..self.core.tree.stats.stats()
         };
         stats.with_engines(&engines.unwrap_or_default())
     }
@@ -60,18 +60,18 @@ impl Store {
     /// Bytes of images that the calling thread has read from SSD since the store was opened. A look-up reads and checks
     /// a whole image, however short its answer is.
     pub fn thread_read_bytes(&self) -> u64 {
-        self.core.cold.as_ref().map_or(0, |_| self.core.stats.own().image_bytes.get())
+        self.core.cold.as_ref().map_or(0, |_| self.core.tree.stats.own().image_bytes.get())
     }
 
     /// The engine that packs blocks where values are written, such as `software` or `iaa`; `None` for codecs without
     /// blocks.
     pub fn block_engine(&self) -> Option<&'static str> {
-        Some(self.core.dictionaries.current()?.blocks()?.engine_name())
+        Some(self.core.tree.dictionaries.current()?.blocks()?.engine_name())
     }
 
     /// Who packs blocks where values are written, in the words of result tables (`cpu`, `software`, `hardware`,
     /// `modelled`, `zlib_system`, `zlib_accel_preload`); `None` for codecs without blocks.
     pub fn block_worker(&self) -> Option<&'static str> {
-        Some(self.core.dictionaries.current()?.blocks()?.worker())
+        Some(self.core.tree.dictionaries.current()?.blocks()?.worker())
     }
 }

@@ -16,7 +16,7 @@ impl Store {
 
     /// Whether the store evicts records at its memory limit.
     pub fn evicts(&self) -> bool {
-        self.core.evicts()
+        self.core.tree.evicts()
     }
 
     /// Whether the store may evict.

@@ -65,13 +65,13 @@ impl Store {
                     Ok(()) => Ok(Some(meta)),
                     Err(reason) => {
                         out.clear();
-                        Err(self.core.unread_large(key, &large, reason))
+                        Err(self.core.tree.unread_large(key, &large, reason))
                     }
                 }
             }
             Some((Copied::Damaged(reason), _)) => {
                 out.clear();
-                Err(self.core.damaged(key, reason))
+                Err(self.core.tree.damaged(key, reason))
             }
         }
     }
@@ -95,7 +95,7 @@ impl Store {
                 self.core.promote_to_read_parts(key, &large);
                 Ok(Some(OpenValue::large(&self.core, large, meta, key.len())))
             }
-            Some(Copied::Damaged(reason)) => Err(self.core.damaged(key, reason)),
+            Some(Copied::Damaged(reason)) => Err(self.core.tree.damaged(key, reason)),
         }
     }
 }

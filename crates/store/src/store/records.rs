@@ -123,7 +123,7 @@ impl Store {
             let len = found_len(&found)?;
             Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
         })?;
-        self.seen(meta.transpose().map_err(|reason| self.core.damaged(key, reason)))
+        self.seen(meta.transpose().map_err(|reason| self.core.tree.damaged(key, reason)))
     }
 
     /// The values of several keys, as of one moment with respect to batches.
@@ -203,13 +203,13 @@ impl Store {
     /// # Errors
     /// The next keys lie on SSD and cannot be read. [`Store::keys_behind`] tells where to go on.
     pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
-        self.seen(self.core.keys_from(from, None, limit))
+        self.seen(self.core.tree.keys_from(from, None, limit))
     }
 
     /// The place behind keys that [`Store::keys_from`] cannot read from `from` on; `None` if nothing lies behind them.
     /// Keys between the two that lie in memory are passed over, too: [`Store::range`] tells them.
     pub fn keys_behind(&self, from: &[u8]) -> Option<Vec<u8>> {
-        self.core.keys_behind(from)
+        self.core.tree.keys_behind(from)
     }
 
     /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,
@@ -225,14 +225,14 @@ impl Store {
         random: impl FnMut() -> u64,
         goes_on: impl FnMut() -> bool,
     ) -> Option<Option<Vec<u8>>> {
-        let drawn = self.core.random_key(random, goes_on)?;
+        let drawn = self.core.tree.random_key(random, goes_on)?;
         Some(drawn.filter(|_| self.core.wait_for_seen().is_ok()))
     }
 
     /// Keys in the store; expired ones count until they are swept. While writes are unsettled, the call visits every
     /// leaf; otherwise it takes no time.
     pub fn len(&self) -> u64 {
-        let count = self.core.count_keys();
+        let count = self.core.tree.count_keys();
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }
@@ -240,7 +240,7 @@ impl Store {
     /// As [`Store::len`], but asks `goes_on` at each leaf that it visits, since leaves on SSD take long. `None` once
     /// the answer is no.
     pub fn len_while(&self, goes_on: impl Fn() -> bool) -> Option<u64> {
-        let count = self.core.count_keys_while(&goes_on);
+        let count = self.core.tree.count_keys_while(&goes_on);
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }

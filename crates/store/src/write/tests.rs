@@ -13,7 +13,7 @@ fn the_more_records_a_leaf_has_the_more_its_landing_takes() {
         core.put(&(n * 7 % 200).to_be_bytes(), &[7; 20], PutMeta::default()).expect("no limit is set");
     }
     // Seven of these records take 256 bytes, and a twentieth of all are ten.
-    let packs = core.stats.packs_foreground.get();
+    let packs = core.tree.stats.packs_foreground.get();
     assert!(packs <= u64::from(writes) / 9, "{packs}");
 }
 
@@ -29,7 +29,7 @@ fn records_of_a_leaf_with_few_share_the_copy_of_its_body() {
                 .expect("no limit is set");
         }
         // A landing is sealed by the record that it has no room for.
-        let packs = core.stats.packs_foreground.get();
+        let packs = core.tree.stats.packs_foreground.get();
         assert!(packs <= u64::from(writes / shared), "{packs} packs of values of {value_bytes} bytes");
     }
 }
@@ -56,10 +56,10 @@ fn what_is_given_more_time_in_the_open_landing_stays() {
             let update = core.modify(&key, Wanted::Meta, |_| Update::Expire(later)).expect("it is there");
             assert_eq!(update, Update::Expire(later));
             clock.advance(std::time::Duration::from_millis(40));
-            let guard = core.pin();
-            let (leaf, _) = core.locate(&[], &guard);
+            let guard = core.tree.pin();
+            let (leaf, _) = core.tree.locate(&[], &guard);
             let ownership = leaf.try_own().expect("nobody maintains it");
-            Core::with_scratch(|scratch| core.pack(leaf, Goal::Keep, &mut core.retention(), &guard, scratch));
+            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
             drop(ownership);
             drop(guard);
             let get = || core.read(&7u32.to_be_bytes(), &mut Vec::new()).expect("it is whole");
@@ -82,8 +82,8 @@ fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile(
     let core = Core::new(&options);
     for n in 0u32..8 {
         core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
-        let guard = core.pin();
-        let (leaf, state) = core.locate(&[], &guard);
+        let guard = core.tree.pin();
+        let (leaf, state) = core.tree.locate(&[], &guard);
         assert_eq!(core.is_over_watermark(state), n >= 4, "{n}");
         assert!(state.sealed.is_none());
         assert_eq!(leaf.enqueue(), n < 4, "{n}");

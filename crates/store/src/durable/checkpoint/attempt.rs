@@ -132,7 +132,7 @@ impl<'a> Attempt<'a> {
             };
             self.entries.push(&entry);
             if self.entries.len().is_multiple_of(LEAVES_PER_STEP) {
-                self.core.pin().flush();
+                self.core.tree.pin().flush();
             }
             match high {
                 Some(high) => cursor = high.to_vec(),
@@ -143,7 +143,7 @@ impl<'a> Attempt<'a> {
 
     /// An error once any leaf may hold what was made from damaged bytes in far memory.
     fn check_far(&self) -> Result<(), Error> {
-        match &self.core.far {
+        match &self.core.tree.far {
             Some(far) if far.is_damaged() => Err(damaged_in_far()),
             _ => Ok(()),
         }
@@ -154,8 +154,8 @@ impl<'a> Attempt<'a> {
     fn visit(&self, cursor: &[u8]) -> Result<Visit, Vec<u8>> {
         let mut round = 0;
         loop {
-            let guard = self.core.pin();
-            let (leaf, _) = self.core.locate(cursor, &guard);
+            let guard = self.core.tree.pin();
+            let (leaf, _) = self.core.tree.locate(cursor, &guard);
             let writer = leaf.lock_writer();
             let state = leaf.state(&guard);
             if state.closed || !state.covers(cursor) {
@@ -188,7 +188,7 @@ impl<'a> Attempt<'a> {
             // The leaf's owner may replace the state meanwhile, but nobody else.
             let (state, mut capture, stored) = loop {
                 let state = leaf.state(&guard);
-                let capture = Capture::landings(&newest(state.landings(), &self.core.commits));
+                let capture = Capture::landings(&newest(state.landings(), &self.core.tree.commits));
                 let stored = Stored::pending(appends);
                 let new = LeafState { stored: Some(stored.clone()), ..state.clone() };
                 if leaf.publish(state, new, &guard) {

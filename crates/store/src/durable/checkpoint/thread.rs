@@ -96,9 +96,9 @@ mod tests {
             store.put(&n.to_be_bytes(), &[7; 100]).unwrap();
         }
         std::thread::scope(|scope| {
-            let guard = store.core.pin();
+            let guard = store.core.tree.pin();
             // The walk waits for the lock of a leaf.
-            let locked = store.core.lock_leaf(b"", &guard);
+            let locked = store.core.tree.lock_leaf(b"", &guard);
             let making = scope.spawn(|| store.checkpoint());
             until("it has begun", || store.checkpoint_stats().unwrap().is_running);
             store.stop_checkpoints();

@@ -23,8 +23,8 @@ const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 impl Core {
     /// Demotes `parts` of a leaf, of which the caller has a share, from DRAM to far memory.
     pub(in crate::places) fn demote_to_far(&self, leaf: &Leaf, parts: Parts) -> Demoted {
-        let Some(far) = &self.far else { return Demoted::Full };
-        let guard = &self.pin();
+        let Some(far) = &self.tree.far else { return Demoted::Full };
+        let guard = &self.tree.pin();
         // Another thread may have joined it with its neighbour since the caller took the share.
         let Some(state) = leaf.open_state(guard) else { return Demoted::Kept };
         let Some(_ownership) = leaf.try_own() else { return Demoted::Busy };
@@ -75,7 +75,7 @@ impl Core {
             leaf.publish_body(&body, guard);
         }
         if freed_bytes > 0 {
-            self.stats.sent_to_far.raise();
+            self.tree.stats.sent_to_far.raise();
         }
         Some(freed_bytes)
     }

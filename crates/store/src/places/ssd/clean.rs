@@ -59,7 +59,7 @@ impl Core {
         let tier = &cold.tier;
         if !tier.is_short() {
             // The disk itself may be full, of segments that a crash left behind.
-            return self.recovering.load(Acquire) && tier.remove_dead() > 0;
+            return self.tree.recovering.load(Acquire) && tier.remove_dead() > 0;
         }
         if cold.cleaning.swap(true, Acquire) {
             return false;
@@ -120,7 +120,7 @@ impl Core {
     /// Appends those large values of a leaf anew that lie in `segment`; how many.
     pub(super) fn move_larges(&self, tier: &Tier, leaf: &Leaf, segment: u64) -> Result<usize, SegmentError> {
         let larges: Vec<Arc<Large>> = {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let references = leaf.open_state(&guard).map_or_else(Vec::new, large_references);
             // SAFETY: the leaf is open, so the records that own the references are part of a state that the guard keeps
             // readable.
@@ -133,7 +133,7 @@ impl Core {
             }
             if !large.is_whole() {
                 // The pieces of what is damaged in far memory are sound.
-                self.stats.damaged.raise();
+                self.tree.stats.damaged.raise();
                 continue;
             }
             let mut places = Vec::with_capacity(large.pieces());
@@ -161,7 +161,7 @@ impl Core {
         is_there: impl Fn(Place) -> bool,
     ) -> Result<usize, SegmentError> {
         let names = |below: &Below| (0..below.len()).any(|index| is_there(below.place(index)));
-        let below_of = |leaf: &Leaf| leaf.state(&self.pin()).below.clone().filter(|below| names(below));
+        let below_of = |leaf: &Leaf| leaf.state(&self.tree.pin()).below.clone().filter(|below| names(below));
         if below_of(leaf).is_none() {
             return Ok(0);
         }
@@ -180,7 +180,7 @@ impl Core {
                 }
             }
         }
-        publish_moved(leaf, &below, &parts, &self.pin());
+        publish_moved(leaf, &below, &parts, &self.tree.pin());
         replaced.iter().for_each(|(old, _)| tier.files.segments.release(*old));
         tier.counters.images_cleaned.fetch_add(replaced.len() as u64, Relaxed);
         Ok(replaced.len())
@@ -228,7 +228,7 @@ mod tests {
         assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
         half();
         let (leaf, _) = core.share_at(&[]);
-        let place = || leaf.state(&core.pin()).below.as_ref().map(|below| below.place(0));
+        let place = || leaf.state(&core.tree.pin()).below.as_ref().map(|below| below.place(0));
         let before = place().expect("it is cold");
         let found: Vec<u64> = segments.candidates().iter().map(|candidate| candidate.segment).collect();
         assert_eq!(found, [stays.segment, before.segment]);

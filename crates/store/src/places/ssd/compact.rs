@@ -16,7 +16,7 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, merge};
-use crate::packing::{Pieces, settled};
+use crate::packing::{Pieces, Scratch, settled};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Payload};
 use crate::retention::KeepsAll;
@@ -122,7 +122,7 @@ impl Core {
         }
         self.publish_compacted(leaf, state, below, compacted);
         self.split_cold(leaf);
-        self.stats.merged_on_ssd.raise();
+        self.tree.stats.merged_on_ssd.raise();
         Ok(true)
     }
 
@@ -142,7 +142,7 @@ impl Core {
             compacted.written.keep(part);
             return Ok(());
         }
-        let image = self.read_image(below, index);
+        let image = self.tree.read_image(below, index);
         let Some(image) =
             image.ok().filter(|image| image.body.lies_within(&part.low, compacted.high.as_deref()))
         else {
@@ -157,16 +157,16 @@ impl Core {
             return Ok(());
         }
         let added_bytes: usize = pending.iter().map(|record| record.key.len() + record.value.len()).sum();
-        compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.limits.bytes_max))?;
+        compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.tree.limits.bytes_max))?;
         #[cfg(test)]
         self.pressure.count_merge();
         let state = image_state(&image.body, &image.form);
         let goal = merge_goal(self, &state);
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
-        newest.expired_by_ms = self.drops_expired_by_ms(&newest, &image.body);
-        let pieces = Self::with_scratch(|scratch| {
-            self.plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())
+        newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &image.body);
+        let pieces = Scratch::with(|scratch| {
+            self.tree.plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())
         });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };
@@ -204,8 +204,8 @@ impl Core {
         let (after, after_bytes) = upper_records(&staying);
         compacted.changed.records += after - before;
         compacted.changed.logical_bytes += after_bytes - before_bytes;
-        self.account(&compacted.changed);
-        let guard = self.pin();
+        self.tree.account(&compacted.changed);
+        let guard = self.tree.pin();
         // A thread that decides by the record of a key in memory holds this lock. It must not find the record gone
         // between two looks.
         let writer = leaf.lock_writer();

@@ -31,7 +31,7 @@ use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::merge::{Newest, Pending, merge};
-use crate::packing::{Goal, Pieces, settled};
+use crate::packing::{Goal, Pieces, Scratch, settled};
 use crate::places::{Demoted, Parts, Pick};
 use crate::record::Kind;
 use crate::retention::KeepsAll;
@@ -127,7 +127,7 @@ impl Core {
         let Some(cold) = &self.cold else { return Demoted::Full };
         let (pick, side) = (parts.larges, parts.from);
         let leaf_bytes = {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let state = leaf.state(&guard);
             let body_bytes = match side {
                 Side::Dram => state.body.dram_bytes(),
@@ -188,7 +188,7 @@ impl Core {
         let (state, appends) = self.settle_owned(leaf)?;
         if !state.body.is_whole() {
             // An image of it would be taken for sound.
-            self.stats.damaged.raise();
+            self.tree.stats.damaged.raise();
             return None;
         }
         Some(Settled { state, appends, _ownership: ownership })
@@ -215,14 +215,14 @@ impl Core {
         }
         let codings = division.form.coding().into_iter().collect();
         let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
-        let guard = self.pin();
+        let guard = self.tree.pin();
         if !publish_below(leaf, state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
             return Ok(false);
         }
         written.owned();
-        self.account(&division.pieces);
-        self.stats.sent_to_ssd.raise();
+        self.tree.account(&division.pieces);
+        self.tree.stats.sent_to_ssd.raise();
         guard.flush();
         Ok(true)
     }
@@ -232,7 +232,7 @@ impl Core {
     /// no guard and does not own the leaf: its records may go meanwhile.
     pub(super) fn demote_larges(&self, leaf: &Leaf, pick: Pick, side: Side) -> Result<u64, SegmentError> {
         let Some(cold) = &self.cold else { return Ok(0) };
-        let larges = leaf.open_state(&self.pin()).map_or_else(Vec::new, |state| pick.of(state, side));
+        let larges = leaf.open_state(&self.tree.pin()).map_or_else(Vec::new, |state| pick.of(state, side));
         let (mut freed_bytes, mut failure) = (0, None);
         // One whose record is gone has no share but this.
         for large in larges.iter().filter(|large| Arc::strong_count(large) > 1) {
@@ -258,7 +258,7 @@ impl Core {
         cold.tier.ask(bytes.min(CHUNK_BYTES), false)?;
         if !large.is_whole() {
             // Its pieces would be taken for sound.
-            self.stats.damaged.raise();
+            self.tree.stats.damaged.raise();
             return Ok(());
         }
         let mut places = Vec::with_capacity(large.pieces());
@@ -293,7 +293,7 @@ impl Core {
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
         let codings = state.form.coding().into_iter().collect();
         let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
-        let guard = self.pin();
+        let guard = self.tree.pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
             below.hand_on();
             return Ok(Some(false));
@@ -301,34 +301,32 @@ impl Core {
         at.hand_on();
         // The image still has records that expired since.
         let (settled_records, settled_bytes) = settled(state);
-        self.account(&Pieces {
+        self.tree.account(&Pieces {
             records: i64::from(records) - settled_records,
             logical_bytes: logical_bytes as i64 - settled_bytes,
             ..Pieces::default()
         });
-        self.stats.sent_to_ssd.raise();
+        self.tree.stats.sent_to_ssd.raise();
         guard.flush();
         Ok(Some(true))
     }
 
     /// As [`Tier::check_kept`]. Nothing comes instead while the store recovers.
     fn check_kept(&self, cold: &Cold) -> Result<(), SegmentError> {
-        if self.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
+        if self.tree.recovering.load(Relaxed) { Ok(()) } else { cold.tier.check_kept() }
     }
 
     /// Packs the landings of a leaf, which the caller owns. Returns its state then, and its append count, unless
     /// another thread writes to it.
     pub(crate) fn settle_owned(&self, leaf: &Leaf) -> Option<(LeafState, u64)> {
-        let guard = self.pin();
+        let guard = self.tree.pin();
         if leaf.state(&guard).closed {
             return None;
         }
         for _ in 0..2 {
             if leaf.state(&guard).is_unsettled() {
                 leaf.seal(&guard);
-                Self::with_scratch(|scratch| {
-                    self.pack(leaf, Goal::Keep, &mut self.retention(), &guard, scratch)
-                });
+                self.pack(leaf, Goal::Keep, &mut self.retention(), &guard);
             }
         }
         let appends = leaf.appends();
@@ -354,8 +352,8 @@ impl Core {
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
-        let pieces = Self::with_scratch(|scratch| {
-            self.plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
+        let pieces = Scratch::with(|scratch| {
+            self.tree.plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
         });
         let mut lower = pieces.bodies;
         lower[0].0 = low;
@@ -404,7 +402,7 @@ pub(super) fn overlay_state(body: &Body, form: &Form) -> LeafState {
 
 /// How an image is merged: with its own coding, unless another one is in use by now.
 pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
-    let current = core.dictionaries.current().as_ref().map(Coding::generation);
+    let current = core.tree.dictionaries.current().as_ref().map(Coding::generation);
     if current.is_some() && state.form.generation() != current { Goal::Recode } else { Goal::Keep }
 }
 
@@ -452,7 +450,7 @@ mod tests {
         core.settle_owned(&leaf).expect("nobody writes");
         let tier = &core.cold.as_ref().expect("it has an SSD").tier;
         let send = || core.demote_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let closed = leaf.close(&guard);
         assert_eq!(send(), 0);
         leaf.reopen(closed, &guard);
@@ -483,7 +481,7 @@ mod tests {
         let (leaf, _) = core.share_at(b"");
         core.settle_owned(&leaf).expect("nobody writes");
         let larges =
-            leaf.open_state(&core.pin()).map_or_else(Vec::new, |state| Pick::All.of(state, Side::Dram));
+            leaf.open_state(&core.tree.pin()).map_or_else(Vec::new, |state| Pick::All.of(state, Side::Dram));
         let large = larges.first().expect("it is there");
         let cold = core.cold.as_ref().expect("it has an SSD");
         core.write_large(cold, large).expect("there is room");
@@ -527,7 +525,7 @@ mod tests {
             // Both landings are full several times.
             (0..100u8).for_each(|n| put(&[b'k', n], &[n; 60]));
         });
-        assert!(core.stats.packs_foreground.get() > 10);
+        assert!(core.tree.stats.packs_foreground.get() > 10);
         let mut value = Vec::new();
         core.read(b"large", &mut value).expect("it is whole").expect("it is there");
         assert_eq!(value, [7; 10_000]);

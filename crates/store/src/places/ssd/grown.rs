@@ -17,14 +17,14 @@ impl Core {
         let Some(leaf) = cold.grown.lock().pop_front() else { return false };
         if leaf.is_owned() {
             // One that was joined with its left neighbour is never free again.
-            let is_gone = self.index.has_let_go_of(&leaf, &self.pin());
+            let is_gone = self.tree.index.has_let_go_of(&leaf, &self.tree.pin());
             if !is_gone {
                 cold.grown.lock().push_back(leaf);
             }
             return is_gone;
         }
         let (bytes, is_crowded) = {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let state = leaf.state(&guard);
             if !has_grown(state) {
                 return true;
@@ -75,8 +75,8 @@ mod tests {
         core.settle();
         assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
         let cold = core.cold.as_ref().expect("it was given");
-        let guard = core.pin();
-        let left = core.locate(&[0], &guard).0;
+        let guard = core.tree.pin();
+        let left = core.tree.locate(&[0], &guard).0;
         let right = left.state(&guard).right(&guard).expect("there are more than two leaves");
         cold.note_grown(right, &guard);
         let ownership = left.try_own().expect("nobody maintains it");
@@ -100,7 +100,7 @@ mod tests {
     /// overlay has room for.
     fn with_crowded_leaf() -> Core {
         let (core, [leaf, right], _) = with_cold_neighbours();
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let below = |leaf: &Leaf| leaf.state(&guard).below.clone().expect("it is cold");
         let (own, of_right) = (below(&leaf), below(&right));
         let forged = own.elsewhere(&of_right.parts(&leaf.low()));
@@ -110,7 +110,7 @@ mod tests {
         drop(guard);
         let put = |batch: Batch, n: u32| batch.put(&key(n), b"above");
         assert_eq!(core.write(&(0..CROWD).fold(Batch::new(), put)), Ok(true));
-        assert!(leaf.state(&core.pin()).sealed.is_some(), "the overlay had room");
+        assert!(leaf.state(&core.tree.pin()).sealed.is_some(), "the overlay had room");
         core
     }
 
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn large_values_above_a_crowded_leaf_that_cannot_be_promoted_are_redone() {
         let core = with_crowded_leaf();
-        core.recovering.store(true, Relaxed);
+        core.tree.recovering.store(true, Relaxed);
         for n in 0..100 {
             core.put(&key(n), &[7; 3000], PutMeta::default()).expect("it needs no image");
         }
-        core.recovering.store(false, Relaxed);
+        core.tree.recovering.store(false, Relaxed);
         for n in 0..100 {
             let mut value = Vec::new();
             core.read(&key(n), &mut value).expect("it is in memory").expect("it is there");

@@ -60,7 +60,7 @@ impl Core {
             left_below.logical_bytes() + right_below.logical_bytes(),
         );
         let body = joined(&left_state.body, &right_state.body);
-        self.note_damage(&[left_state, right_state]);
+        self.tree.note_damage(&[left_state, right_state]);
         let coding = left_state.form.coding().or_else(|| right_state.form.coding());
         let state = LeafState {
             below: Some(below),
@@ -73,10 +73,10 @@ impl Core {
         assert!(published, "nobody changes a closed leaf but its owner");
         left_below.hand_on();
         right_below.hand_on();
-        self.index.change(Some(right), Vec::new(), guard);
+        self.tree.index.change(Some(right), Vec::new(), guard);
         // The ownership of a leaf that is gone is never given back.
         std::mem::forget(ownership);
-        self.stats.merges.raise();
+        self.tree.stats.merges.raise();
         true
     }
 
@@ -84,7 +84,7 @@ impl Core {
     /// guard.
     pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
         let Some(before) = before else { return Some(leaf) };
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let joined = before.try_own().is_some_and(|_ownership| {
             before.state(&guard).below.is_some()
                 && !before.state(&guard).closed
@@ -98,7 +98,7 @@ impl Core {
     /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this
     /// moment. The caller holds no guard.
     pub(super) fn split_cold(&self, leaf: &Leaf) {
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
         if let Some(below) = leaf.state(&guard).below.clone().filter(is_long) {
             self.cut_cold(leaf, &below, below.len() / 2, &guard);
@@ -108,7 +108,7 @@ impl Core {
     /// Cuts the cold leaf of `key`, if an image but its first one begins there or has it, so that this one begins a
     /// leaf. The caller holds no guard.
     pub(crate) fn begin_leaf_at_image_of(&self, key: &[u8]) {
-        self.with_leaf_of(key, |leaf, guard| {
+        self.tree.with_leaf_of(key, |leaf, guard| {
             if let Some(below) = leaf.state(guard).below.clone()
                 && below.image_of(key) > 0
             {
@@ -143,15 +143,15 @@ impl Core {
             right: closed.right,
             ..half(right, below.logical_bytes() - left_bytes, cut, closed.body.len())
         };
-        let new = Leaf::new(low.clone(), right_state, self.gauges.clone());
+        let new = Leaf::new(low.clone(), right_state, self.tree.gauges.clone());
         let left_state =
             LeafState { high: Some(low), right: RightSibling::to(&new), ..half(left, left_bytes, 0, cut) };
-        self.note_damage(&[closed]);
+        self.tree.note_damage(&[closed]);
         let published = leaf.publish(closed, left_state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
         below.hand_on();
-        self.index.change(None, vec![new], guard);
-        self.stats.splits.raise();
+        self.tree.index.change(None, vec![new], guard);
+        self.tree.stats.splits.raise();
         guard.flush();
     }
 }
@@ -199,9 +199,9 @@ mod tests {
             written
         };
         std::thread::scope(|scope| {
-            let index = core.index.hold();
+            let index = core.tree.index.hold();
             let joining = scope.spawn(|| core.join_with(Some(leaf.clone()), right));
-            while !leaf.state(&core.pin()).covers(&key) && !joining.is_finished() {
+            while !leaf.state(&core.tree.pin()).covers(&key) && !joining.is_finished() {
                 std::thread::yield_now();
             }
             // The leaf has the keys of its neighbour, and the index does not know yet.

@@ -126,8 +126,8 @@ impl Cold {
 impl Core {
     /// A share of the leaf of `cursor`, and where the next one begins.
     pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
-        let guard = self.pin();
-        let (leaf, state) = self.locate(cursor, &guard);
+        let guard = self.tree.pin();
+        let (leaf, state) = self.tree.locate(cursor, &guard);
         (leaf.share(&guard), state.high.clone())
     }
 

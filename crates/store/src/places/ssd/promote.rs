@@ -14,7 +14,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Merged, Newest, Pending, merge, merge_all};
-use crate::packing::{Goal, settled};
+use crate::packing::{Goal, Scratch, settled};
 use crate::record::array;
 use crate::retention::KeepsAll;
 
@@ -33,14 +33,14 @@ impl Core {
     pub(crate) fn promote_crowded(&self, key: &[u8]) -> Result<(), Error> {
         let (leaf, _) = self.share_at(key);
         let Some(_ownership) = leaf.try_own() else { return Ok(()) };
-        self.promote_owned(&leaf).map(|_| ()).map_err(|reason| self.unread(key, reason))
+        self.promote_owned(&leaf).map(|_| ()).map_err(|reason| self.tree.unread(key, reason))
     }
 
     /// As [`Core::promote_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
     /// stays where it is.
     fn promote_owned(&self, leaf: &Leaf) -> Result<bool, String> {
         let (state, below) = {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let state = leaf.state(&guard);
             let Some(below) = state.below.clone().filter(|_| !state.closed) else { return Ok(false) };
             self.pack_sealed(leaf, &guard);
@@ -48,16 +48,16 @@ impl Core {
         };
         let upper = Upper::of(&state)?;
         let wanted: Vec<_> = (0..below.len()).map(|index| (below.clone(), index)).collect();
-        let images = self.read_images(&wanted).into_iter().collect::<Result<Vec<_>, String>>()?;
+        let images = self.tree.read_images(&wanted).into_iter().collect::<Result<Vec<_>, String>>()?;
         let lie_within = |image: &Image| image.body.lies_within(&leaf.low(), state.high.as_deref());
         if !images.iter().all(lie_within) {
             return Err("an image has keys of another leaf".to_owned());
         }
         let states: Vec<_> = images.iter().map(|image| image_state(&image.body, &image.form)).collect();
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let closed = leaf.close(&guard);
         self.publish_promoted(leaf, closed, &below, &states, &upper, &guard);
-        self.stats.raised_from_ssd.raise();
+        self.tree.stats.raised_from_ssd.raise();
         guard.flush();
         Ok(true)
     }
@@ -73,25 +73,25 @@ impl Core {
         guard: &Guard,
     ) {
         // A record that has expired may have others below.
-        let merged = merge_all(closed, &self.commits, 0);
+        let merged = merge_all(closed, &self.tree.commits, 0);
         let pending = above_images(&merged, upper);
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
             let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
-            newest.expired_by_ms = self.drops_expired_by_ms(&newest, &state.body);
+            newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &state.body);
             merge(state, newest, &mut KeepsAll)
         });
         let parts: Vec<_> = parts.collect();
-        let mut pieces = Self::with_scratch(|scratch| self.plan(&parts, Goal::Keep, scratch, &mut || ()));
+        let mut pieces = Scratch::with(|scratch| self.tree.plan(&parts, Goal::Keep, scratch, &mut || ()));
         pieces.released.extend(merged.released().map(array));
         let (records, bytes) = upper_records(closed);
         pieces.records -= records;
         // The figures of the list are exact only in the sum over all lists.
         let below_bytes: i64 = images.iter().map(|image| settled(image).1).sum();
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
-        self.note_damage(&[closed]);
-        self.account(&pieces);
-        self.replace(leaf, closed, None, &pieces, guard, |_, _| {});
-        self.settle_large(pieces.recoded, pieces.released, guard);
+        self.tree.note_damage(&[closed]);
+        self.tree.account(&pieces);
+        self.with_packs(&mut KeepsAll, guard, |packs| packs.replace(leaf, closed, None, &pieces, |_, _| {}));
+        self.tree.settle_large(pieces.recoded, pieces.released, guard);
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
 
     /// Puts `forged` below `leaf`.
     fn forge(core: &Core, leaf: &Leaf, forged: &Arc<Below>) {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let state = leaf.state(&guard);
         assert!(leaf.publish(state, LeafState { below: Some(forged.clone()), ..state.clone() }, &guard));
     }
@@ -144,7 +144,7 @@ mod tests {
         assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
         let (left, high) = core.share_at(&[]);
         let (right, _) = core.share_at(&high.expect("there are several leaves"));
-        let below = |leaf: &Leaf| leaf.state(&core.pin()).below.clone().expect("it is cold");
+        let below = |leaf: &Leaf| leaf.state(&core.tree.pin()).below.clone().expect("it is cold");
         let (of_left, of_right) = (below(&left), below(&right));
         [&of_left, &of_right].iter().for_each(|below| below.hand_on());
         let put_and_send = || {
@@ -159,7 +159,7 @@ mod tests {
         assert!(Arc::ptr_eq(&below(&left), &forged));
         // Two images of the same leaf that changed places.
         forge(&core, &left, &of_left);
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let ownership = left.try_own().expect("nobody maintains it");
         assert!(core.join_cold(&left, &guard));
         drop((ownership, guard));

@@ -29,7 +29,7 @@ impl Core {
             let (place, reserved) = self.place_above(large.stored_bytes())?;
             Some((large, place, reserved))
         });
-        self.stats.values_raised.add(Large::raise(placed.collect()));
+        self.tree.stats.values_raised.add(Large::raise(placed.collect()));
         // The background makes room for the next ones.
         self.ease();
     }
@@ -50,7 +50,7 @@ impl Core {
                 Some((ChunkPlace::Dram, self.try_reserve(bytes).ok()?))
             }
             ChunkPlace::Dram => None,
-            place => Some((place, self.gauges.reserve(0))),
+            place => Some((place, self.tree.gauges.reserve(0))),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::leaf::LeafState;
 use crate::read::{Copied, Looked, copy_found};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::tree::Tree;
 use crate::write::{Expected, NewValue};
 
 /// Images that a look-up of many keys holds at a time.
@@ -40,36 +41,7 @@ impl KeyBelow {
     }
 }
 
-impl Core {
-    /// Goes on below, and in memory again if the leaf was changed meanwhile.
-    #[cold]
-    pub(crate) fn find_on_ssd<R>(
-        &self,
-        key: &[u8],
-        mut below: Arc<Below>,
-        mut take: impl FnMut(Found<'_>) -> R,
-    ) -> Result<Option<R>, Error> {
-        loop {
-            self.stats.own().ssd_reads.raise();
-            let failed = match self.read_image(&below, below.image_of(key)) {
-                Ok(image) => {
-                    let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
-                    let taken = found.map(take);
-                    self.copy_up_again(key, found, &below);
-                    return Ok(taken);
-                }
-                Err(reason) => reason,
-            };
-            let guard = self.pin();
-            match self.look_up(key, &guard, &self.commits, &mut take) {
-                Looked::Found(taken) => return Ok(Some(taken)),
-                Looked::Absent => return Ok(None),
-                Looked::Below(now) if Arc::ptr_eq(&now, &below) => return Err(self.unread(key, failed)),
-                Looked::Below(now) => below = now,
-            }
-        }
-    }
-
+impl Tree {
     /// Reads image `index` of `below`. The caller holds no guard.
     pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
         let bytes =
@@ -110,6 +82,43 @@ impl Core {
         decode(bytes, below, index)
     }
 
+    /// Whether memory says nothing of `key`, and `below` is what lies below.
+    pub(crate) fn lies_below(&self, state: &LeafState, key: &[u8], hash: u64, below: &Arc<Below>) -> bool {
+        state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
+            && state.is_only_below(key, hash, &self.commits)
+    }
+}
+
+impl Core {
+    /// Goes on below, and in memory again if the leaf was changed meanwhile.
+    #[cold]
+    pub(crate) fn find_on_ssd<R>(
+        &self,
+        key: &[u8],
+        mut below: Arc<Below>,
+        mut take: impl FnMut(Found<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
+        loop {
+            self.tree.stats.own().ssd_reads.raise();
+            let failed = match self.tree.read_image(&below, below.image_of(key)) {
+                Ok(image) => {
+                    let found = image.find(key).filter(|found| !self.tree.is_over(found.expires_at_ms));
+                    let taken = found.map(take);
+                    self.copy_up_again(key, found, &below);
+                    return Ok(taken);
+                }
+                Err(reason) => reason,
+            };
+            let guard = self.tree.pin();
+            match self.tree.look_up(key, &guard, &self.tree.commits, &mut take) {
+                Looked::Found(taken) => return Ok(Some(taken)),
+                Looked::Absent => return Ok(None),
+                Looked::Below(now) if Arc::ptr_eq(&now, &below) => return Err(self.tree.unread(key, failed)),
+                Looked::Below(now) => below = now,
+            }
+        }
+    }
+
     /// Looks up keys that memory knows nothing of, each given by its index, and hands on their values in any order. Of
     /// a large value above `len_max` it hands on the meta alone. Each image is read once, and several at the same time.
     /// Returns whether all of them lay there; keys of other images were looked up once more.
@@ -130,8 +139,8 @@ impl Core {
         let (mut lay_there, mut bytes) = (true, Vec::new());
         for group in by_image.chunks(IMAGES_MAX) {
             let wanted: Vec<_> = group.iter().map(|keys| (keys[0].list.clone(), keys[0].image)).collect();
-            self.stats.own().ssd_reads.add(wanted.len() as u64);
-            let images = self.read_images(&wanted);
+            self.tree.stats.own().ssd_reads.add(wanted.len() as u64);
+            let images = self.tree.read_images(&wanted);
             lay_there &= images.iter().all(Result::is_ok);
             for (of_image, image) in group.iter().zip(&images) {
                 for KeyBelow { list, index, .. } in *of_image {
@@ -158,7 +167,7 @@ impl Core {
     ) -> Result<Option<(bool, Meta)>, Error> {
         let copied = match image {
             Some(image) => {
-                let found = image.find(key).filter(|found| !self.is_over(found.expires_at_ms));
+                let found = image.find(key).filter(|found| !self.tree.is_over(found.expires_at_ms));
                 let copied = found.map(|found| copy_found(found, bytes));
                 self.copy_up_again(key, found, list);
                 copied
@@ -170,16 +179,10 @@ impl Core {
             Some(Copied::Inline(meta)) => Ok(Some((true, Meta { len: bytes.len() as u64, ..meta }))),
             Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some((false, meta))),
             Some(Copied::Large(large, meta)) => {
-                self.read_large(key, &large, bytes).map(|()| Some((true, meta)))
+                self.tree.read_large(key, &large, bytes).map(|()| Some((true, meta)))
             }
-            Some(Copied::Damaged(reason)) => Err(self.damaged(key, reason)),
+            Some(Copied::Damaged(reason)) => Err(self.tree.damaged(key, reason)),
         }
-    }
-
-    /// Whether memory says nothing of `key`, and `below` is what lies below.
-    pub(crate) fn lies_below(&self, state: &LeafState, key: &[u8], hash: u64, below: &Arc<Below>) -> bool {
-        state.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
-            && state.is_only_below(key, hash, &self.commits)
     }
 
     /// Makes memory know what `key` holds, if that lies below: its record, or that there is none, is written above.
@@ -188,10 +191,10 @@ impl Core {
         let mut failed: Option<(Arc<Below>, String)> = None;
         loop {
             let below = {
-                let guard = self.pin();
-                let (_, state) = self.locate(key, &guard);
+                let guard = self.tree.pin();
+                let (_, state) = self.tree.locate(key, &guard);
                 let Some(below) = &state.below else { return Ok(()) };
-                let found = state.find(key, key_hash(key), &self.commits).0;
+                let found = state.find(key, key_hash(key), &self.tree.commits).0;
                 match found {
                     Lookup::Absent => below.clone(),
                     _ => return Ok(()),
@@ -200,14 +203,14 @@ impl Core {
             if let Some((before, reason)) = failed
                 && Arc::ptr_eq(&before, &below)
             {
-                return Err(self.unread(key, reason));
+                return Err(self.tree.unread(key, reason));
             }
-            match self.read_image(&below, below.image_of(key)) {
+            match self.tree.read_image(&below, below.image_of(key)) {
                 Ok(image) => {
                     let record = image.find(key);
-                    let found = record.filter(|found| !self.is_over(found.expires_at_ms));
+                    let found = record.filter(|found| !self.tree.is_over(found.expires_at_ms));
                     if record.is_some() && found.is_none() {
-                        self.note_dropped();
+                        self.tree.note_dropped();
                     }
                     if self.copy_up(key, found, &below)? {
                         return Ok(());
@@ -225,7 +228,7 @@ impl Core {
         if found.is_some() && cold.recent.is_again(key_hash(key)) && self.may_copy_up() {
             // A write that came meanwhile is newer, and a damaged record stays where it is.
             let copied = self.copy_up(key, found, below);
-            self.stats.copied_up.add(u64::from(copied == Ok(true)));
+            self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));
         }
     }
 
@@ -239,7 +242,7 @@ impl Core {
         let meta = match copy_found(found, &mut bytes) {
             Copied::Inline(meta) => PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags },
             Copied::Large(..) => unreachable!("references to large values stay in memory"),
-            Copied::Damaged(reason) => return Err(self.damaged(key, reason)),
+            Copied::Damaged(reason) => return Err(self.tree.damaged(key, reason)),
         };
         let mut value = NewValue::Inline(&bytes);
         self.append(key, Kind::Raw, Fields::of(meta), &mut value, expected)
@@ -269,7 +272,7 @@ mod tests {
     #[test]
     fn a_recovery_gives_a_record_on_ssd_another_expiry_after_the_former_one() {
         let core = core_over(RecordingDisk::new());
-        core.recovering.store(true, Relaxed);
+        core.tree.recovering.store(true, Relaxed);
         let meta = PutMeta { expires_at_ms: Some(1), flags: 7 };
         core.put(b"key", b"value", meta).expect("no limit is set");
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
@@ -280,7 +283,7 @@ mod tests {
             Update::Expire(None)
         });
         assert_eq!(updated, Ok(Update::Expire(None)));
-        core.recovering.store(false, Relaxed);
+        core.tree.recovering.store(false, Relaxed);
         let mut value = Vec::new();
         let meta = core.read(b"key", &mut value).expect("it is whole").expect("it is there");
         assert_eq!((value.as_slice(), meta.expires_at_ms, meta.flags), (&b"value"[..], None, 7));
@@ -290,11 +293,11 @@ mod tests {
     fn with_expired_record() -> (Core, Arc<Leaf>) {
         let core = core_over(RecordingDisk::new());
         // The log may put the expiry off yet, so that the record goes to SSD.
-        core.recovering.store(true, Relaxed);
+        core.tree.recovering.store(true, Relaxed);
         let meta = PutMeta { expires_at_ms: Some(1), flags: 0 };
         core.put(b"brief", b"value", meta).expect("no limit is set");
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
-        core.recovering.store(false, Relaxed);
+        core.tree.recovering.store(false, Relaxed);
         let (leaf, _) = core.share_at(b"");
         (core, leaf)
     }
@@ -312,9 +315,9 @@ mod tests {
         ];
         for (number, end) in ends.into_iter().enumerate() {
             let (core, leaf) = with_expired_record();
-            assert!(!core.has_dropped());
+            assert!(!core.tree.has_dropped());
             end(&core, &leaf);
-            assert!(core.has_dropped(), "end {number}");
+            assert!(core.tree.has_dropped(), "end {number}");
         }
     }
 
@@ -331,7 +334,11 @@ mod tests {
         let batch = (0..100_u8)
             .fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent));
         assert_eq!(core.write(&batch), Ok(false));
-        assert!(core.gauges.landing.held() < 5_000, "{} bytes of landings", core.gauges.landing.held());
+        assert!(
+            core.tree.gauges.landing.held() < 5_000,
+            "{} bytes of landings",
+            core.tree.gauges.landing.held()
+        );
         // All are looked at if all hold.
         let holds = |n: u8| Batch::new().require(&[n], Condition::Exists).require(&[n, 0], Condition::Absent);
         assert!((0..100).all(|n| core.write(&holds(n)) == Ok(true)));
@@ -347,17 +354,17 @@ mod tests {
         }
         core.settle();
         assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
-        core.reclaim();
+        core.tree.reclaim();
         let batch = keys().fold(Batch::new(), |batch, key| batch.require(&key, Condition::Exists));
         let batch = batch.put(b"new", b"value");
         // A tenth of the records has room.
-        core.set_memory_limit(Some(core.gauges.held() - core.gauges.retired.held() + (40 << 10)));
+        core.set_memory_limit(Some(core.tree.gauges.held() - core.tree.gauges.retired.held() + (40 << 10)));
         let refused = core.write(&batch).map_err(|error| error.kind());
         assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
-        assert_eq!(core.count_keys(), 400);
+        assert_eq!(core.tree.count_keys(), 400);
         core.set_memory_limit(None);
         assert_eq!(core.write(&batch), Ok(true));
-        assert_eq!(core.count_keys(), 401);
+        assert_eq!(core.tree.count_keys(), 401);
     }
 
     /// A worker of the server read an image for each key of an MSETNX, while its other clients waited.
@@ -371,15 +378,15 @@ mod tests {
         };
         assert_eq!(core.write_waiting(&batch(0, 10), false), Ok(Some(true)));
         assert_eq!(core.write_waiting(&batch(10, 100), false), Ok(None));
-        assert_eq!(core.count_keys(), 11);
+        assert_eq!(core.tree.count_keys(), 11);
         assert_eq!(core.write_waiting(&batch(10, 100), true), Ok(Some(true)));
-        assert_eq!(core.count_keys(), 101);
+        assert_eq!(core.tree.count_keys(), 101);
     }
 
     /// Puts a list below the leaf of all keys whose first image cannot be found.
     fn lose_image(core: &Core) -> Arc<Below> {
         let (leaf, _) = core.share_at(b"");
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let state = leaf.state(&guard);
         let own = state.below.as_ref().expect("it is cold");
         let mut parts = own.parts(b"");
@@ -424,11 +431,11 @@ mod tests {
         assert!(images > 2 * IMAGES_MAX, "{images}");
         // Keys of one image are far from each other.
         let keys: Vec<[u8; 4]> = (0..count).map(|n| (n * 7 % count).to_be_bytes()).collect();
-        let (mut values, before) = (Values::default(), core.stats.stats().ssd_reads);
+        let (mut values, before) = (Values::default(), core.tree.stats.stats().ssd_reads);
         IMAGES_READ.set(0);
         core.multi_get(&keys, u64::MAX, &mut values).expect("they are whole");
         assert!(IMAGES_READ.get() <= IMAGES_MAX, "{}", IMAGES_READ.get());
-        assert_eq!(core.stats.stats().ssd_reads - before, images as u64, "each image is read once");
+        assert_eq!(core.tree.stats.stats().ssd_reads - before, images as u64, "each image is read once");
         assert!((0..).zip(&keys).all(|(index, key)| values.get(index) == Some(key.repeat(250).as_slice())));
     }
 

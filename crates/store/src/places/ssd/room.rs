@@ -38,7 +38,7 @@ impl Core {
     /// Whether the SSD has room for a leaf that is about to be settled for it. The caller holds no guard.
     pub(super) fn ask_ssd(&self, leaf: &Leaf) -> Result<(), SegmentError> {
         let Some(cold) = &self.cold else { return Ok(()) };
-        let guard = self.pin();
+        let guard = self.tree.pin();
         let state = leaf.state(&guard);
         // While there is hope, a compaction looks whether the overlay only repeats its images.
         let has_hope = !self.pressure.exhausted.load(Relaxed) && self.has_place_for(&[state]);
@@ -47,7 +47,7 @@ impl Core {
             return Ok(());
         }
         let image_bytes = state.body.asked_bytes() + state.landing_bytes() as usize;
-        cold.tier.ask(image_bytes.min(self.limits.bytes_max), self.shrinks(state))
+        cold.tier.ask(image_bytes.min(self.tree.limits.bytes_max), self.shrinks(state))
     }
 
     /// Whether most of the records that a compaction would take down are deletes.
@@ -55,7 +55,7 @@ impl Core {
         if state.below.is_none() {
             return false;
         }
-        let landed = newest(state.landings(), &self.commits);
+        let landed = newest(state.landings(), &self.tree.commits);
         let kinds = (0..state.body.len()).map(|index| state.body.record(index).tag.kind());
         let kinds: Vec<Kind> = kinds.chain(landed.pending.iter().map(|record| record.kind)).collect();
         2 * kinds.iter().filter(|kind| **kind == Kind::Tombstone).count() > kinds.len()
@@ -120,9 +120,9 @@ mod tests {
         let first = (1 << 32..).find(|n| put(core, *n).is_err()).expect("no place is endless");
         let mut refusals = 0;
         for n in (first + 1..).take(TRIES_MAX) {
-            let before = (core.pressure.merges(), core.gauges.body_bytes());
+            let before = (core.pressure.merges(), core.tree.gauges.body_bytes());
             if put(core, n).is_err() {
-                assert_eq!((core.pressure.merges(), core.gauges.body_bytes()), before);
+                assert_eq!((core.pressure.merges(), core.tree.gauges.body_bytes()), before);
                 refusals += 1;
             }
             if refusals == REFUSALS {
@@ -145,7 +145,7 @@ mod tests {
         let disk = FailingDisk::that_fills(Arc::new(RecordingDisk::new()));
         let core = core_over(Arc::new(disk.clone()), Some(FarMemory::on_heap(FAR_BYTES)), 16 << 20);
         (0..100_000).for_each(|n| put(&core, n).expect("the SSD has room"));
-        assert!(core.stats.sent_to_ssd.get() > 0);
+        assert!(core.tree.stats.sent_to_ssd.get() > 0);
         disk.set_full(true);
         refuse(&core);
     }

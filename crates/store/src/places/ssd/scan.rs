@@ -10,13 +10,13 @@ use super::compact::upper_records;
 use crate::Error;
 use crate::blocks::Unpacked;
 use crate::body::{Entry, EntryKey};
-use crate::core::Core;
 use crate::large::Large;
 use crate::leaf::LeafState;
 use crate::merge::merge_all;
 use crate::packing::settled;
 use crate::range::{CopiedValue, Copy, copy_record, within};
 use crate::record::{Kind, Meta};
+use crate::tree::Tree;
 
 /// Large values that an iterator reads from SSD at the same time, and their bytes.
 const LARGES_AHEAD: usize = 16;
@@ -38,9 +38,9 @@ pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
 pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
 
 /// The keys of a cold leaf that memory knows.
-pub(crate) fn known(state: &LeafState, core: &Core) -> Known {
-    let now_ms = core.clock.now_ms();
-    let merged = merge_all(state, &core.commits, 0);
+pub(crate) fn known(state: &LeafState, tree: &Tree) -> Known {
+    let now_ms = tree.clock.now_ms();
+    let merged = merge_all(state, &tree.commits, 0);
     let exists = |entry: &Entry<'_>| entry.kind != Kind::Tombstone && !entry.fields.has_expired(now_ms);
     merged.records().map(|(entry, _)| (entry.key.to_vec(), exists(&entry))).collect()
 }
@@ -56,7 +56,7 @@ pub(crate) struct ColdPart<'a> {
     pub(crate) with_values: bool,
 }
 
-impl Core {
+impl Tree {
     /// Adds the records of an image to those of memory, in key order. `None` if the leaf is to be looked at again. A
     /// second failure with the list that is noted in `failed` becomes one record that says so.
     pub(crate) fn copy_cold(
@@ -183,13 +183,14 @@ pub(crate) fn read_ahead_large(copies: &mut VecDeque<Copy>) {
 mod tests {
     use super::*;
     use crate::batch::Batch;
+    use crate::core::Core;
     use crate::leaf::Leaf;
     use crate::places::ssd::with_cold_neighbours;
     use crate::range::Keys;
 
     /// Makes the only image of a leaf one that cannot be read.
     fn lose_image(core: &Core, leaf: &Leaf) {
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let state = leaf.state(&guard);
         let own = state.below.as_ref().expect("it is cold");
         let mut parts = own.parts(&leaf.low());
@@ -207,13 +208,13 @@ mod tests {
         let before = Ok(Keys { keys, next: Some(high.to_vec()) });
         // A walk that has all keys that it wants ends there, too.
         for limit in [100, usize::from(high[0])] {
-            assert_eq!(core.keys_from(b"", None, limit), before, "at most {limit} keys");
+            assert_eq!(core.tree.keys_from(b"", None, limit), before, "at most {limit} keys");
         }
-        let refusal = core.keys_from(&high, None, 100);
+        let refusal = core.tree.keys_from(&high, None, 100);
         assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
-        assert_eq!(core.keys_behind(b""), Some(high.to_vec()));
-        let end = right.state(&core.pin()).high.as_deref().map(<[u8]>::to_vec);
-        assert_eq!(core.keys_behind(&high), end);
+        assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
+        let end = right.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
+        assert_eq!(core.tree.keys_behind(&high), end);
     }
 
     /// The next call begins at the image. An error would name a place that lies before it.
@@ -224,8 +225,8 @@ mod tests {
         assert_eq!(core.write(&deletes), Ok(true));
         lose_image(&core, &right);
         let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
-        assert_eq!(core.keys_from(b"", None, 100), Ok(none));
-        let refusal = core.keys_from(&high, None, 100);
+        assert_eq!(core.tree.keys_from(b"", None, 100), Ok(none));
+        let refusal = core.tree.keys_from(&high, None, 100);
         assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
     }
 
@@ -233,12 +234,12 @@ mod tests {
     fn a_walk_goes_on_behind_an_image_at_the_next_one_of_its_leaf() {
         let (core, [left, _], high) = with_cold_neighbours();
         {
-            let guard = core.pin();
+            let guard = core.tree.pin();
             let _ownership = left.try_own().expect("nobody maintains it");
             assert!(core.join_cold(&left, &guard));
         }
-        assert_eq!(core.keys_behind(b""), Some(high.to_vec()));
-        let end = left.state(&core.pin()).high.as_deref().map(<[u8]>::to_vec);
-        assert_eq!(core.keys_behind(&high), end);
+        assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
+        let end = left.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
+        assert_eq!(core.tree.keys_behind(&high), end);
     }
 }

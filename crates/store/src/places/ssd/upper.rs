@@ -13,8 +13,7 @@ use super::Below;
 use crate::core::Core;
 use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::{merge, newest};
-use crate::packing::Scratch;
+use crate::merge::newest;
 use crate::retention::KeepsAll;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
@@ -67,18 +66,16 @@ fn merging_bytes(state: &LeafState) -> u64 {
 impl Core {
     /// Packs the sealed landing of a cold leaf, which the caller owns. `false` if the overlay has no room for it. The
     /// leaf is to be promoted then.
-    pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard, scratch: &mut Scratch) -> bool {
+    pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard) -> bool {
         let state = leaf.state(guard);
         let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
-        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.commits);
+        let mut newest = newest(state.sealed.as_deref().into_iter(), &self.tree.commits);
         if state.body.len() + newest.pending.len() > UPPER_RECORDS_MAX {
             cold.note_grown(leaf, guard);
             return false;
         }
-        newest.expired_by_ms = self.expired_by_ms(leaf, state, &newest, guard);
-        let mut pieces = self.plan_upper(merge(state, newest, &mut KeepsAll), scratch);
-        self.keep_place(&[state], &mut pieces);
-        self.publish_one(leaf, state, pieces, guard);
+        newest.expired_by_ms = self.tree.expired_by_ms(leaf, state, &newest, guard);
+        self.with_packs(&mut KeepsAll, guard, |packs| packs.pack_overlay(leaf, state, newest));
         if has_grown(leaf.state(guard)) {
             cold.note_grown(leaf, guard);
         }
@@ -88,7 +85,7 @@ impl Core {
     /// Packs the sealed landing of a cold leaf, which the caller owns, if there is one and the overlay has room for it.
     pub(super) fn pack_sealed(&self, leaf: &Leaf, guard: &Guard) {
         if leaf.state(guard).sealed.is_some() {
-            Self::with_scratch(|scratch| self.pack_upper(leaf, guard, scratch));
+            self.pack_upper(leaf, guard);
         }
     }
 }
@@ -112,10 +109,10 @@ mod tests {
         let put = |batch: Batch, n: u32| batch.put(&n.to_be_bytes(), &n.to_le_bytes());
         assert_eq!(core.write(&(0..count).fold(Batch::new(), put)), Ok(true));
         // No later write has to promote the leaf.
-        let guard = core.pin();
-        assert!(core.locate(b"key", &guard).1.below.is_none());
+        let guard = core.tree.pin();
+        assert!(core.tree.locate(b"key", &guard).1.below.is_none());
         drop(guard);
-        assert_eq!(core.count_keys(), u64::from(count) + 1);
+        assert_eq!(core.tree.count_keys(), u64::from(count) + 1);
         let get = |key: &[u8]| {
             let mut value = Vec::new();
             core.read(key, &mut value).expect("it is whole").map(|_| value)
@@ -134,8 +131,8 @@ mod tests {
         // As if nobody had come by to promote it.
         let count = u32::from(u16::MAX) + 10;
         {
-            let guard = core.pin();
-            let locked = core.lock_leaf(b"", &guard);
+            let guard = core.tree.pin();
+            let locked = core.tree.lock_leaf(b"", &guard);
             let mut bytes = RecordBytes::default();
             for (key, value) in (0..count).map(record) {
                 bytes.lay_out(Kind::Raw, &Fields::default(), &key, &value);
@@ -147,9 +144,9 @@ mod tests {
         for n in 0..100 {
             core.put(&[b'x', n], &[n; 100], PutMeta::default()).expect("no limit is set");
         }
-        let guard = core.pin();
-        assert!(core.locate(b"key", &guard).1.below.is_none());
+        let guard = core.tree.pin();
+        assert!(core.tree.locate(b"key", &guard).1.below.is_none());
         drop(guard);
-        assert_eq!(core.count_keys(), u64::from(count) + 101);
+        assert_eq!(core.tree.count_keys(), u64::from(count) + 101);
     }
 }

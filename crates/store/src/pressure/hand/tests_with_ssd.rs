@@ -62,7 +62,7 @@ fn large_values_above_a_leaf_on_ssd_go_without_its_records() {
         let (leaf, _) = core.share_at(b"");
         let demoted = core.demote_within_to_ssd(&leaf, reach, Side::Dram);
         assert!(matches!(demoted, Demoted::Freed(10_000..)), "{demoted:?}");
-        let guard = core.pin();
+        let guard = core.tree.pin();
         let state = leaf.state(&guard);
         assert!(state.below.is_some() && state.body.larges().all(|large| large.is_on_ssd()));
     }

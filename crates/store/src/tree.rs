@@ -1,0 +1,153 @@
+//! The compressed B+tree: its index, its leaves, and what reads, plans and batches share.
+//!
+//! Not for limits, the log, eviction or the SSD: the engine around it ([`Core`](crate::core::Core)) has these, and no
+//! method of the tree reaches them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_epoch::Guard;
+
+use crate::batch::Commits;
+use crate::body::{Body, BodyLimits};
+use crate::clock::Clock;
+use crate::dictionaries::Dictionaries;
+use crate::index::Index;
+use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::memory::Gauges;
+use crate::merge::Newest;
+use crate::options::{CodecChoice, Options};
+use crate::places::far::FarMemory;
+use crate::reclaim::Epochs;
+use crate::stats::Counters;
+use crate::update::Turns;
+
+/// The parts of a tree. See the module.
+pub(crate) struct Tree {
+    pub(crate) codec: CodecChoice,
+    /// Whether hot leaves are kept raw.
+    pub(crate) heats: bool,
+    pub(crate) landing_bytes: usize,
+    /// The clock by which records expire.
+    pub(crate) clock: Clock,
+    /// How large bodies become.
+    pub(crate) limits: BodyLimits,
+    pub(crate) index: Index,
+    pub(crate) gauges: Arc<Gauges>,
+    /// Where bodies and large values may lie besides DRAM.
+    pub(crate) far: Option<Arc<FarMemory>>,
+    pub(crate) stats: Counters,
+    pub(crate) dictionaries: Dictionaries,
+    /// Whether records are evicted at the limit: reads are counted in the marks of leaves then. Otherwise writes are
+    /// refused there.
+    pub(crate) evicts: AtomicBool,
+    /// Which batches exist: records of others do not, yet.
+    pub(crate) commits: Commits,
+    /// Which key one of its updates has for itself.
+    pub(crate) turns: Turns,
+    /// A merge has dropped expired records, which a checkpoint or the log may still have.
+    has_dropped: AtomicBool,
+    /// Writes repeat what the log says.
+    pub(crate) recovering: AtomicBool,
+    /// The tree's epochs; dropped last.
+    epochs: Epochs,
+}
+
+impl Tree {
+    /// A tree of one empty leaf.
+    pub(crate) fn new(options: &Options, gauges: Arc<Gauges>, far: Option<Arc<FarMemory>>) -> Self {
+        let state = LeafState::new(Body::empty(), None, RightSibling::none());
+        let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
+        Self {
+            codec: options.codec,
+            heats: options.heats(),
+            landing_bytes: options.landing_bytes,
+            clock: options.clock.clone(),
+            limits: BodyLimits::of(options),
+            index: Index::new(first, gauges.clone()),
+            dictionaries: Dictionaries::new(gauges.clone(), options),
+            gauges,
+            far,
+            stats: Counters::default(),
+            evicts: AtomicBool::new(options.eviction),
+            commits: Commits::default(),
+            turns: Turns::default(),
+            has_dropped: AtomicBool::new(false),
+            recovering: AtomicBool::new(options.durable.is_some()),
+            epochs: Epochs::default(),
+        }
+    }
+
+    /// Nothing that readers can reach now is freed while the guard lives.
+    #[inline]
+    pub(crate) fn pin(&self) -> Guard {
+        self.epochs.pin()
+    }
+
+    /// The leaf that owns `key`, and its state.
+    #[inline]
+    pub(crate) fn locate<'g>(&self, key: &[u8], guard: &'g Guard) -> (&'g Leaf, &'g LeafState) {
+        let mut leaf = self.index.find(key, guard);
+        loop {
+            let state = leaf.state(guard);
+            if state.covers(key) {
+                return (leaf, state);
+            }
+            leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
+        }
+    }
+
+    /// A pack drops records that expire by this time. While the store recovers it drops none, because the log may give
+    /// them a later expiry yet.
+    pub(crate) fn expiry_now_ms(&self) -> u64 {
+        if self.recovering.load(Ordering::Relaxed) { 0 } else { self.clock.now_ms() }
+    }
+
+    /// The time by which a merge of `newest` over `body` drops expired records.
+    pub(crate) fn drops_expired_by_ms(&self, newest: &Newest<'_>, body: &Body) -> u64 {
+        let now_ms = self.expiry_now_ms();
+        if newest.expires(body, now_ms) {
+            self.note_dropped();
+        }
+        now_ms
+    }
+
+    /// Notes that an expired record is about to leave memory. A thread that does not find the record sees the note.
+    pub(crate) fn note_dropped(&self) {
+        if !self.has_dropped() {
+            self.has_dropped.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether expired records may have left memory since the store was opened.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.has_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Whether the time of this expiry has come. Reads the clock only where there is one.
+    #[inline]
+    pub(crate) fn is_over(&self, expires_at_ms: Option<u64>) -> bool {
+        expires_at_ms.is_some_and(|at| at <= self.clock.now_ms())
+    }
+
+    /// Whether a record with this expiry may be taken for gone. While the store recovers none may: the log may give it
+    /// a later expiry yet.
+    pub(crate) fn is_gone(&self, expires_at_ms: Option<u64>) -> bool {
+        !self.recovering.load(Ordering::Relaxed) && self.is_over(expires_at_ms)
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // Records own their large values, and leaves know nothing of that.
+        let guard = self.pin();
+        let mut leaf = Some(self.index.find(&[], &guard));
+        while let Some(this) = leaf {
+            let state = this.state(&guard);
+            for reference in crate::merge::large_references(state) {
+                self.release_large(reference, &guard);
+            }
+            leaf = state.right(&guard);
+        }
+    }
+}

@@ -207,7 +207,7 @@ impl Core {
                 }
                 Tried::Busy => return Ok(None),
                 Tried::Unknown if unknowns == UNKNOWNS_MAX && self.tree.gauges.limit() != u64::MAX => {
-                    return Err(self.refusal(self.tree.gauges.limit(), self.tree.gauges.held()));
+                    return Err(self.room().refusal(self.tree.gauges.limit(), self.tree.gauges.held()));
                 }
                 Tried::Unknown => unknowns += 1,
                 // To pack a landing that grew takes as long as to write it.
@@ -380,7 +380,7 @@ impl Core {
         for (locked, bytes) in locked.iter().zip(bytes_of.iter().copied()).filter(|(_, bytes)| *bytes > 0) {
             let growth_bytes = growth_bytes(locked.leaf, bytes);
             let grows = bytes > self.tree.landing_bytes_max();
-            if grows || growth_bytes > 0 && self.admit(grown_bytes + growth_bytes).is_err() {
+            if grows || growth_bytes > 0 && self.room().admit(grown_bytes + growth_bytes).is_err() {
                 room.give_back(bytes);
                 if !grows {
                     // Nothing was reserved for a copy of the landing that is there.

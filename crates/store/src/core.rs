@@ -103,8 +103,8 @@ impl Core {
         let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
         let state = leaf.state(guard);
         if state.sealed.is_some() {
-            let raised_bytes = if anyway { 0 } else { self.bytes_to_raise(&[state]) };
-            if raised_bytes > 0 && self.admit(raised_bytes).is_err() {
+            let raised_bytes = if anyway { 0 } else { self.room().bytes_to_raise(&[state]) };
+            if raised_bytes > 0 && self.room().admit(raised_bytes).is_err() {
                 return Unowned::NoPlace { raised_bytes };
             }
             let retention = &mut self.retention();
@@ -129,7 +129,7 @@ impl Core {
 
     /// A large value coded by the calling thread, which holds no guard.
     pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
-        self.new_large_in(value, self.chunk_place(value.len()))
+        self.new_large_in(value, self.room().chunk_place(value.len()))
     }
 
     /// As [`Core::new_large`], in a place that had room a moment ago.

@@ -524,7 +524,7 @@ impl Core {
         let is_raw = 2 * self.tree.gauges.raw_body.held() >= self.tree.gauges.body_bytes();
         let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
         let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
-        let room_bytes = self.training_room_bytes(saving);
+        let room_bytes = self.room().training_room_bytes(saving);
         self.ask_for_training_room(0);
         let due = self.tree.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
         let Some((reason, wanted)) = due else { return false };

@@ -37,7 +37,7 @@ use crate::sync::Mutex;
 /// Per cent of the limit above which probation ends.
 const FULL_PCT: u64 = 95;
 /// Per cent of the limit that eviction keeps the store at.
-const GOAL_PCT: u64 = 97;
+pub(crate) const GOAL_PCT: u64 = 97;
 /// Epochs from a queue's end to the other.
 const EPOCHS: u32 = 8;
 /// Per cent of all bytes that are on probation.
@@ -249,22 +249,6 @@ impl Core {
         }
     }
 
-    /// Whether eviction comes before all other background work: more than the limit is held. Writers keep to the limit,
-    /// so nothing goes while no thread writes.
-    pub(crate) fn is_eviction_due(&self) -> bool {
-        self.tree.evicts()
-            && !self.has_room_below()
-            && self.tree.gauges.live_bytes() > self.tree.gauges.limit()
-    }
-
-    /// Whether the background may take so many bytes more without anything being evicted for them.
-    pub(crate) fn has_room_for_growth(&self, bytes: usize) -> bool {
-        match self.tree.evicts() {
-            true => self.tree.gauges.live_bytes() + bytes as u64 <= self.tree.gauges.limit() / 100 * GOAL_PCT,
-            false => self.admit(bytes).is_ok(),
-        }
-    }
-
     /// Keeps an evicting store below its limit; a few visits at most. The caller holds no guard and no lock.
     pub(crate) fn evict_some(&self) {
         let Some(eviction) = self.evicting() else { return };
@@ -277,7 +261,7 @@ impl Core {
     /// Has the writers evict until a training has so many bytes of room. While nobody writes nothing is evicted, so a
     /// training evicts nothing itself. `false` if the store makes room in another way.
     pub(crate) fn ask_for_training_room(&self, bytes: u64) -> bool {
-        let eviction = self.evicting().filter(|_| !self.has_room_below());
+        let eviction = self.evicting().filter(|_| !self.room().has_room_below());
         eviction.map(|eviction| eviction.training_bytes.store(bytes, Relaxed)).is_some()
     }
 
@@ -292,7 +276,7 @@ impl Core {
         let limit = self.tree.gauges.limit();
         let is_nearly_full = limit < u64::MAX
             && self.tree.gauges.live_bytes() + wanted_bytes > limit / 100 * FULL_PCT
-            && !self.has_room_below();
+            && !self.room().has_room_below();
         if !is_nearly_full {
             eviction.full.store(false, Relaxed);
         }
@@ -318,7 +302,7 @@ impl Core {
 
     /// Evicts in the background, only above the limit, down to [`GOAL_PCT`]; whether there is more to do.
     pub(crate) fn evict_in_background(&self) -> bool {
-        let Some(eviction) = self.evicting().filter(|_| self.is_eviction_due()) else { return false };
+        let Some(eviction) = self.evicting().filter(|_| self.room().is_eviction_due()) else { return false };
         if self.squeeze_stale() {
             return true;
         }
@@ -341,7 +325,7 @@ impl Core {
 
     fn evict(&self, eviction: &Eviction, wanted_bytes: u64, visits: usize) -> Relief {
         let limit = self.tree.gauges.limit();
-        if limit == u64::MAX || self.has_room_below() {
+        if limit == u64::MAX || self.room().has_room_below() {
             eviction.full.store(false, Relaxed);
             return Relief::Enough;
         }

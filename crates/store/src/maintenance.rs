@@ -208,7 +208,7 @@ impl Core {
             return true;
         }
         // Eviction comes before the sweep. If it is still due, it found nothing that could go.
-        if self.is_eviction_due() {
+        if self.room().is_eviction_due() {
             return false;
         }
         if work.rounds.is_due(self, now) {

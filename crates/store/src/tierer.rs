@@ -247,7 +247,7 @@ impl Core {
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
     fn note_spread(&self, spread: &Spread) {
         let others = self.tree.gauges.held().saturating_sub(self.tree.gauges.body_bytes());
-        self.pressure.set_cold_below(spread.hottest(self.low_mark().saturating_sub(others)));
+        self.pressure.set_cold_below(spread.hottest(self.room().low_mark().saturating_sub(others)));
     }
 
     /// Notes whether `leaf` belongs in DRAM, and brings it there if there is room; `true` when it came.
@@ -259,7 +259,7 @@ impl Core {
             return false;
         }
         let bytes = state.body.asked_bytes() as u64;
-        if !self.has_memory_for(bytes) {
+        if !self.room().has_memory_for(bytes) {
             tierer.wanted_bytes += bytes;
             return false;
         }
@@ -273,7 +273,7 @@ impl Core {
         for large in leaf.state(guard).body.larges().filter(|large| large.reads() > 0) {
             let bytes = large.movable_bytes(Side::Far) as u64;
             match bytes > 0 && large.is_hot() {
-                true if !self.has_memory_for(bytes) => tierer.wanted_bytes += bytes,
+                true if !self.room().has_memory_for(bytes) => tierer.wanted_bytes += bytes,
                 true if came_bytes < RAISED_BYTES_MAX => {
                     came_bytes += bytes;
                     self.tree.stats.values_raised.add(u64::from(large.to_dram()));
@@ -384,7 +384,7 @@ impl Core {
         let counted = leaf.usage.add_counts(counts) as usize;
         if counted * RECORDS_PER_COUNT < state.body.len()
             || state.body.is_far()
-            || !self.has_room_to_relax(state.body.asked_bytes() / RELAXED_PART)
+            || !self.room().has_room_to_relax(state.body.asked_bytes() / RELAXED_PART)
         {
             return false;
         }
@@ -402,11 +402,6 @@ impl Core {
         leaf.usage.reset();
         tierer.changing += began.elapsed();
         true
-    }
-
-    /// Whether a leaf in DRAM may take so many bytes more, for which no record is evicted and no leaf is demoted.
-    fn has_room_to_relax(&self, bytes: usize) -> bool {
-        self.has_room_for_growth(bytes) && (!self.has_place_below() || self.has_memory_for(bytes as u64))
     }
 
     fn has_room_for_heat(&self, tierer: &Tierer, bytes: u64) -> bool {

@@ -35,7 +35,7 @@ impl Core {
         }
         let Some(_ownership) = leaf.try_own() else { return };
         let state = leaf.state(guard);
-        if state.sealed.is_some() && self.has_place_for(&[state]) {
+        if state.sealed.is_some() && self.room().has_place_for(&[state]) {
             let mut meanwhile = || {
                 while *left > 0
                     && let Some(next) = self.queue.pop()
@@ -98,7 +98,7 @@ impl Core {
             let Some(_ownership) = leaf.try_own() else { continue };
             let state = leaf.state(guard);
             if !state.closed
-                && self.has_place_for(&[state])
+                && self.room().has_place_for(&[state])
                 && let Some(goal) = self.goal(state, true, all_quiet)
             {
                 self.settle_with_next(leaf, goal, all_quiet, left, guard);

@@ -97,6 +97,11 @@ impl Tree {
         }
     }
 
+    /// Whether writes repeat what the log says.
+    pub(crate) fn recovering(&self) -> bool {
+        self.recovering.load(Ordering::Relaxed)
+    }
+
     /// A pack drops records that expire by this time. While the store recovers it drops none, because the log may give
     /// them a later expiry yet.
     pub(crate) fn expiry_now_ms(&self) -> u64 {

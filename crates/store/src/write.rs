@@ -317,7 +317,7 @@ impl Core {
             }
             if frees == Frees::InTime {
                 // Expiries make bodies larger, too.
-                self.admit_in_time()?;
+                self.room().admit_in_time()?;
             }
             if let Some(open) = &state.open
                 && open.fits(record)
@@ -338,7 +338,7 @@ impl Core {
                 return Ok(Append::Full);
             }
             // A write that frees memory has the smallest possible landing then.
-            let landing_bytes = match self.admit(record.landing_bytes()) {
+            let landing_bytes = match self.room().admit(record.landing_bytes()) {
                 Ok(()) => self.tree.landing_bytes_for(&state.body, record),
                 Err(_) if frees != Frees::Nothing => 0,
                 Err(error) => return Err(error),

@@ -200,7 +200,7 @@ impl Core {
             Copied::Damaged(reason) => return Err(self.tree.damaged(source, reason)),
         };
         let inline_bytes = if let NewValue::Inline(bytes) = &value { bytes.len() } else { 0 };
-        self.admit(source.len() + target.len() + inline_bytes)?;
+        self.room().admit(source.len() + target.len() + inline_bytes)?;
 
         let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
         if let Some(journal) = self.journal.get() {

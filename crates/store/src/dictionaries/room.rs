@@ -5,12 +5,6 @@
 use crate::core::Core;
 use crate::memory::Gauges;
 
-/// The part of its limit, one in so many, that an evicting store makes free to train a dictionary. A small store makes
-/// free what a training of 12 bits takes, but no more than a larger part.
-const TRAINING_PART: u64 = 16;
-const TRAINING_PART_SMALL: u64 = 4;
-const TRAINING_BYTES_SMALL: u64 = 4 << 20;
-
 impl Core {
     /// Whether a training has its room, which is made if it can be.
     pub(super) fn has_room_to_train(&self, bytes: usize) -> bool {
@@ -18,28 +12,8 @@ impl Core {
         if self.tree.recovering() {
             return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
         }
-        let needs_room = self.admit(bytes).is_err() || self.movable_bytes() > 0;
+        let needs_room = self.room().admit(bytes).is_err() || self.room().movable_bytes() > 0;
         !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
-    }
-
-    /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
-    ///
-    /// Half of the room that is left; the other half is for writers meanwhile. Before there is a dictionary it is all
-    /// of the room: writers wait for that training, and it gives them more than it takes. A store that evicts is full
-    /// for ever, and makes room: for a first dictionary a part of its limit, and no more for another one than that is
-    /// about to save. Its writers evict for that room.
-    pub(super) fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
-        let limit_bytes = self.tree.gauges.limit();
-        let room_bytes = limit_bytes.saturating_sub(self.tree.gauges.held()) + self.movable_bytes();
-        let has_current = self.tree.dictionaries.has_current();
-        let free_bytes = if has_current || limit_bytes == u64::MAX { room_bytes / 2 } else { room_bytes };
-        if !self.tree.evicts() || limit_bytes == u64::MAX {
-            return free_bytes;
-        }
-        let saving = if has_current { saving.unwrap_or(0.0) } else { 1.0 };
-        let part_bytes =
-            (limit_bytes / TRAINING_PART).max(TRAINING_BYTES_SMALL.min(limit_bytes / TRAINING_PART_SMALL));
-        free_bytes.max(part_bytes.min((limit_bytes as f64 * saving) as u64))
     }
 }
 

@@ -396,14 +396,15 @@ impl Source<'_> {
         if let Some(known) = known.filter(|known| known.len() == stored.len) {
             return Ok(known);
         }
-        if self.core.cold.is_some() && !self.core.has_memory_for(stored.len) {
+        if self.core.cold.is_some() && !self.core.room().has_memory_for(stored.len) {
             let owned = OwnedPieces::found(self.files, &stored.pieces)?;
             let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.tree.gauges));
             larges.insert(first, Arc::downgrade(&large));
             return Ok(large);
         }
         self.core.evict_for_all(stored.len);
-        let mut pieces = LargePieces::new(stored.len, coding, self.core.chunk_place(stored.len as usize));
+        let mut pieces =
+            LargePieces::new(stored.len, coding, self.core.room().chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
             let piece = self.files.segments.read(*place)?;
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
@@ -587,6 +588,6 @@ impl<'a> Steps<'a> {
         let core = self.loading.core;
         let index_bytes = INDEX_FACTOR * self.manifest.bytes_behind(&self.entries);
         core.cold.is_none()
-            || core.has_memory_for(2 * self.ahead_bytes + u64::from(place.bytes) + index_bytes)
+            || core.room().has_memory_for(2 * self.ahead_bytes + u64::from(place.bytes) + index_bytes)
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn recover(
     folder: Folder,
     progress: &mut dyn FnMut(Recovery),
 ) -> Result<Recovered, Error> {
-    if !core.can_make_room() {
+    if !core.room().can_make_room() {
         core.tree.gauges.set_limit(None);
     }
     let Folder { disk, locks, manifest, has_both_manifests, files, skipped, .. } = folder;

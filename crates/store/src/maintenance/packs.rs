@@ -12,15 +12,15 @@ use crate::retention::Retention;
 
 impl Policy for Core {
     fn has_room_for_growth(&self, bytes: usize) -> bool {
-        self.has_room_for_growth(bytes)
+        self.room().has_room_for_growth(bytes)
     }
 
     fn is_short(&self) -> bool {
-        self.is_short()
+        self.room().is_short()
     }
 
     fn has_place_for(&self, leaves: &[&LeafState]) -> bool {
-        self.has_place_for(leaves)
+        self.room().has_place_for(leaves)
     }
 
     fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {

@@ -98,7 +98,7 @@ impl Core {
         while left > 0 {
             // New bodies and old ones are held beside each other until no reader has the old ones.
             self.wait_for_retired();
-            if !sweep.all_quiet && self.is_eviction_due() {
+            if !sweep.all_quiet && self.room().is_eviction_due() {
                 break;
             }
             if sweep.all_quiet {
@@ -156,7 +156,7 @@ impl Core {
             round += 1;
         };
         let state = leaf.state(guard);
-        if !state.closed && self.has_place_for(&[state]) {
+        if !state.closed && self.room().has_place_for(&[state]) {
             let began = Instant::now();
             if self.work_on(leaf, sweep, quiet, rests, guard) {
                 sweep.worked = true;
@@ -216,7 +216,7 @@ impl Core {
                     && self.with_packs(retention, guard, |packs| packs.join_right(leaf)));
         }
         sweep.fullness.add(self.full_pct(leaf.state(guard)));
-        for _ in 0..if self.is_short() { 1 } else { FILLS_MAX } {
+        for _ in 0..if self.room().is_short() { 1 } else { FILLS_MAX } {
             let retention = &mut self.background_retention();
             let mut fill = || self.with_packs(retention, guard, |packs| packs.fill_from_right(leaf));
             if !(sweep.fills || sweep.all_quiet)

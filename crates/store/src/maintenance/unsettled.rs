@@ -134,7 +134,7 @@ impl Core {
             let waits = Instant::now();
             self.wait_for_retired();
             waited += waits.elapsed();
-            if self.is_eviction_due() {
+            if self.room().is_eviction_due() {
                 break;
             }
             let Some(listed) = rounds.left.pop() else { break };

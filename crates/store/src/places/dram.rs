@@ -35,17 +35,4 @@ impl Core {
         self.tree.stats.raised_from_far.raise();
         true
     }
-
-    /// The place for the chunks of a new large value of `bytes` bytes.
-    pub(crate) fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
-        match self.tree.far.as_ref().filter(|far| far.has_room(bytes)).map(|far| (far, far.placement())) {
-            None => ChunkPlace::Dram,
-            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
-            Some((far, None)) if !self.has_memory_for(bytes as u64) => match far.has_room_for_chunks(bytes) {
-                true => ChunkPlace::Far(far),
-                false => ChunkPlace::Dram,
-            },
-            Some(_) => ChunkPlace::Dram,
-        }
-    }
 }

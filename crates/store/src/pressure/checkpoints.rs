@@ -21,7 +21,7 @@ const ROOM_PAUSE: Duration = Duration::from_millis(1);
 impl Core {
     /// Whether a write that needs room may have to wait for a checkpoint.
     pub(crate) fn may_wait_for_room(&self) -> bool {
-        self.tree.gauges.held() > self.watermarks().help
+        self.tree.gauges.held() > self.room().watermarks().help
             && self.cold.as_ref().is_some_and(|cold| cold.tier.is_short())
             && self.checkpointer.get().is_some_and(Checkpointer::gives_room)
     }
@@ -41,7 +41,7 @@ impl Core {
         }
         let attempts = checkpointer.attempts();
         // The hand found nothing a moment ago, and looking again would take images from the checkpoint's disk.
-        while checkpointer.attempts() == attempts && may_give() && self.admit(bytes).is_err() {
+        while checkpointer.attempts() == attempts && may_give() && self.room().admit(bytes).is_err() {
             std::thread::sleep(ROOM_PAUSE);
             self.tree.reclaim();
         }

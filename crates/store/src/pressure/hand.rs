@@ -202,11 +202,11 @@ impl Core {
     pub(super) fn move_hand(&self, wish: Move) -> Moved {
         let Some(mut taken) = self.pressure.hands.take(wish.source) else { return Moved::Taken };
         let hand = &mut taken.hand;
-        if hand.full && self.has_room_below() {
+        if hand.full && self.room().has_room_below() {
             // Bytes that were deleted, evicted or made smaller have made room below.
             hand.stuck = None;
         }
-        let (_, held_bytes) = self.demotable_bytes(wish.source);
+        let (_, held_bytes) = self.room().demotable_bytes(wish.source);
         if hand.is_stuck(held_bytes) { Moved::Stuck } else { self.move_taken(hand, wish) }
     }
 
@@ -236,7 +236,7 @@ impl Core {
                 hand.before = self.join_with(hand.before.take(), leaf);
             }
             let Some(next) = next else {
-                let (bodies, held) = self.demotable_bytes(wish.source);
+                let (bodies, held) = self.room().demotable_bytes(wish.source);
                 hand.end_lap(bodies, held);
                 break;
             };
@@ -256,7 +256,7 @@ impl Core {
     fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> Moved {
         match &self.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
-            None if full => hand.get_stuck(self.demotable_bytes(wish.source).1, true),
+            None if full => hand.get_stuck(self.room().demotable_bytes(wish.source).1, true),
             _ => {}
         }
         if wish.source == Side::Dram && (freed > 0 || hand.stuck.is_some()) {
@@ -276,28 +276,6 @@ impl Core {
             0 if hand.busy => Moved::Taken,
             0 => Moved::On,
         }
-    }
-
-    /// Bytes of bodies in a place, and of everything that can be demoted from there.
-    fn demotable_bytes(&self, source: Side) -> (u64, u64) {
-        match source {
-            Side::Dram => {
-                let held = self.tree.gauges.body_bytes()
-                    + self.tree.gauges.landing.held()
-                    + self.demotable_large_bytes();
-                (self.tree.gauges.body_bytes(), held)
-            }
-            Side::Far => {
-                let bodies = self.tree.gauges.far_body.held();
-                (bodies, bodies + self.tree.gauges.far_large.held())
-            }
-        }
-    }
-
-    /// Bytes of large values in DRAM, unless they stay there.
-    fn demotable_large_bytes(&self) -> u64 {
-        let stay = self.tree.far.as_ref().is_some_and(|far| far.is_placing());
-        if stay { 0 } else { self.tree.gauges.large.held() }
     }
 
     /// Demotes `leaf`, of which the caller has a share, to a place below if it is within reach.

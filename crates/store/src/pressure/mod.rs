@@ -16,7 +16,7 @@
 //! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
 //! | `Core::make_room` | a writer | its record does not fit below the limit |
 //!
-//! All three move the *clock hand* of the place that is short (`hand`).
+//! All three move the *clock hand* of the place that is short (`hand`). What room there is, `room` says.
 //!
 //! A store without a place below first packs everything that it holds raw (`squeeze`), and only then evicts or refuses.
 //! A writer that waits for room does that work itself, so it writes no faster than the store packs.
@@ -24,6 +24,7 @@
 mod checkpoints;
 mod hand;
 mod retired;
+mod room;
 mod squeeze;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -35,23 +36,13 @@ use crate::core::Core;
 use crate::memory::Reserved;
 use crate::packing::Scratch;
 use crate::sync::{Mutex, back_off};
-use crate::tree::Tree;
 use hand::{Hands, Move, Moved};
+use room::Watermarks;
 use squeeze::Squeeze;
 
-/// The watermarks lie one part in so many of the limit below it. Demoting a leaf takes some microseconds, so little
-/// room is enough until the background thread is awake.
-const LOW_PART: u64 = 10;
-const HIGH_PART: u64 = 16;
-const HELP_PART: u64 = 32;
 /// A promotion takes one part in so many of the limit at most, and its reader moves the hand so many steps at most.
 const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
-/// Steps in vain that a writer repeats before it is refused, each after all readers of that moment have gone. A hand
-/// with a narrow reach needs two cycles more to come to every leaf.
-const LAPS_IN_VAIN: u32 = 4;
-/// New expiries take one part in so many of the limit beyond it.
-const IN_TIME_PART: u64 = 128;
 /// How often a large value tries to reserve room that others reserve, too.
 const RESERVING_ROUNDS_MAX: u32 = 1000;
 /// Steps after which a writer is refused because others took the room each time. Waiting for another thread, for
@@ -91,25 +82,6 @@ pub(crate) struct Pressure {
     merges: AtomicU64,
 }
 
-/// Bytes in use of a place.
-#[derive(Clone, Copy, Debug)]
-struct Watermarks {
-    /// Leaves are demoted down to here, and hot ones promoted up to here.
-    low: u64,
-    /// From here on leaves are demoted.
-    high: u64,
-    /// From here on writers demote leaves, too.
-    help: u64,
-}
-
-impl Watermarks {
-    /// Of a place with a limit of so many bytes, `u64::MAX` for none.
-    fn of(limit: u64) -> Self {
-        let below = |part| if limit == u64::MAX { limit } else { limit - limit / part };
-        Self { low: below(LOW_PART), high: below(HIGH_PART), help: below(HELP_PART) }
-    }
-}
-
 impl Pressure {
     #[cfg(test)]
     pub(crate) fn count_merge(&self) {
@@ -135,35 +107,13 @@ impl Pressure {
     }
 }
 
-/// Questions of the rest of the store.
-impl Tree {
-    pub(crate) fn recovering(&self) -> bool {
-        self.recovering.load(Relaxed)
-    }
-}
-
 impl Core {
     /// Changes the limit of DRAM; `None` lifts it.
     pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
         self.tree.gauges.set_limit(bytes);
-        if self.has_place_below() && self.tree.gauges.held() > self.watermarks().high {
+        if self.room().has_place_below() && self.tree.gauges.held() > self.room().watermarks().high {
             self.call_background();
         }
-    }
-
-    /// Bytes of DRAM up to which leaves may come there, and hot ones do.
-    pub(crate) fn low_mark(&self) -> u64 {
-        self.watermarks().low
-    }
-
-    /// Whether DRAM stays below its low mark with `bytes` more.
-    pub(crate) fn has_memory_for(&self, bytes: u64) -> bool {
-        self.tree.gauges.held() + bytes < self.watermarks().low
-    }
-
-    /// Whether a record may be copied up.
-    pub(crate) fn may_copy_up(&self) -> bool {
-        self.tree.gauges.held() < self.watermarks().help
     }
 
     /// Makes room in DRAM for a promotion of so many bytes, if a few steps of the hand can. The caller holds no guard.
@@ -172,7 +122,7 @@ impl Core {
             return false;
         }
         for _ in 0..DISPLACED_STEPS {
-            let over_bytes = (self.tree.gauges.held() + bytes).saturating_sub(self.watermarks().help);
+            let over_bytes = (self.tree.gauges.held() + bytes).saturating_sub(self.room().watermarks().help);
             if over_bytes == 0 {
                 return true;
             }
@@ -182,38 +132,6 @@ impl Core {
             self.tree.reclaim();
         }
         false
-    }
-
-    /// Whether DRAM is so short that nothing should come there from far memory without need.
-    pub(crate) fn is_short(&self) -> bool {
-        self.tree.far.is_some() && !self.has_memory_for(0)
-    }
-
-    /// Whether a place below takes leaves that have no room in DRAM. Nothing is evicted then.
-    pub(crate) fn has_room_below(&self) -> bool {
-        let far = self.tree.far.as_ref().is_some_and(|far| !far.is_full());
-        let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
-        (far || ssd) && !self.pressure.dry.load(Relaxed)
-    }
-
-    /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
-    /// memory takes them.
-    pub(crate) fn movable_bytes(&self) -> u64 {
-        let can_move = self.has_background && self.tree.far.as_ref().is_some_and(|far| !far.is_full());
-        if can_move { self.tree.gauges.body_bytes() / 4 } else { 0 }
-    }
-
-    fn watermarks(&self) -> Watermarks {
-        Watermarks::of(self.tree.gauges.limit())
-    }
-
-    /// Whether the store may do anything but refuse when DRAM is full.
-    pub(crate) fn can_make_room(&self) -> bool {
-        self.has_place_below() || self.tree.evicts()
-    }
-
-    pub(crate) fn has_place_below(&self) -> bool {
-        self.tree.far.is_some() || self.cold.is_some()
     }
 
     /// Wakes the background thread that makes room.
@@ -229,7 +147,7 @@ impl Core {
     /// Does a part of the work for the places, on a background thread; `false` if there is none. The caller holds no
     /// guard.
     pub(crate) fn relieve(&self) -> bool {
-        if !self.has_place_below() {
+        if !self.room().has_place_below() {
             return false;
         }
         self.pressure.called.store(false, Relaxed);
@@ -239,7 +157,7 @@ impl Core {
     }
 
     fn relieve_dram(&self) -> bool {
-        let (held, marks) = (self.tree.gauges.held(), self.watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.room().watermarks());
         let easing = held > if self.pressure.easing.load(Relaxed) { marks.low } else { marks.high };
         self.pressure.easing.store(easing, Relaxed);
         let wanted_bytes = self.pressure.wanted_bytes.load(Relaxed);
@@ -276,7 +194,7 @@ impl Core {
 
     /// Between two writes of a thread that holds no guard: makes room where little is left.
     pub(crate) fn ease(&self) {
-        if self.has_place_below() {
+        if self.room().has_place_below() {
             if !self.has_background {
                 self.merge_grown();
                 self.relieve_far();
@@ -287,7 +205,7 @@ impl Core {
     }
 
     fn ease_dram(&self) {
-        let (held, marks) = (self.tree.gauges.held(), self.watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.room().watermarks());
         if held <= marks.high {
             return;
         }
@@ -302,36 +220,12 @@ impl Core {
         self.wait_for_retired();
     }
 
-    /// Whether `bytes` more may be held.
-    pub(crate) fn admit(&self, bytes: usize) -> Result<(), Error> {
-        let limit_bytes = self.tree.gauges.limit();
-        // A recovery refuses nothing: every acknowledged write fitted once.
-        if limit_bytes == u64::MAX || self.tree.recovering.load(Relaxed) {
-            return Ok(());
-        }
-        let used_bytes = self.tree.gauges.held();
-        if used_bytes.saturating_add(bytes as u64) > limit_bytes {
-            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
-        }
-        Ok(())
-    }
-
-    /// Whether new expiries may be held. They have a little room beyond the limit, because short-lived records make
-    /// room in time.
-    pub(crate) fn admit_in_time(&self) -> Result<(), Error> {
-        let (limit_bytes, used_bytes) = (self.tree.gauges.limit(), self.tree.gauges.held());
-        match used_bytes > limit_bytes.saturating_add(limit_bytes / IN_TIME_PART) {
-            true => self.admit(0),
-            false => Ok(()),
-        }
-    }
-
     /// Makes room for the new body of the leaf that owns `key`, as far as there is any. The caller holds no guard and
     /// no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.tree.pin();
-            self.bytes_to_raise(&[self.tree.locate(key, &guard).0.state(&guard)])
+            self.room().bytes_to_raise(&[self.tree.locate(key, &guard).0.state(&guard)])
         };
         if bytes > 0 {
             // Without room, the leaf is left as it is.
@@ -339,7 +233,8 @@ impl Core {
         }
     }
 
-    /// As [`Core::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
+    /// As [`admit`](room::Room::admit), but makes room first if that is all that lacks. The caller holds no guard and
+    /// no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
         let made = self.make_room_by(bytes, true);
         Scratch::release_codes_of_thread();
@@ -360,7 +255,7 @@ impl Core {
         }
         let (mut round, mut waits, mut laps) = (0, 0, 0);
         while round < ROUNDS_MAX {
-            let Err(refusal) = self.admit(bytes) else { return Ok(()) };
+            let Err(refusal) = self.room().admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
             let moved = match self.demote_for(over_bytes) {
@@ -390,7 +285,7 @@ impl Core {
                     #[cfg(test)]
                     self.pressure.waits.fetch_add(1, Relaxed);
                 }
-                Moved::Stuck if laps < self.laps_in_vain_max(bytes) => {
+                Moved::Stuck if laps < self.room().laps_in_vain_max(bytes) => {
                     // Readers may hold bytes that were demoted or replaced, and other writers may have been quicker.
                     self.wait_for_readers();
                     self.pressure.hands.free(Side::Dram);
@@ -398,14 +293,14 @@ impl Core {
                 }
                 Moved::Stuck if packs && self.tree.dictionaries.wait_for_training() => {}
                 // Bytes that were demoted before may be free by now.
-                Moved::Stuck if self.admit(bytes).is_err() => {
+                Moved::Stuck if self.room().admit(bytes).is_err() => {
                     self.pressure.exhausted.store(true, Relaxed);
-                    return Err(self.refusal(limit_bytes, used_bytes));
+                    return Err(self.room().refusal(limit_bytes, used_bytes));
                 }
                 Moved::Stuck => return Ok(()),
             }
         }
-        self.admit(bytes)
+        self.room().admit(bytes)
     }
 
     /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard
@@ -428,15 +323,7 @@ impl Core {
     /// take the same room.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
         let _one_at_a_time = (self.tree.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
-        self.admit(bytes).map(|()| self.tree.gauges.reserve(bytes))
-    }
-
-    /// How often a writer that lacks `bytes` waits for readers after a step in vain. Another thread may have had the
-    /// leaf that would go.
-    fn laps_in_vain_max(&self, bytes: usize) -> u32 {
-        let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
-        let may_evict = self.tree.evicts() && bytes as u64 <= self.tree.gauges.limit() / 2;
-        if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
+        self.room().admit(bytes).map(|()| self.tree.gauges.reserve(bytes))
     }
 
     /// Demotes leaves until memory is below its high mark or no more can be demoted. A store that evicts packs what it
@@ -447,11 +334,11 @@ impl Core {
     }
 
     fn demote_all(&self) {
-        if !self.has_place_below() {
+        if !self.room().has_place_below() {
             return;
         }
         for round in 0..ROUNDS_MAX {
-            let over_bytes = self.tree.gauges.held().saturating_sub(self.watermarks().high);
+            let over_bytes = self.tree.gauges.held().saturating_sub(self.room().watermarks().high);
             if over_bytes == 0 || self.move_hand(Move::of(over_bytes)) == Moved::Stuck {
                 return;
             }
@@ -463,7 +350,7 @@ impl Core {
     /// Demotes leaves for a writer that lacks `over_bytes`; `Stuck` if no demotion can help.
     fn demote_for(&self, over_bytes: u64) -> Moved {
         self.wait_for_retired();
-        if !self.has_place_below() {
+        if !self.room().has_place_below() {
             // A store that evicts goes on to evict, which does not count retired bytes.
             let frees = !self.tree.evicts() && self.waits_for_readers_of(over_bytes);
             return if frees { Moved::On } else { Moved::Stuck };
@@ -478,31 +365,11 @@ impl Core {
             moved => moved,
         }
     }
-
-    /// The refusal of a write for want of room, with how full each place is.
-    pub(crate) fn refusal(&self, limit_bytes: u64, used_bytes: u64) -> Error {
-        let far = self.tree.far.as_ref().map(|far| far.usage());
-        let (far_used_bytes, far_limit_bytes) =
-            far.map_or((0, 0), |far| (far.used_bytes, far.capacity_bytes));
-        match self.cold.as_ref().and_then(|cold| cold.tier.fullness()) {
-            Some((ssd_taken_bytes, ssd_limit_bytes)) => Error::MemoryAndSsdLimit {
-                limit_bytes,
-                used_bytes,
-                far_limit_bytes,
-                far_used_bytes,
-                ssd_limit_bytes,
-                ssd_taken_bytes,
-            },
-            None if self.tree.far.is_some() => {
-                Error::MemoryAndFarLimit { limit_bytes, used_bytes, far_limit_bytes, far_used_bytes }
-            }
-            None => Error::MemoryLimit { limit_bytes, used_bytes },
-        }
-    }
 }
 
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod tests {
+    use super::room::LAPS_IN_VAIN;
     use super::*;
     use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::places::far::FarMemory;
@@ -548,7 +415,7 @@ mod tests {
         let core = little_core();
         let refused = (0..).find(|n| put(&core, *n).is_err()).expect("five MiB are not for ever");
         assert!(refused * 800 > FAR_BYTES / 2, "{refused}");
-        assert_eq!(core.laps_in_vain_max(800), 0);
+        assert_eq!(core.room().laps_in_vain_max(800), 0);
         // Deletes are not refused, and what they leave behind is new hope.
         for n in 0..refused {
             core.append_bare(&n.to_be_bytes(), crate::record::Kind::Tombstone, None).expect("it frees");
@@ -558,7 +425,7 @@ mod tests {
         let put_soon = |n| {
             (0..60_000).any(|_| {
                 let outcome = put(&core, n);
-                hoped.set(hoped.get().max(core.laps_in_vain_max(800)));
+                hoped.set(hoped.get().max(core.room().laps_in_vain_max(800)));
                 outcome.inspect_err(|_| std::thread::sleep(PAUSE)).is_ok()
             })
         };

@@ -12,8 +12,6 @@ use crate::sync::back_off;
 /// most.
 const RETIRED_BYTES_MIN: u64 = 256 << 10;
 const RETIRED_LIMIT_PART: u64 = 64;
-/// The part of a memory limit that they may be while twice as much is free.
-const RETIRED_ROOM_PART: u64 = 8;
 /// How much sooner that wait turns into sleep than others do.
 const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
@@ -32,7 +30,9 @@ impl Core {
         let few = RETIRED_BYTES_MIN.min(self.tree.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
             let (retired_bytes, held) = (self.tree.gauges.retired_soon_free(), self.tree.gauges.held());
-            if retired_bytes <= few || retired_bytes <= held / 100 || retired_bytes <= self.retired_room(held)
+            if retired_bytes <= few
+                || retired_bytes <= held / 100
+                || retired_bytes <= self.room().retired_room(held)
             {
                 return;
             }
@@ -40,14 +40,6 @@ impl Core {
             self.pressure.retired_waits.fetch_add(1, Relaxed);
             self.tree.reclaim();
             back_off(round.saturating_mul(RETIRED_BACK_OFF));
-        }
-    }
-
-    /// Retired bytes that the memory limit has room for. Without a limit nothing says how many would be too many.
-    fn retired_room(&self, held: u64) -> u64 {
-        match self.tree.gauges.limit() {
-            u64::MAX => 0,
-            limit => (limit.saturating_sub(held) / 2).min(limit / RETIRED_ROOM_PART),
         }
     }
 }
@@ -58,7 +50,7 @@ impl Core {
     pub(crate) fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
         self.wait_for_readers();
         self.tree.reclaim();
-        self.admit_in_time().or_else(|_| self.make_room(bytes))
+        self.room().admit_in_time().or_else(|_| self.make_room(bytes))
     }
 
     /// Waits for all readers of this moment if `over_bytes` or more are retired; whether it did. No writer is refused
@@ -112,7 +104,7 @@ mod tests {
         let gauges = core.tree.gauges.clone();
         let reader = core.tree.pin();
         reader.defer(move || gauges.free(retired_bytes, retired_bytes));
-        assert!(core.admit_in_time().is_err());
+        assert!(core.room().admit_in_time().is_err());
         drop(reader);
         let expires = core.modify(b"key", Wanted::Meta, |_| Update::Expire(Some(33_177_117_420_000)));
         assert!(expires.is_ok(), "{expires:?}");

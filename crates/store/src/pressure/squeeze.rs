@@ -131,7 +131,7 @@ impl Core {
 
     /// Whether packing is left to the demotion of leaves. Packing a body of full far memory takes DRAM.
     fn demotes_instead(&self) -> bool {
-        self.tree.far.is_some() || self.has_room_below()
+        self.tree.far.is_some() || self.room().has_room_below()
     }
 
     fn step_stale(&self, walk: &mut Stale, current: u32) {

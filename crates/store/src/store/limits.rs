@@ -11,7 +11,8 @@ impl Store {
     /// use for a moment; `false` when so much is not to be had, when others are as quick to use what becomes free, or
     /// when the store may do neither.
     pub fn make_room(&self, bytes: u64) -> bool {
-        self.core.can_make_room() && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
+        self.core.room().can_make_room()
+            && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
     }
 
     /// Whether the store evicts records at its memory limit.

@@ -51,9 +51,11 @@ impl Core {
     /// Whether the body of a leaf has a place once it is merged with its landings.
     fn may_settle(&self, far: &FarMemory, state: &LeafState) -> bool {
         match state.body.is_far() {
-            true => self.has_place_for(&[state]),
+            true => self.room().has_place_for(&[state]),
             // A leaf that cannot move would only become larger.
-            false => self.takes_bodies_of(far, state.body.dram_bytes() + state.landing_bytes() as usize),
+            false => {
+                self.room().takes_bodies_of(far, state.body.dram_bytes() + state.landing_bytes() as usize)
+            }
         }
     }
 

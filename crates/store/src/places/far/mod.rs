@@ -9,10 +9,8 @@
 //! | module | claim |
 //! |---|---|
 //! | `demote` | demotion of a leaf's body and its large values |
-//! | `room` | whether bodies that packs make have a place |
 
 mod demote;
-mod room;
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -32,7 +32,7 @@ impl Core {
             (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), is_crowded(state))
         };
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
-        if !((is_crowded || self.has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
+        if !((is_crowded || self.room().has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
             let _ = self.write_to_ssd(&leaf, Pick::Unread, Side::Dram);
             // Each attempt noted a leaf whose landing has no room, and a thread would try that leaf for ever. The next
             // pack notes it again.

@@ -44,7 +44,7 @@ impl Core {
     /// The place for so many bytes from SSD, if there is room, which is then reserved. A value at a set ratio never
     /// goes down, so none comes up there.
     fn place_above(&self, bytes: usize) -> Option<(ChunkPlace<'_>, Reserved<'_>)> {
-        match self.chunk_place(bytes) {
+        match self.room().chunk_place(bytes) {
             ChunkPlace::Ratio(..) => None,
             ChunkPlace::Dram if self.displace(bytes as u64) => {
                 Some((ChunkPlace::Dram, self.try_reserve(bytes).ok()?))

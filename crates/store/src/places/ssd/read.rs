@@ -225,7 +225,7 @@ impl Core {
     /// Copies a record up that was read from SSD a moment ago, too.
     fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
         let Some(cold) = &self.cold else { return };
-        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.may_copy_up() {
+        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.room().may_copy_up() {
             // A write that came meanwhile is newer, and a damaged record stays where it is.
             let copied = self.copy_up(key, found, below);
             self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));

@@ -41,7 +41,7 @@ impl Core {
         let guard = self.tree.pin();
         let state = leaf.state(&guard);
         // While there is hope, a compaction looks whether the overlay only repeats its images.
-        let has_hope = !self.pressure.exhausted.load(Relaxed) && self.has_place_for(&[state]);
+        let has_hope = !self.pressure.exhausted.load(Relaxed) && self.room().has_place_for(&[state]);
         let may_be_known = state.below.is_some() && has_hope;
         if may_be_known || needs_no_room(leaf, state) {
             return Ok(());

@@ -163,9 +163,6 @@ impl Core {
         // Deletes ask for no room, so that they are never refused, unless they take much themselves.
         let has_puts = operations.iter().any(|(_, operation, _)| matches!(operation, Operation::Put(..)));
         let frees = !has_puts && landed_bytes <= LONG_BYTES;
-        // It lies in landings first, and in bodies beside them while these are packed; large values are there already.
-        let room_bytes = 2 * landed_bytes;
-
         if let Some(journal) = self.journal.get() {
             journal.wait_for_room()?;
         }
@@ -183,20 +180,7 @@ impl Core {
                     decided => return Ok(decided),
                 }
             }
-            let tried = {
-                let _one_at_a_time = match landed_bytes > LONG_BYTES {
-                    false => None,
-                    true if waits => Some(self.long_batches.lock()),
-                    true => match lock_if_free(&self.long_batches) {
-                        None => return Ok(None),
-                        locked => locked,
-                    },
-                };
-                // Nobody else counts on the same room.
-                let room = if frees { self.tree.gauges.reserve(0) } else { self.reserve(room_bytes)? };
-                self.try_write(&mut operations, &compared, room, waits)?
-            };
-            match tried {
+            match self.try_write_alone(&mut operations, &compared, landed_bytes, frees, waits)? {
                 Tried::Done(written) => {
                     self.tend();
                     if !self.has_background {
@@ -218,6 +202,30 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// As [`Core::try_write`], with room for landings of so many bytes. Of long batches, one is written at a time.
+    fn try_write_alone(
+        &self,
+        operations: &mut [Prepared<'_>],
+        compared: &Compared,
+        landed_bytes: usize,
+        frees: bool,
+        waits: bool,
+    ) -> Result<Tried, Error> {
+        let _one_at_a_time = match landed_bytes > LONG_BYTES {
+            false => None,
+            true if waits => Some(self.long_batches.lock()),
+            true => match lock_if_free(&self.long_batches) {
+                None => return Ok(Tried::Busy),
+                locked => locked,
+            },
+        };
+        // It lies in landings first, and in bodies beside them while these are packed; large values are there already.
+        let room_bytes = 2 * landed_bytes;
+        // Nobody else counts on the same room.
+        let room = if frees { self.tree.gauges.reserve(0) } else { self.reserve(room_bytes)? };
+        self.try_write(operations, compared, room, waits)
     }
 
     /// The operations of a batch, each with its key and its value.

@@ -93,11 +93,7 @@ impl Tree {
                 self.look_up_from(leaf, key, hash, &guard, &self.commits, |found| match found.payload {
                     Payload::Packed(value) if value.coding.unpacks_in_batches() => {
                         packed.push((index, value));
-                        Copied::Inline(Meta {
-                            len: 0,
-                            expires_at_ms: found.expires_at_ms,
-                            flags: found.flags,
-                        })
+                        Copied::Inline(found.meta())
                     }
                     _ => copy_found(found, &mut values.bytes),
                 });

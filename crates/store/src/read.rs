@@ -207,7 +207,7 @@ impl Core {
 /// may be is damaged.
 #[inline]
 pub(crate) fn copy_found(found: Found<'_>, value: &mut Vec<u8>) -> Copied {
-    let meta = Meta { len: 0, expires_at_ms: found.expires_at_ms, flags: found.flags };
+    let meta = found.meta();
     match found.payload {
         Payload::Raw(bytes) => value.extend_from_slice(bytes),
         Payload::Coded(coded, dictionary) => {

@@ -269,6 +269,14 @@ pub(crate) struct Found<'a> {
     pub(crate) flags: u32,
 }
 
+impl Found<'_> {
+    /// What the key carries, without the length of the value.
+    #[inline]
+    pub(crate) fn meta(&self) -> Meta {
+        Meta { len: 0, expires_at_ms: self.expires_at_ms, flags: self.flags }
+    }
+}
+
 /// The outcome of looking a key up in a leaf.
 pub(crate) enum Lookup<'a> {
     Found(Found<'a>),

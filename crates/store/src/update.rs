@@ -64,7 +64,7 @@ impl Wanted {
     /// The meta of a value whose bytes are not wanted.
     fn meta_of(self, found: &Found<'_>) -> Result<Meta, String> {
         let len = if self == Self::Presence { 0 } else { found_len(found)? };
-        Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
+        Ok(Meta { len, ..found.meta() })
     }
 }
 
@@ -341,10 +341,9 @@ impl Core {
                     }
                     let flags = seen.filter(|_| is_cold).map_or(0, |meta| meta.flags);
                     let fields = Fields::of(PutMeta { expires_at_ms: *expires_at_ms, flags });
-                    let (kind, mut value) = match is_cold {
-                        true => (Kind::Raw, NewValue::Inline(&bytes)),
-                        false => (Kind::Touch, NewValue::None),
-                    };
+                    let (anew, touch) =
+                        ((Kind::Raw, NewValue::Inline(&bytes)), (Kind::Touch, NewValue::None));
+                    let (kind, mut value) = if is_cold { anew } else { touch };
                     self.append(key, kind, fields, &mut value, expected)
                 }
             };

@@ -245,10 +245,7 @@ impl Core {
                 let appended = match self.try_append(&attempt, record, &guard) {
                     Err(Error::MemoryLimit { .. }) => {
                         drop(guard);
-                        match attempt.frees {
-                            Frees::InTime => self.make_room_in_time(record.landing_bytes())?,
-                            _ => self.make_room(record.landing_bytes())?,
-                        }
+                        self.make_room_for(attempt.frees, record)?;
                         continue;
                     }
                     other => other?,
@@ -269,11 +266,7 @@ impl Core {
                     Append::Changed => return Ok(false),
                     Append::Full => {
                         drop(guard);
-                        match self.pack_full(key, attempt.frees == Frees::Now, round) {
-                            // Records of the log lie in memory, and need no image.
-                            Err(Error::Unread { .. }) if self.tree.recovering() => self.grow_for(key, record),
-                            packed => packed?,
-                        }
+                        self.pack_full_for(&attempt, record, round)?;
                     }
                     Append::Closed => {
                         drop(guard);
@@ -291,8 +284,7 @@ impl Core {
         record: &RecordBytes,
         guard: &Guard,
     ) -> Result<Append, Error> {
-        let &Attempt { key, hash, ref operation, expected, frees } = attempt;
-        let is_touch = matches!(operation, Operation::Expire { .. });
+        let &Attempt { key, hash, frees, .. } = attempt;
         let (mut leaf, _) = self.tree.locate(key, guard);
         loop {
             let writer = leaf.lock_writer();
@@ -304,15 +296,7 @@ impl Core {
                 leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
                 continue;
             }
-            let as_expected = match expected {
-                Expected::Anything => true,
-                Expected::AsSeen(decided) => {
-                    self.is_as_seen(leaf, state, key, hash, decided)
-                        && (!is_touch || self.tree.is_touchable(state, key, hash))
-                }
-                Expected::Below(below) => self.tree.lies_below(state, key, hash, below),
-            };
-            if !as_expected {
+            if !self.is_as_expected(leaf, state, attempt) {
                 return Ok(Append::Changed);
             }
             if frees == Frees::InTime {
@@ -322,9 +306,7 @@ impl Core {
             if let Some(open) = &state.open
                 && open.fits(record)
             {
-                if !matches!(expected, Expected::Below(_)) {
-                    self.log(operation)?;
-                }
+                self.log(attempt)?;
                 open.append(record, hash);
                 leaf.note_append();
                 if self.is_over_watermark(state) {
@@ -343,9 +325,7 @@ impl Core {
                 Err(_) if frees != Frees::Nothing => 0,
                 Err(error) => return Err(error),
             };
-            if !matches!(expected, Expected::Below(_)) {
-                self.log(operation)?;
-            }
+            self.log(attempt)?;
             let sealing = state.open.is_some();
             self.open_landing(leaf, record, hash, landing_bytes, guard);
             leaf.note_append();
@@ -357,13 +337,50 @@ impl Core {
         }
     }
 
-    /// Logs the operation that is applied next, if there is a log. If the log refuses, the operation must not be
-    /// applied. The caller holds the writer lock.
+    /// Packs the full leaf of a write.
+    fn pack_full_for(&self, attempt: &Attempt<'_>, record: &RecordBytes, round: u32) -> Result<(), Error> {
+        match self.pack_full(attempt.key, attempt.frees == Frees::Now, round) {
+            // Records of the log lie in memory, and need no image.
+            Err(Error::Unread { .. }) if self.tree.recovering() => {
+                self.grow_for(attempt.key, record);
+                Ok(())
+            }
+            packed => packed,
+        }
+    }
+
+    /// Makes the room that the record of a write lacks.
+    fn make_room_for(&self, frees: Frees, record: &RecordBytes) -> Result<(), Error> {
+        match frees {
+            Frees::InTime => self.make_room_in_time(record.landing_bytes()),
+            _ => self.make_room(record.landing_bytes()),
+        }
+    }
+
+    /// Whether the key is as the write expects. The caller holds the writer lock of its leaf.
     #[inline]
-    fn log(&self, operation: &Operation<'_>) -> Result<(), Error> {
+    fn is_as_expected(&self, leaf: &Leaf, state: &LeafState, attempt: &Attempt<'_>) -> bool {
+        let &Attempt { key, hash, ref operation, expected, .. } = attempt;
+        match expected {
+            Expected::Anything => true,
+            Expected::AsSeen(decided) => {
+                let is_touch = matches!(operation, Operation::Expire { .. });
+                self.is_as_seen(leaf, state, key, hash, decided)
+                    && (!is_touch || self.tree.is_touchable(state, key, hash))
+            }
+            Expected::Below(below) => self.tree.lies_below(state, key, hash, below),
+        }
+    }
+
+    /// Logs a write that is applied next, if there is a log. If the log refuses, the write must not be applied. A copy
+    /// of what lies below is not logged. The caller holds the writer lock.
+    #[inline]
+    fn log(&self, attempt: &Attempt<'_>) -> Result<(), Error> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
-        journal.append(operation)?;
-        self.tree.stats.own().logged_bytes.add(operation.bytes());
+        if !matches!(attempt.expected, Expected::Below(_)) {
+            journal.append(&attempt.operation)?;
+            self.tree.stats.own().logged_bytes.add(attempt.operation.bytes());
+        }
         Ok(())
     }
 

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use crossbeam_epoch::Guard;
+
 use crate::Error;
 use crate::core::{Core, check_key};
 use crate::durable::Operation;
@@ -14,6 +16,7 @@ use crate::leaf::Leaf;
 use crate::places::ssd::is_crowded;
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::tree::Tree;
 use crate::update::ATTEMPTS_MAX;
 use crate::write::NewValue;
 
@@ -46,6 +49,16 @@ pub enum Need {
 struct Carried {
     bytes: Vec<u8>,
     large: Option<Arc<Large>>,
+}
+
+/// The wish of a caller.
+#[derive(Clone, Copy)]
+struct Wish<'k> {
+    source: &'k [u8],
+    target: &'k [u8],
+    keep_source: bool,
+    /// Whether a target that is there gives way.
+    replace: bool,
 }
 
 /// How an attempt ended.
@@ -85,6 +98,7 @@ impl Core {
         check_key(source)?;
         check_key(target)?;
         self.wait_for_retired();
+        let wish = Wish { source, target, keep_source, replace };
         let mut carried = Carried::default();
         let mut turn = None;
         let (mut attempts, mut waits) = (0, false);
@@ -107,7 +121,7 @@ impl Core {
             if !replace {
                 self.bring_up(target)?;
             }
-            match self.try_transfer(source, target, keep_source, replace, &mut carried, waits) {
+            match self.try_transfer(wish, &mut carried, waits) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
                     self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
@@ -126,65 +140,30 @@ impl Core {
                 Ok(Tried::Busy | Tried::Full(_)) => return Ok(Transferred::NotGranted),
                 Ok(Tried::Again) => {}
             }
-            // The log needs the bytes of a large value, which are read under no lock.
-            let Some(large) = &carried.large else { continue };
-            carried.bytes = Vec::new();
-            if !grant(Need::Bytes(large.len())) {
+            if !self.tree.read_carried(source, &mut carried, grant)? {
                 return Ok(Transferred::NotGranted);
             }
-            carried.bytes.reserve_exact(large.len() as usize);
-            self.tree.read_large(source, large, &mut carried.bytes)?;
         }
     }
 
     fn try_transfer<'k>(
         &self,
-        source: &'k [u8],
-        target: &'k [u8],
-        keep_source: bool,
-        replace: bool,
+        wish: Wish<'k>,
         carried: &mut Carried,
         waits: bool,
     ) -> Result<Tried<'k>, Error> {
+        let Wish { source, target, keep_source, .. } = wish;
         let guard = self.tree.pin();
         let keys = [source.min(target), source.max(target)];
         let Some((locked, leaf_of)) = self.tree.lock_leaves(keys.into_iter(), waits, &guard) else {
             return Ok(Tried::Busy);
         };
-        let (first, last) = (leaf_of[0], leaf_of[1]);
+        let (first, last) = (locked[leaf_of[0]].leaf, locked[leaf_of[1]].leaf);
         let (of_source, of_target) = if source <= target { (first, last) } else { (last, first) };
-        let find = |leaf: &Leaf, key| match leaf.state(&guard).find(key, key_hash(key), &self.tree.commits).0
-        {
-            Lookup::Found(found) if !self.tree.is_over(found.expires_at_ms) => Some(found),
-            _ => None,
+        let found = match self.tree.find_source(wish, of_source, of_target, &guard) {
+            Ok(found) => found,
+            Err(ended) => return Ok(ended),
         };
-
-        let is_only_below =
-            |leaf: &Leaf, key| leaf.state(&guard).is_only_below(key, key_hash(key), &self.tree.commits);
-        if is_only_below(locked[of_source].leaf, source)
-            || !replace && is_only_below(locked[of_target].leaf, target)
-        {
-            return Ok(Tried::Again);
-        }
-        let Some(found) = find(locked[of_source].leaf, source) else {
-            return Ok(Tried::Ended(Transferred::NoSource));
-        };
-        if !replace && find(locked[of_target].leaf, target).is_some() {
-            return Ok(Tried::Ended(Transferred::TargetExists));
-        }
-        if source == target {
-            return Ok(Tried::Ended(Transferred::Done));
-        }
-        let written = [(of_target, Some(target)), (of_source, Some(source).filter(|_| !keep_source))];
-        for (of_key, key) in written {
-            let state = locked[of_key].leaf.state(&guard);
-            if let Some(key) = key
-                && self.tree.is_full(state)
-                && is_crowded(state)
-            {
-                return Ok(Tried::Full(key));
-            }
-        }
         let mut inline = Vec::new();
         let Some(copied) = copy_unless_gone(found, &mut inline) else { return Ok(Tried::Again) };
         let (mut value, meta): (NewValue<'_>, Meta) = match copied {
@@ -203,27 +182,86 @@ impl Core {
         self.room().admit(source.len() + target.len() + inline_bytes)?;
 
         let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
-        if let Some(journal) = self.journal.get() {
-            let delete = (!keep_source).then_some(Operation::Delete { key: source });
-            let put = Operation::put(target, value.raw(), &fields);
-            journal.append_all([put].into_iter().chain(delete))?;
-            let logged_bytes = put.bytes() + delete.map_or(0, |delete| delete.bytes());
-            self.tree.stats.own().logged_bytes.add(logged_bytes);
-        }
+        self.log_transfer(wish, &value, &fields)?;
         let number = self.tree.commits.begin();
         let mut record = RecordBytes::default();
         value.lay_out(&mut record, Fields { batch: Some(number), ..fields }, target, Kind::Raw);
-        self.append_growing(locked[of_target].leaf, &record, key_hash(target), &guard);
+        self.append_growing(of_target, &record, key_hash(target), &guard);
         self.tree.count_write(target, &value);
         value.written();
         if !keep_source {
             let fields = Fields { batch: Some(number), ..Fields::default() };
             NewValue::None.lay_out(&mut record, fields, source, Kind::Tombstone);
-            self.append_growing(locked[of_source].leaf, &record, key_hash(source), &guard);
+            self.append_growing(of_source, &record, key_hash(source), &guard);
             self.tree.count_write(source, &NewValue::None);
         }
         self.commit(number, locked, &guard);
         Ok(Tried::Ended(Transferred::Done))
+    }
+
+    /// Logs a transfer that is applied next, if there is a log.
+    fn log_transfer(&self, wish: Wish<'_>, value: &NewValue<'_>, fields: &Fields) -> Result<(), Error> {
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let delete = (!wish.keep_source).then_some(Operation::Delete { key: wish.source });
+        let put = Operation::put(wish.target, value.raw(), fields);
+        journal.append_all([put].into_iter().chain(delete))?;
+        let logged_bytes = put.bytes() + delete.map_or(0, |delete| delete.bytes());
+        self.tree.stats.own().logged_bytes.add(logged_bytes);
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// The record of the source, if the attempt may go on; otherwise how it ends. The caller holds the writer locks of
+    /// both leaves.
+    fn find_source<'g, 'k>(
+        &self,
+        wish: Wish<'k>,
+        of_source: &Leaf,
+        of_target: &Leaf,
+        guard: &'g Guard,
+    ) -> Result<Found<'g>, Tried<'k>> {
+        let Wish { source, target, keep_source, replace } = wish;
+        let find = |leaf: &Leaf, key| match leaf.state(guard).find(key, key_hash(key), &self.commits).0 {
+            Lookup::Found(found) if !self.is_over(found.expires_at_ms) => Some(found),
+            _ => None,
+        };
+        let is_only_below =
+            |leaf: &Leaf, key| leaf.state(guard).is_only_below(key, key_hash(key), &self.commits);
+        if is_only_below(of_source, source) || !replace && is_only_below(of_target, target) {
+            return Err(Tried::Again);
+        }
+        let Some(found) = find(of_source, source) else {
+            return Err(Tried::Ended(Transferred::NoSource));
+        };
+        if !replace && find(of_target, target).is_some() {
+            return Err(Tried::Ended(Transferred::TargetExists));
+        }
+        if source == target {
+            return Err(Tried::Ended(Transferred::Done));
+        }
+        let written = [Some((of_target, target)), Some((of_source, source)).filter(|_| !keep_source)];
+        let takes_no_more = |leaf: &Leaf| self.is_full(leaf.state(guard)) && is_crowded(leaf.state(guard));
+        match written.into_iter().flatten().find(|(leaf, _)| takes_no_more(leaf)) {
+            Some((_, key)) => Err(Tried::Full(key)),
+            None => Ok(found),
+        }
+    }
+
+    /// Reads the bytes of a large value, which the log needs, under no lock. `false` if the caller does not grant them.
+    fn read_carried(
+        &self,
+        source: &[u8],
+        carried: &mut Carried,
+        grant: &mut dyn FnMut(Need) -> bool,
+    ) -> Result<bool, Error> {
+        let Some(large) = &carried.large else { return Ok(true) };
+        carried.bytes = Vec::new();
+        if !grant(Need::Bytes(large.len())) {
+            return Ok(false);
+        }
+        carried.bytes.reserve_exact(large.len() as usize);
+        self.read_large(source, large, &mut carried.bytes).map(|()| true)
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! jemalloc counts blocks by size class and arena whether anybody asks or not, so an allocation pays nothing for it. To
 //! sum up takes jemalloc some 50 us, too long for each tick. jemalloc also lends the address of each arena's count of
-//! pages, so between two sums a tick multiplies pages with the bytes that a page held at the last sum.
+//! pages. Between two sums a tick counts pages that came since the last sum as full, and of pages that went the bytes
+//! that a page held then.
 
 use std::array::from_fn;
 use std::ffi::{CStr, c_uint, c_void};
@@ -91,8 +92,8 @@ pub(crate) struct Census {
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Pages with blocks in other arenas, at the last sum. These count as DRAM.
     other_pages: usize,
-    /// Bytes that jemalloc had handed out, per page with blocks, at the last sum.
-    bytes_per_page: [f64; 2],
+    /// Bytes that jemalloc had handed out, and the pages with these blocks, at the last sum.
+    summed: [(u64, usize); 2],
     /// Bytes of free blocks that jemalloc's caches of threads had at the last sum.
     cached_bytes: [u64; 2],
 }
@@ -105,7 +106,7 @@ impl Census {
             page_bytes: PAGE_BYTES as u64,
             pages: [None; ARENAS_MAX],
             other_pages: 0,
-            bytes_per_page: [0.0; 2],
+            summed: [(0, 0); 2],
             cached_bytes: [0; 2],
         }
     }
@@ -127,19 +128,24 @@ impl Census {
         let active = Name::of(c"stats.arenas.0.pactive").value(ALL_ARENAS, 0) as usize;
         self.other_pages = active.saturating_sub(self.counted_pages().iter().sum());
         let pages = self.counted_pages();
-        self.bytes_per_page = [0, 1].map(|medium: usize| match pages[medium] {
-            // The first pages of a medium count as full, or they would count for no limit until the next sum.
-            0 => page_bytes as f64,
-            // Another thread may free blocks after jemalloc has summed up, and before their pages are read here.
-            pages => (allocated[medium] as f64 / pages as f64).min(page_bytes as f64),
-        });
+        // Another thread may free blocks after jemalloc has summed up, and before their pages are read here.
+        let summed = |medium: usize| (allocated[medium].min(self.bytes_of(pages[medium])), pages[medium]);
+        self.summed = [0, 1].map(summed);
         self.live(allocated)
     }
 
     /// Live bytes, from the pages that hold blocks now.
     pub(crate) fn estimate(&self) -> [u64; 2] {
         let pages = self.counted_pages();
-        self.live([0, 1].map(|medium| (pages[medium] as f64 * self.bytes_per_page[medium]) as u64))
+        self.live([0, 1].map(|medium: usize| {
+            let (bytes, pages_then) = self.summed[medium];
+            match pages[medium].checked_sub(pages_then) {
+                // jemalloc fills a page before it takes the next one. The pages of the last sum may hold little: they
+                // say nothing of new ones.
+                Some(new_pages) => bytes + self.bytes_of(new_pages),
+                None => (bytes as f64 * pages[medium] as f64 / pages_then as f64) as u64,
+            }
+        }))
     }
 
     /// Of what jemalloc has handed out, the bytes that the program has, or that wait in magazines: the others wait in
@@ -182,7 +188,11 @@ impl Census {
 
     /// Bytes of the pages that hold blocks now.
     pub(crate) fn active(&self) -> [u64; 2] {
-        self.counted_pages().map(|pages| pages as u64 * self.page_bytes)
+        self.counted_pages().map(|pages| self.bytes_of(pages))
+    }
+
+    fn bytes_of(&self, pages: usize) -> u64 {
+        pages as u64 * self.page_bytes
     }
 
     /// Tells mappings and live bytes by class, as they were summed up last.

@@ -99,6 +99,23 @@ fn also_before_jemalloc_sums_up() {
     in_child("full_media_spill::also_before_jemalloc_sums_up", options, far_is_full_before_a_sum);
 }
 
+/// At jemalloc's last sum, far memory had one small block in a page.
+fn far_is_full_after_a_small_block() {
+    let (page, changes) = want_far_in_a_large_heap();
+    (0..48 * MB / 4096).for_each(|_| free(malloc(4096)));
+    assert_eq!(page.applied.load(Relaxed), changes);
+    assert!(far_range().contains(&malloc(100)));
+    (0..48 * MB / 100).for_each(|_| free(malloc(100)));
+    let in_far = bytes_in_far(&fill(3 * MB));
+    assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+}
+
+#[test]
+fn also_after_a_sum_of_little() {
+    let options = "policy=only-dram,far-limit=1MiB,period-ms=60000";
+    in_child("full_media_spill::also_after_a_sum_of_little", options, far_is_full_after_a_small_block);
+}
+
 /// jemalloc's sum finds the arena of the second thread.
 fn far_is_full_in_a_new_arena() {
     // SAFETY: the call takes a number.

@@ -58,7 +58,7 @@ fn from_far_memory_to_dram() {
 
 fn far_is_full_after_the_start() {
     let in_far = bytes_in_far(&fill(3 * MB));
-    assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+    assert!((MB / 2..MB + MB / 8).contains(&in_far), "{in_far} bytes in far memory");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn far_is_full_before_a_sum() {
     };
     assert!((0..48 * MB / 4096).any(is_obeyed));
     let in_far = bytes_in_far(&fill(3 * MB));
-    assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+    assert!((MB / 2..MB + MB / 8).contains(&in_far), "{in_far} bytes in far memory");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn far_is_full_after_a_small_block() {
     assert!(far_range().contains(&malloc(100)));
     (0..48 * MB / 100).for_each(|_| free(malloc(100)));
     let in_far = bytes_in_far(&fill(3 * MB));
-    assert!((MB / 4..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+    assert!((MB / 2..MB + MB / 8).contains(&in_far), "{in_far} bytes in far memory");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn far_is_full_in_a_new_arena() {
     // This thread takes the arena that the library made at its start.
     assert!(far_range().contains(&malloc(100)));
     let in_far = std::thread::spawn(|| bytes_in_far(&fill(3 * MB))).join().unwrap();
-    assert!((MB / 8..2 * MB).contains(&in_far), "{in_far} bytes in far memory");
+    assert!((MB / 2..MB + MB / 8).contains(&in_far), "{in_far} bytes in far memory");
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //!
 //! jemalloc counts blocks by size class and arena whether anybody asks or not, so an allocation pays nothing for it. To
 //! sum up takes jemalloc some 50 us, too long for each tick. jemalloc also lends the address of each arena's count of
-//! pages. Between two sums a tick counts pages that came since the last sum as full, and of pages that went the bytes
-//! that a page held then.
+//! pages. Between two sums, a tick multiplies pages with the bytes that a page held on average at the last sum. For
+//! limits it counts pages beyond those of the last sum as full.
 
 use std::array::from_fn;
 use std::ffi::{CStr, c_uint, c_void};
@@ -92,7 +92,7 @@ pub(crate) struct Census {
     pages: [Option<(&'static AtomicUsize, Medium)>; ARENAS_MAX],
     /// Pages with blocks in other arenas, at the last sum. These count as DRAM.
     other_pages: usize,
-    /// Bytes that jemalloc had handed out, and the pages with these blocks, at the last sum.
+    /// Bytes that jemalloc had handed out, and the pages with blocks, at the last sum.
     summed: [(u64, usize); 2],
     /// Bytes of free blocks that jemalloc's caches of threads had at the last sum.
     cached_bytes: [u64; 2],
@@ -134,18 +134,26 @@ impl Census {
         self.live(allocated)
     }
 
-    /// Live bytes, from the pages that hold blocks now.
+    /// Live bytes, from the pages that hold blocks now and what a page held on average at the last sum.
     pub(crate) fn estimate(&self) -> [u64; 2] {
         let pages = self.counted_pages();
-        self.live([0, 1].map(|medium: usize| {
-            let (bytes, pages_then) = self.summed[medium];
-            match pages[medium].checked_sub(pages_then) {
-                // jemalloc fills a page before it takes the next one. The pages of the last sum may hold little: they
-                // say nothing of new ones.
-                Some(new_pages) => bytes + self.bytes_of(new_pages),
-                None => (bytes as f64 * pages[medium] as f64 / pages_then as f64) as u64,
-            }
+        self.live([0, 1].map(|medium: usize| match self.summed[medium] {
+            // The first pages of a medium count as full.
+            (_, 0) => self.bytes_of(pages[medium]),
+            (bytes, pages_then) => (bytes as f64 / pages_then as f64 * pages[medium] as f64) as u64,
         }))
+    }
+
+    /// Live bytes for limits: as [`Census::estimate`], but pages beyond those of the last sum count as full. Of a large
+    /// block, so does the page that jemalloc adds to the block. What fills holes in older pages shows in the next sum.
+    pub(crate) fn at_most(&self) -> [u64; 2] {
+        let (pages, estimate) = (self.counted_pages(), self.estimate());
+        let summed = self.live(self.summed.map(|(bytes, _)| bytes));
+        [0, 1].map(|medium: usize| match pages[medium].checked_sub(self.summed[medium].1) {
+            // The pages of the last sum may hold little: they say nothing of new ones.
+            Some(new_pages) => summed[medium] + self.bytes_of(new_pages),
+            None => estimate[medium],
+        })
     }
 
     /// Of what jemalloc has handed out, the bytes that the program has, or that wait in magazines: the others wait in

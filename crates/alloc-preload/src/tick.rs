@@ -27,8 +27,8 @@ const QUANTA: u64 = 64;
 /// The least and the most that a thread allocates before it settles.
 const QUANTUM_BYTES_BOUNDS: (u64, u64) = (4 << 10, 64 << 10);
 
-/// jemalloc sums up after as many bytes as this share of the heap has, and no fewer than so many. A page that loses a
-/// part of its blocks shows only in a sum.
+/// jemalloc sums up after as many bytes as this share of the heap has, and no fewer than so many. A page that loses or
+/// gains blocks shows only in a sum.
 const SUM_SHARE: u64 = 24;
 const SUM_BYTES_MIN: u64 = 4 << 20;
 
@@ -267,7 +267,7 @@ impl Ticker {
         let now_ms = now_ms();
         self.since_sum = self.since_sum.saturating_add(bytes);
         let ended = ROOMS.each_ref().map(Room::ended);
-        let mut live_bytes = self.census.estimate();
+        let (mut live_bytes, mut most_bytes) = (self.census.estimate(), self.census.at_most());
         let live: u64 = live_bytes.iter().sum();
         let is_time = now_ms - self.told_ms >= u64::from(self.configuration.period_ms);
         let count_bytes = SUM_BYTES_MIN.max(live / SUM_SHARE);
@@ -276,6 +276,7 @@ impl Ticker {
         let is_counted = is_time || (self.follows_live_bytes && is_due());
         if is_counted {
             live_bytes = self.census.sum_up();
+            most_bytes = live_bytes;
             self.since_sum = 0;
         }
         if IS_FORKED.swap(false, Relaxed) {
@@ -284,9 +285,8 @@ impl Ticker {
         self.obey();
         let configuration = self.with_class(live_bytes, now_ms);
         let placed = PLACED.each_ref().map(|bytes| bytes.load(Relaxed));
-        let [dram_bytes, far_bytes] = live_bytes;
         let page_bytes = self.census.page_bytes;
-        let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted, count_bytes, page_bytes };
+        let seen = Seen { placed: &placed, live_bytes, most_bytes, is_counted, count_bytes, page_bytes };
         let rules = Rules::of(&configuration);
         self.follows_live_bytes = rules.follow_live_bytes();
         let decision = self.placement.decide(&rules, &seen);

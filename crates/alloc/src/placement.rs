@@ -30,9 +30,9 @@
 //! // The program has allocated 64 MB, all in blocks of 1 KiB. A quarter of them lies in DRAM, as the ratio wants.
 //! let mut placed = [0; CLASSES];
 //! placed[class(1024)] = 64 << 20;
-//! let (dram_bytes, far_bytes) = (16 << 20, 48 << 20);
-//! let (count_bytes, page_bytes) = (4 << 20, 4096);
-//! let seen = Seen { placed: &placed, dram_bytes, far_bytes, is_counted: true, count_bytes, page_bytes };
+//! let live_bytes = [16 << 20, 48 << 20];
+//! let (most_bytes, count_bytes, page_bytes) = (live_bytes, 4 << 20, 4096);
+//! let seen = Seen { placed: &placed, live_bytes, most_bytes, is_counted: true, count_bytes, page_bytes };
 //! let decision = placement.decide(&rules, &seen);
 //! // Smaller blocks would lie in DRAM and larger ones in far memory.
 //! assert_eq!((decision.dram_max, decision.far_above), (896, 1024));
@@ -107,10 +107,10 @@ impl Rules {
 pub struct Seen<'a> {
     /// All bytes that were ever allocated in each class of [`crate::size_class`] and that the policy may place.
     pub placed: &'a [u64; CLASSES],
-    /// Live bytes in DRAM.
-    pub dram_bytes: u64,
-    /// Live bytes in far memory.
-    pub far_bytes: u64,
+    /// Live bytes in DRAM and in far memory.
+    pub live_bytes: [u64; 2],
+    /// The same for limits: as many as may be live, where live bytes are an estimate.
+    pub most_bytes: [u64; 2],
     /// Whether live bytes were counted for this decision; they are an estimate otherwise.
     pub is_counted: bool,
     /// The bytes that the program allocates from one count to the next.
@@ -182,13 +182,14 @@ impl Placement {
             Policy::Ratio => self.by_ratio(rules, seen, seen.count_bytes.max(step_bytes * HORIZON_STEPS)),
         };
         decision.step_bytes = step_bytes;
-        decision.dram_room_bytes = room_bytes(rules.dram_limit_bytes, seen.dram_bytes, seen.page_bytes);
-        decision.far_room_bytes = room_bytes(rules.far_limit_bytes, seen.far_bytes, seen.page_bytes);
+        let [dram_bytes, far_bytes] = seen.most_bytes;
+        decision.dram_room_bytes = room_bytes(rules.dram_limit_bytes, dram_bytes, seen.page_bytes);
+        decision.far_room_bytes = room_bytes(rules.far_limit_bytes, far_bytes, seen.page_bytes);
         decision
     }
 
     fn remember(&mut self, seen: &Seen) {
-        let memory = ((seen.dram_bytes + seen.far_bytes) / MEMORY_SHARE).max(STEP_BYTES.0) as f64;
+        let memory = (seen.live_bytes.iter().sum::<u64>() / MEMORY_SHARE).max(STEP_BYTES.0) as f64;
         let new = |last: u64, now: u64| now.saturating_sub(last);
         let all_new: u64 = self.placed.iter().zip(seen.placed).map(|(&last, &now)| new(last, now)).sum();
         let keep = memory / (memory + all_new as f64);
@@ -199,8 +200,9 @@ impl Placement {
     }
 
     fn by_ratio(&mut self, rules: &Rules, seen: &Seen, horizon_bytes: u64) -> Decision {
-        let live = (seen.dram_bytes + seen.far_bytes) as f64;
-        let error = (rules.far_share * live - seen.far_bytes as f64) / horizon_bytes as f64;
+        let [dram_bytes, far_bytes] = seen.live_bytes;
+        let live = (dram_bytes + far_bytes) as f64;
+        let error = (rules.far_share * live - far_bytes as f64) / horizon_bytes as f64;
         let wanted = rules.far_share + error + self.correction;
         let (min, max) = rules.threshold_bounds_bytes;
         let min = min.max(rules.pinned_below_bytes);
@@ -256,14 +258,14 @@ fn step_bytes(rules: &Rules, seen: &Seen) -> u64 {
     if !rules.follow_live_bytes() {
         return STEP_BYTES_FIXED;
     }
-    let step = ((seen.dram_bytes + seen.far_bytes) / STEP_SHARE).clamp(STEP_BYTES.0, STEP_BYTES.1);
+    let step = (seen.live_bytes.iter().sum::<u64>() / STEP_SHARE).clamp(STEP_BYTES.0, STEP_BYTES.1);
     // Where no room is left, nothing is left to watch for.
     let quarter = |limit: u64, bytes: u64| match room_bytes(limit, bytes, seen.page_bytes) {
         0 => u64::MAX,
         room => room / 4,
     };
-    let near =
-        quarter(rules.dram_limit_bytes, seen.dram_bytes).min(quarter(rules.far_limit_bytes, seen.far_bytes));
+    let [dram_bytes, far_bytes] = seen.most_bytes;
+    let near = quarter(rules.dram_limit_bytes, dram_bytes).min(quarter(rules.far_limit_bytes, far_bytes));
     step.min(near.max(STEP_BYTES_NEAR_LIMIT))
 }
 

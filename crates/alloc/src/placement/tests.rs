@@ -41,8 +41,8 @@ impl Heap {
         let (is_counted, count_bytes) = (true, COUNT_BYTES_MIN);
         let seen = Seen {
             placed: &placed,
-            dram_bytes: 0,
-            far_bytes: 0,
+            live_bytes: [0; 2],
+            most_bytes: [0; 2],
             is_counted,
             count_bytes,
             page_bytes: PAGE_BYTES,
@@ -102,9 +102,8 @@ impl Heap {
         if is_counted {
             (self.since_counted, self.seen) = (0, self.bytes);
         }
-        let [dram_bytes, far_bytes] = self.seen;
-        let page_bytes = PAGE_BYTES;
-        let seen = Seen { placed: &self.placed, dram_bytes, far_bytes, is_counted, count_bytes, page_bytes };
+        let (live_bytes, most_bytes, page_bytes) = (self.seen, self.seen, PAGE_BYTES);
+        let seen = Seen { placed: &self.placed, live_bytes, most_bytes, is_counted, count_bytes, page_bytes };
         self.decision = self.placement.decide(&self.rules, &seen);
     }
 
@@ -249,11 +248,25 @@ fn room_is_that_of_one_block() {
 }
 
 #[test]
+fn limits_count_what_may_be_live_and_ratios_what_is() {
+    let (live_bytes, page_bytes) = ([4 * MB, 12 * MB], PAGE_BYTES);
+    let decide = |most_bytes: [u64; 2]| {
+        let (is_counted, count_bytes) = (false, COUNT_BYTES_MIN);
+        let seen =
+            Seen { placed: &[0; CLASSES], live_bytes, most_bytes, is_counted, count_bytes, page_bytes };
+        Placement::new().decide(&Rules { far_limit_bytes: 16 * MB, ..ratio(1, 3) }, &seen)
+    };
+    let (few, many) = (decide(live_bytes), decide([4 * MB, 16 * MB]));
+    assert_eq!((few.far_room_bytes, many.far_room_bytes), (4 * MB, 0));
+    assert_eq!((few.far_above, few.far_fraction), (many.far_above, many.far_fraction));
+}
+
+#[test]
 fn policies_that_follow_no_live_bytes_decide_seldom() {
     let seen = Seen {
         placed: &[0; CLASSES],
-        dram_bytes: 0,
-        far_bytes: 0,
+        live_bytes: [0; 2],
+        most_bytes: [0; 2],
         is_counted: true,
         count_bytes: COUNT_BYTES_MIN,
         page_bytes: PAGE_BYTES,

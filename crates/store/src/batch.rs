@@ -424,23 +424,6 @@ impl Core {
         }
     }
 
-    /// Seals the open landing of `leaf`, whose sealed one was packed, if it has more than single writes leave there.
-    /// Each look-up would compare its key with all of its records for as long as it stays open.
-    ///
-    /// A batch that holds the writer lock seals the landing itself.
-    pub(crate) fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
-        let is_long =
-            |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.tree.landing_bytes_max());
-        if leaf.state(guard).open.as_ref().is_some_and(is_long)
-            && let Some(_writer) = leaf.try_lock_writer()
-        {
-            leaf.seal_locked(guard);
-            if self.background_packing {
-                self.queue.push(leaf);
-            }
-        }
-    }
-
     /// Appends to a leaf whose writer lock the caller holds, in a larger landing if there is no room.
     pub(crate) fn append_growing(&self, leaf: &Leaf, record: &RecordBytes, hash: u64, guard: &Guard) {
         loop {

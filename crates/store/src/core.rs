@@ -23,6 +23,8 @@ use crate::sync::Mutex;
 use crate::tree::Tree;
 
 pub(crate) struct Core {
+    /// Dropped first: what readers held goes back while the folders are locked. Leaves that others share outlive the
+    /// epochs, and no drop below pins one.
     pub(crate) tree: Tree,
     pub(crate) has_background: bool,
     pub(crate) background_packing: bool,

@@ -213,7 +213,7 @@ enum Relief {
 impl Core {
     /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before
     /// eviction did has none.
-    pub(crate) fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
+    pub(crate) fn take_marks(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
         let Some(eviction) = self.evicting() else { return };
         if marks.len() < leaf.state(guard).body.len() {
             return self.take_up(leaf, guard);
@@ -236,7 +236,7 @@ impl Core {
         let marks: Vec<Mark> = (0..leaf.state(guard).body.len() as u32)
             .map(|place| Mark::new(true, now - place % EPOCHS))
             .collect();
-        self.remember(leaf, &marks, guard);
+        self.take_marks(leaf, &marks, guard);
     }
 
     /// Has a leaf with a fresh landing wait for its turn, if it does not yet: records that stay there for a whole

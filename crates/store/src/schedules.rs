@@ -25,7 +25,7 @@ use crate::maintenance::Rounds;
 use crate::memory::Gauges;
 use crate::multi_get::Values;
 use crate::options::{CodecChoice, Options};
-use crate::packing::{Goal, Scratch};
+use crate::packing::Goal;
 use crate::places::far::FarMemory;
 use crate::places::{Demoted, Parts, Pick, Place};
 use crate::reclaim::Epochs;

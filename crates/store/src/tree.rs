@@ -1,7 +1,7 @@
 //! The compressed B+tree: its index, its leaves, and what reads, plans and batches share.
 //!
-//! Not for limits, the log, eviction or the SSD: the engine around it ([`Core`](crate::core::Core)) has these, and no
-//! method of the tree reaches them.
+//! Not for making room, logging, evicting, or moving leaves to an SSD and back: the engine around the tree
+//! ([`Core`](crate::core::Core)) does all that. The tree reads the limit in its gauges, and images on SSD.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +34,7 @@ pub(crate) struct Tree {
     pub(crate) limits: BodyLimits,
     pub(crate) index: Index,
     pub(crate) gauges: Arc<Gauges>,
-    /// Where bodies and large values may lie besides DRAM.
+    /// Where bodies and large values may lie besides DRAM, if there is such a place.
     pub(crate) far: Option<Arc<FarMemory>>,
     pub(crate) stats: Counters,
     pub(crate) dictionaries: Dictionaries,
@@ -49,7 +49,7 @@ pub(crate) struct Tree {
     has_dropped: AtomicBool,
     /// Writes repeat what the log says.
     pub(crate) recovering: AtomicBool,
-    /// The tree's epochs; dropped last.
+    /// The tree's epochs; dropped last of the tree.
     epochs: Epochs,
 }
 

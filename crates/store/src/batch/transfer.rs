@@ -51,7 +51,7 @@ struct Carried {
     large: Option<Arc<Large>>,
 }
 
-/// The wish of a caller.
+/// A transfer that a caller asks for.
 #[derive(Clone, Copy)]
 struct Wish<'k> {
     source: &'k [u8],
@@ -241,7 +241,10 @@ impl Tree {
             return Err(Tried::Ended(Transferred::Done));
         }
         let written = [Some((of_target, target)), Some((of_source, source)).filter(|_| !keep_source)];
-        let takes_no_more = |leaf: &Leaf| self.is_full(leaf.state(guard)) && is_crowded(leaf.state(guard));
+        let takes_no_more = |leaf: &Leaf| {
+            let state = leaf.state(guard);
+            self.is_full(state) && is_crowded(state)
+        };
         match written.into_iter().flatten().find(|(leaf, _)| takes_no_more(leaf)) {
             Some((_, key)) => Err(Tried::Full(key)),
             None => Ok(found),

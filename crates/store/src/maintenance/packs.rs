@@ -2,15 +2,19 @@
 //!
 //! Not for the packs themselves, which are `packing`, nor for the choice of leaves.
 
+use std::sync::Arc;
+
 use crossbeam_epoch::Guard;
 
 use crate::core::Core;
+use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
-use crate::packing::{Goal, Packs, Policy, Scratch};
+use crate::memory::allocated_bytes;
+use crate::packing::{Goal, Host, Packs, Scratch};
 use crate::retention::Retention;
 
-impl Policy for Core {
+impl Host for Core {
     fn has_room_for_growth(&self, bytes: usize) -> bool {
         self.room().has_room_for_growth(bytes)
     }
@@ -24,16 +28,25 @@ impl Policy for Core {
     }
 
     fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
-        self.remember(leaf, marks, guard);
+        self.take_marks(leaf, marks, guard);
     }
 
     fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
-        self.seal_left(leaf, guard);
+        let is_long =
+            |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.tree.landing_bytes_max());
+        if leaf.state(guard).open.as_ref().is_some_and(is_long)
+            && let Some(_writer) = leaf.try_lock_writer()
+        {
+            leaf.seal_locked(guard);
+            if self.background_packing {
+                self.queue.push(leaf);
+            }
+        }
     }
 }
 
 impl Core {
-    /// Runs `work` with the packs of this thread.
+    /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.
     pub(crate) fn with_packs<R>(
         &self,
         retention: &mut dyn Retention,
@@ -46,10 +59,11 @@ impl Core {
     /// Packs `leaf`, which the caller owns, as [`Packs::pack`] does. `false` if the leaf is on SSD, and its overlay has
     /// no room for the landing.
     pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, retention: &mut dyn Retention, guard: &Guard) -> bool {
-        self.pack_above(leaf, guard).unwrap_or_else(|| {
-            self.with_packs(retention, guard, |packs| packs.pack(leaf, goal));
-            true
-        })
+        self.count_merge();
+        match leaf.state(guard).below {
+            Some(_) => self.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack(leaf, goal)),
+        }
     }
 
     /// As [`Core::pack`], for work in the background: see [`Packs::pack_while`].
@@ -61,15 +75,17 @@ impl Core {
         guard: &Guard,
         meanwhile: &mut dyn FnMut(),
     ) -> bool {
-        self.pack_above(leaf, guard).unwrap_or_else(|| {
-            self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile))
-        })
+        self.count_merge();
+        match leaf.state(guard).below {
+            Some(_) => self.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile)),
+        }
     }
 
-    /// Packs the overlay of `leaf` if the leaf is on SSD, and says whether it has room for the landing.
-    fn pack_above(&self, leaf: &Leaf, guard: &Guard) -> Option<bool> {
+    /// Counts a pack for tests.
+    #[inline]
+    fn count_merge(&self) {
         #[cfg(test)]
         self.pressure.count_merge();
-        leaf.state(guard).below.is_some().then(|| self.pack_upper(leaf, guard))
     }
 }

@@ -7,8 +7,8 @@ use crossbeam_epoch::Guard;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 
-/// Decides what room there is. See the module.
-pub(crate) trait Policy {
+/// The engine, as packs see it. See the module.
+pub(crate) trait Host {
     /// Whether the background may take so many bytes more without anything being evicted for them.
     fn has_room_for_growth(&self, bytes: usize) -> bool;
 
@@ -23,5 +23,8 @@ pub(crate) trait Policy {
     fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard);
 
     /// Seals the open landing of `leaf`, whose sealed one was packed, if it has more than single writes leave there.
+    /// Each look-up would compare its key with all of its records for as long as it stays open.
+    ///
+    /// A batch that holds the writer lock seals the landing itself.
     fn seal_left(&self, leaf: &Leaf, guard: &Guard);
 }

@@ -13,13 +13,13 @@
 //! |---|---|
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
 //! | `goal` | the form that a pack gives a body |
+//! | `host` | what packs ask of the engine around the tree, and what they tell it |
 //! | `coded` | values on their way to tokens, and from one kind of token numbers to the other |
 //! | `gather` | the merged records of several leaves |
 //! | `plan` | the general case: gather, decode, encode, cut |
 //! | `revise_blocks`, `plan_blocks` | the same for bodies whose values are packed in blocks |
 //! | `open_blocks` | which of these blocks are unpacked, and where their values lie |
 //! | `cut` | cutting records into bodies |
-//! | `policy` | what packs ask of the engine around the tree |
 //! | `fill_blocks` | cutting a block so that a body is full |
 //! | `restructure` | closing leaves, splits and joins |
 //! | `scratch` | the memory in which a thread packs |
@@ -30,10 +30,10 @@ mod cut;
 mod fill_blocks;
 mod gather;
 mod goal;
+mod host;
 mod open_blocks;
 mod plan;
 mod plan_blocks;
-mod policy;
 mod restructure;
 mod revise_blocks;
 mod scratch;
@@ -45,7 +45,7 @@ use ziptier_codec::token::Dictionary;
 
 use self::gather::{Gathered, Spans};
 pub(crate) use self::goal::Goal;
-pub(crate) use self::policy::Policy;
+pub(crate) use self::host::Host;
 pub(crate) use self::scratch::Scratch;
 use self::scratch::{PackedScratch, emptied};
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
@@ -99,10 +99,10 @@ struct Terms {
     growth: Growth,
 }
 
-/// The packs of a thread.
+/// The work of a pack: what it needs, besides the leaf.
 pub(crate) struct Packs<'p> {
     tree: &'p Tree,
-    policy: &'p dyn Policy,
+    host: &'p dyn Host,
     /// Decides which records stay.
     retention: &'p mut dyn Retention,
     guard: &'p Guard,
@@ -258,19 +258,20 @@ impl Tree {
 impl<'p> Packs<'p> {
     pub(crate) fn new(
         tree: &'p Tree,
-        policy: &'p dyn Policy,
+        host: &'p dyn Host,
         retention: &'p mut dyn Retention,
         guard: &'p Guard,
         scratch: &'p mut Scratch,
     ) -> Self {
-        Self { tree, policy, retention, guard, scratch }
+        Self { tree, host, retention, guard, scratch }
     }
 
     /// Packs `leaf`, which the caller owns and which is not on SSD: merges the sealed landing and gives the body the
     /// form of `goal`.
-    pub(crate) fn pack(&mut self, leaf: &Leaf, goal: Goal) {
+    pub(crate) fn pack(&mut self, leaf: &Leaf, goal: Goal) -> bool {
         let packed = self.pack_with(leaf, Terms { goal, growth: Growth::Accepted }, &mut || ());
         debug_assert!(packed, "a pack that may grow is never given up");
+        packed
     }
 
     /// As [`Packs::pack`], for work in the background. The packer drops the result if the memory limit has no room for
@@ -346,12 +347,12 @@ impl<'p> Packs<'p> {
         let before =
             landing_bytes as usize + leaves.iter().map(|state| held_bytes(&state.body)).sum::<usize>();
         let after: usize = pieces.bodies.iter().map(|(_, body)| held_bytes(body)).sum();
-        after <= before || self.policy.has_room_for_growth(after - before)
+        after <= before || self.host.has_room_for_growth(after - before)
     }
 
     /// Publishes the one body of `pieces`, made from `planned`, beside whatever landings the leaf has by now. A landing
     /// that was sealed after the plan was made is not in the body.
-    pub(crate) fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces) {
+    fn publish_one(&self, leaf: &Leaf, planned: &LeafState, pieces: Pieces) {
         let guard = self.guard;
         self.tree.note_damage(&[planned]);
         self.tree.account(&pieces);
@@ -369,21 +370,21 @@ impl<'p> Packs<'p> {
                 break;
             }
         }
-        self.policy.remember(leaf, &pieces.marks, guard);
+        self.host.remember(leaf, &pieces.marks, guard);
         self.tree.settle_large(pieces.recoded, pieces.released, guard);
-        self.policy.seal_left(leaf, guard);
+        self.host.seal_left(leaf, guard);
     }
 
     /// Moves the bodies of `pieces` to far memory if the leaves that they were made from lie there, and far memory has
     /// room. If one of two leaves lies in DRAM, they go to far memory only while DRAM is short. A heated body belongs
     /// in DRAM.
-    pub(crate) fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
+    fn keep_place(&self, leaves: &[&LeafState], pieces: &mut Pieces) {
         let Some(far) = &self.tree.far else { return };
         if pieces.form.is_hot() || !leaves.iter().any(|state| state.body.is_far()) {
             return;
         }
         let in_dram = leaves.iter().any(|state| !state.body.is_far() && !state.body.is_empty());
-        if in_dram && !self.policy.is_short() {
+        if in_dram && !self.host.is_short() {
             return;
         }
         for (_, body) in pieces.bodies.iter_mut().filter(|(_, body)| !body.is_empty()) {

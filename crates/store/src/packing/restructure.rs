@@ -91,7 +91,7 @@ impl<'p> Packs<'p> {
         let is_free = !right.state(guard).closed
             && is_warm(leaf)
             && is_warm(right)
-            && self.policy.has_place_for(&[leaf.state(guard), right.state(guard)]);
+            && self.host.has_place_for(&[leaf.state(guard), right.state(guard)]);
         is_free.then_some(Some((right, ownership)))
     }
 
@@ -183,7 +183,7 @@ impl<'p> Packs<'p> {
             let new = Leaf::new(low, state, self.tree.gauges.clone());
             new.set_warm(leaf.is_warm());
             each(&new, first_record);
-            self.policy.remember(&new, pieces.marks_of(first_record, body), guard);
+            self.host.remember(&new, pieces.marks_of(first_record, body), guard);
             neighbour = RightSibling::to(&new);
             added.push(new);
         }
@@ -198,7 +198,7 @@ impl<'p> Packs<'p> {
         let _writer = removed.map(|_| leaf.note_absorbed());
         let published = leaf.publish(closed, state, guard);
         assert!(published, "nobody changes a closed leaf but its owner");
-        self.policy.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
+        self.host.remember(leaf, pieces.marks_of(0, &pieces.bodies[0].1), guard);
         if removed.is_some() || !added.is_empty() {
             self.tree.index.change(removed.map(|(leaf, _)| leaf), added, guard);
         }

@@ -16,7 +16,7 @@
 //! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
 //! | `Core::make_room` | a writer | its record does not fit below the limit |
 //!
-//! All three move the *clock hand* of the place that is short (`hand`). What room there is, `room` says.
+//! All three move the *clock hand* of the place that is short (`hand`). `room` says what room there is.
 //!
 //! A store without a place below first packs everything that it holds raw (`squeeze`), and only then evicts or refuses.
 //! A writer that waits for room does that work itself, so it writes no faster than the store packs.

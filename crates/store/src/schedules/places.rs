@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Gauges;
 use crate::options::{CodecChoice, Options};
-use crate::packing::{Goal, Scratch};
+use crate::packing::Goal;
 use crate::places::ssd::{Cold, SsdOptions};
 
 fn options() -> Options {

@@ -7,7 +7,7 @@ use crate::batch::{Batch, Transferred};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::options::{CodecChoice, Options};
-use crate::packing::{Goal, Scratch};
+use crate::packing::Goal;
 use crate::record::PutMeta;
 use crate::update::{Update, Wanted};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //!
 //! One thread and no background. Values of 100 to 299 bytes from FILE are loaded in a scattered order. Then keys are
 //! overwritten, deleted, given an expiry and read, one by one and in batches, and all are walked. CODEC is a codec of
-//! `ziptier serve`; `auto-evicting` is `auto` at a limit of a third of the bytes, where records are evicted.
+//! `ziptier serve`; `auto-evicting` is `auto` at a limit of 72 bytes for each of KEYS, where records are evicted.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod common;

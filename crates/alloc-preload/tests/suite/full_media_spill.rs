@@ -80,8 +80,8 @@ fn want_far_in_a_large_heap() -> (SharedPage, u64) {
     (page, changes)
 }
 
-/// At jemalloc's last sum, far memory had no pages. The next tick sums up only if there is
-/// a new arena, and the first tick in DRAM has seen that of this thread.
+/// At jemalloc's last sum, far memory had no pages. The next tick sums up only if there is a new arena, and the first
+/// tick in DRAM has seen that of this thread.
 fn far_is_full_before_a_sum() {
     let (page, changes) = want_far_in_a_large_heap();
     let is_obeyed = |_| {

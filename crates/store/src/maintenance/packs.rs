@@ -1,4 +1,4 @@
-//! The packs of threads in the engine: the policy that they ask, and leaves on SSD, whose overlays alone are packed.
+//! Packs in the engine: the engine is their host, and of leaves on SSD it packs the overlay alone.
 //!
 //! Not for the packs themselves, which are `packing`, nor for the choice of leaves.
 

@@ -1,5 +1,6 @@
 //! The way of an allocation: compare the size, choose the medium, spill, move.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +11,7 @@ use tikv_jemalloc_sys::{MALLOCX_ALIGN, MALLOCX_TCACHE_NONE, MALLOCX_ZERO};
 use ziptier_alloc::page::Medium;
 use ziptier_alloc::placement::Decision;
 
-use crate::room::{LARGE_ABOVE, ROOMS};
+use crate::room::{LARGE_ABOVE, ROOMS, Taken, block_bytes};
 use crate::thread::Thread;
 use crate::{sizes, tick};
 
@@ -189,20 +190,20 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
     unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-/// Allocates a block that makes some medium `bytes` larger. Before it refuses, it counts what was freed. As long as the
-/// count says that there is room, others took what it allowed large blocks before this thread came to it.
+/// Allocates a block that makes some medium `bytes` larger. Before it refuses, it counts what was freed. `allocate` tells
+/// whether the count had room, which others took before this thread came to it. As long as they do, it counts again.
 #[inline(always)]
-fn try_again(bytes: usize, mut allocate: impl FnMut() -> *mut c_void) -> *mut c_void {
-    const COUNTS_MAX: u32 = 16;
-    let mut block = allocate();
-    for _ in 0..COUNTS_MAX {
-        if !block.is_null() || !is_limited() {
-            break;
-        }
-        tick::recount();
-        block = allocate();
-        if !has_room(Medium::Dram, bytes) && !has_room(Medium::Far, bytes) {
-            break;
+fn try_again(mut allocate: impl FnMut(&Cell<bool>) -> *mut c_void) -> *mut c_void {
+    let is_taken = Cell::new(false);
+    let mut block = allocate(&is_taken);
+    let mut goes_on = true;
+    while block.is_null() && goes_on && is_limited() && tick::recount() {
+        is_taken.set(false);
+        block = allocate(&is_taken);
+        goes_on = is_taken.get();
+        if goes_on {
+            // A thread that lost its processor may have begun a block before the count.
+            tick::sleep();
         }
     }
     block
@@ -212,12 +213,17 @@ fn try_again(bytes: usize, mut allocate: impl FnMut() -> *mut c_void) -> *mut c_
 #[inline(never)]
 unsafe fn place(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
     // SAFETY: the variables are this thread's.
-    unsafe { or_no_memory(try_again(bytes, || place_by_last_tick(thread, bytes, flags))) }
+    unsafe { or_no_memory(try_again(|is_taken| place_by_last_tick(thread, bytes, flags, is_taken))) }
 }
 
 /// Chooses the medium, and takes the other one where it has no room.
 #[inline(always)]
-unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) -> *mut c_void {
+unsafe fn place_by_last_tick(
+    thread: *mut Thread,
+    bytes: usize,
+    flags: c_int,
+    is_taken: &Cell<bool>,
+) -> *mut c_void {
     // SAFETY: the variables are this thread's.
     unsafe {
         let wanted =
@@ -230,9 +236,9 @@ unsafe fn place_by_last_tick(thread: *mut Thread, bytes: usize, flags: c_int) ->
             }
         }
         let other = if wanted == Medium::Far { Medium::Dram } else { Medium::Far };
-        let mut block = within(wanted, bytes, || allocate_in(wanted, thread, bytes, flags));
+        let mut block = within(wanted, bytes, is_taken, || allocate_in(wanted, thread, bytes, flags));
         if block.is_null() {
-            block = within(other, bytes, || allocate_in(other, thread, bytes, flags));
+            block = within(other, bytes, is_taken, || allocate_in(other, thread, bytes, flags));
             if !block.is_null() {
                 Counts::spilled(wanted, bytes);
             }
@@ -253,14 +259,29 @@ unsafe fn wanted(thread: *mut Thread, bytes: usize) -> Medium {
     if is_far { Medium::Far } else { Medium::Dram }
 }
 
-/// Allocates a block that makes a medium `bytes` larger. Returns null if the limit leaves no room.
+/// Allocates a block that makes a medium `bytes` larger. Returns null if the limit leaves no room, and tells whether
+/// others took the room that the last tick left.
 #[inline(always)]
-fn within(medium: Medium, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    match has_room(medium, bytes) {
-        false => null_mut(),
-        true if bytes <= LARGE_ABOVE || room_bytes(medium) == u64::MAX => allocate(),
-        true => ROOMS[medium as usize].allocate(bytes, allocate),
+fn within(
+    medium: Medium,
+    bytes: usize,
+    is_taken: &Cell<bool>,
+    allocate: impl FnOnce() -> *mut c_void,
+) -> *mut c_void {
+    if !has_room(medium, bytes) {
+        return null_mut();
     }
+    if bytes <= LARGE_ABOVE || room_bytes(medium) == u64::MAX {
+        return allocate();
+    }
+    let block_bytes = block_bytes(bytes);
+    if block_bytes > room_bytes(medium) {
+        return null_mut();
+    }
+    ROOMS[medium as usize].allocate(block_bytes, allocate).unwrap_or_else(|Taken| {
+        is_taken.set(true);
+        null_mut()
+    })
 }
 
 /// An allocation in one medium, which has room by its limit.
@@ -346,8 +367,7 @@ pub(crate) unsafe fn reallocate_with(block: *mut c_void, bytes: usize, flags: c_
     // SAFETY: the variables are this thread's. The block is live and from here.
     unsafe {
         Thread::count(thread, bytes);
-        let grown = bytes.saturating_sub(sizes::usable(block));
-        or_no_memory(try_again(grown, || resize_by_last_tick(thread, block, bytes, flags)))
+        or_no_memory(try_again(|is_taken| resize_by_last_tick(thread, block, bytes, flags, is_taken)))
     }
 }
 
@@ -358,13 +378,14 @@ unsafe fn resize_by_last_tick(
     block: *mut c_void,
     bytes: usize,
     flags: c_int,
+    is_taken: &Cell<bool>,
 ) -> *mut c_void {
     // SAFETY: the variables are this thread's. The block is live and from here.
     unsafe {
         let is_far = WORDS.is_far(block);
         let (own, other) = if is_far { (Medium::Far, Medium::Dram) } else { (Medium::Dram, Medium::Far) };
         if is_inside(other, bytes) {
-            let moved = within(other, bytes, || moved_to(other, thread, block, bytes, flags));
+            let moved = within(other, bytes, is_taken, || moved_to(other, thread, block, bytes, flags));
             if !moved.is_null() {
                 Counts::moved(other, bytes);
                 return moved;
@@ -372,12 +393,12 @@ unsafe fn resize_by_last_tick(
         }
         let cache = if is_far { Thread::far_flags(thread) } else { 0 };
         let grown = bytes.saturating_sub(sizes::usable(block));
-        let resized = within(own, grown, || jemalloc::rallocx(block, bytes.max(1), flags | cache));
+        let resized = within(own, grown, is_taken, || jemalloc::rallocx(block, bytes.max(1), flags | cache));
         if !resized.is_null() {
             sizes::set_by_usable_size(resized);
             return resized;
         }
-        let moved = within(other, bytes, || moved_to(other, thread, block, bytes, flags));
+        let moved = within(other, bytes, is_taken, || moved_to(other, thread, block, bytes, flags));
         if !moved.is_null() {
             Counts::spilled(own, bytes);
         }

@@ -10,7 +10,6 @@
 //!    and have room: the count may miss each block that was not ended.
 
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -20,6 +19,15 @@ use crate::tick::{self, BLOCK_BYTES_MAX};
 
 /// Larger blocks take room. A thread that allocates such a block settles at once.
 pub(crate) const LARGE_ABOVE: usize = 64 << 10;
+
+/// Others took the room that the last tick left, or have begun to since before it counted.
+pub(crate) struct Taken;
+
+/// Bytes of a large block: the ones asked for, and what jemalloc adds to these.
+pub(crate) fn block_bytes(bytes: usize) -> u64 {
+    // SAFETY: the size is not 0.
+    unsafe { jemalloc::nallocx(bytes.min(BLOCK_BYTES_MAX as usize), 0) as u64 }
+}
 
 /// Bytes of large blocks in one medium since the process began.
 pub(crate) struct Room {
@@ -37,22 +45,23 @@ impl Room {
         Room { begun: AtomicU64::new(0), ended: AtomicU64::new(0), allowed: AtomicU64::new(u64::MAX) }
     }
 
-    /// Allocates a block that makes the medium `bytes` larger, and what jemalloc adds to these. Returns null if the
-    /// medium has no room.
-    pub(crate) fn allocate(&self, bytes: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
-        // SAFETY: the size is not 0.
-        let bytes = unsafe { jemalloc::nallocx(bytes.min(BLOCK_BYTES_MAX as usize), 0) } as u64;
+    /// Allocates a block of [`block_bytes`], for which the last tick left room.
+    pub(crate) fn allocate(
+        &self,
+        bytes: u64,
+        allocate: impl FnOnce() -> *mut c_void,
+    ) -> Result<*mut c_void, Taken> {
         let is_allowed = |begun: &u64| *begun <= self.allowed.load(Acquire);
         let begin = |begun: u64| begun.checked_add(bytes).filter(is_allowed);
         if self.begun.fetch_update(AcqRel, Relaxed, begin).is_err() {
-            return null_mut();
+            return Err(Taken);
         }
         let block = allocate();
         self.end(bytes);
         if !block.is_null() {
             tick::count(None, bytes);
         }
-        block
+        Ok(block)
     }
 
     /// Bytes of blocks that the next count of live bytes sees.

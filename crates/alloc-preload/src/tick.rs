@@ -84,19 +84,23 @@ pub(crate) fn count(placed: Option<usize>, bytes: u64) {
 }
 
 /// Counts exactly and decides, for an allocation that no medium has room for: room may have been freed since the last
-/// tick.
+/// tick. Returns whether it counted.
 #[cold]
-pub(crate) fn recount() {
+pub(crate) fn recount() -> bool {
     for _ in 0..RECOUNT_TURNS {
-        if with_ticker(|ticker| ticker.tick(u64::MAX)) || is_own() {
-            return;
+        if with_ticker(|ticker| ticker.tick(u64::MAX)) {
+            return true;
+        }
+        if is_own() {
+            return false;
         }
         sleep();
     }
+    false
 }
 
 /// Sleeps a turn. A thread that only yielded would starve the other one, if it is a real-time thread.
-fn sleep() {
+pub(crate) fn sleep() {
     // The functions of glibc that sleep may end a thread that another one cancels, and malloc must not.
     // SAFETY: the call reads a time.
     unsafe { libc::syscall(libc::SYS_nanosleep, &TURN, null_mut::<libc::timespec>()) };

@@ -35,7 +35,7 @@ use crate::page::Text;
 /// The first word of a file.
 const MAGIC: u64 = u64::from_le_bytes(*b"ztCLASS\0");
 /// The version of the layout.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// Classes in a file.
 pub const CLASSES_MAX: usize = 32;
 /// Members of all classes together.

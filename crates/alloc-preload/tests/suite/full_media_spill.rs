@@ -339,6 +339,22 @@ fn and_large_blocks_that_others_free_leave_room() {
     in_child(name, "ratio=1:1,dram-limit=32MiB,far-limit=32MiB", a_block_beside_churn);
 }
 
+/// The limit of DRAM has room for it, and the system has no addresses.
+fn a_block_that_the_system_refuses() {
+    let limit = libc::rlimit { rlim_cur: 1 << 30, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the call reads the limit that it is given.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
+    assert_eq!(malloc(2 << 30), 0);
+    // SAFETY: the block is live.
+    assert!(unsafe { libc::realloc(malloc(MB) as *mut _, 2 << 30) }.is_null());
+}
+
+#[test]
+fn and_the_system_may_refuse_a_block_that_has_room() {
+    let name = "full_media_spill::and_the_system_may_refuse_a_block_that_has_room";
+    in_child(name, "policy=only-dram,dram-limit=8GiB,far-limit=64MiB", a_block_that_the_system_refuses);
+}
+
 fn grow() {
     let small = malloc(MB);
     // SAFETY: the block is live.

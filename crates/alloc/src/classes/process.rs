@@ -8,15 +8,21 @@ use rustix::process::Pid;
 
 use crate::fixed_text::FixedText;
 
-/// A process: its number, the lower half of its start time in ticks since boot, and what tells its program from one
-/// that it ran before by `exec`. Otherwise a number that is used again would be taken for the first process.
+/// Bits of a word for the number, the start time and the program. Linux gives no process a number of 2^22 or more.
+const PID_BITS: u32 = 22;
+const STARTED_BITS: u32 = 16;
+const PROGRAM_BITS: u32 = u64::BITS - PID_BITS - STARTED_BITS;
+
+/// A process: its number, the lower bits of its start time in ticks since boot, and what tells its program from one
+/// that it ran before by `exec`. Otherwise a number that is used again would be taken for the first process. One word
+/// has room for all three, so that members change it at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) pid: u32,
     /// 0 is unknown, as to a process that cannot read `/proc`.
     started: u16,
-    /// 0 is unknown.
-    program: u16,
+    /// 0 is unknown. Two programs of a process are the same here once in 67 million times.
+    program: u32,
 }
 
 impl Identity {
@@ -32,13 +38,14 @@ impl Identity {
     }
 
     pub(super) const fn to_word(self) -> u64 {
-        (self.program as u64) << 48 | (self.started as u64) << 32 | self.pid as u64
+        (self.program as u64) << (PID_BITS + STARTED_BITS) | (self.started as u64) << PID_BITS | self.pid as u64
     }
 
     /// The process of a word; 0 is none.
     pub(super) fn of_word(word: u64) -> Option<Identity> {
-        let (started, program) = ((word >> 32) as u16, (word >> 48) as u16);
-        (word != 0).then_some(Identity { pid: word as u32, started, program })
+        let pid = (word & ((1 << PID_BITS) - 1)) as u32;
+        let (started, program) = ((word >> PID_BITS) as u16, (word >> (PID_BITS + STARTED_BITS)) as u32);
+        (word != 0).then_some(Identity { pid, started, program })
     }
 
     /// Whether the process lives and runs the same program. One whose status nobody may read counts as living.
@@ -49,8 +56,10 @@ impl Identity {
             return false;
         }
         let Some(status) = Status::of(self.pid) else { return true };
-        let is_same = |own: u16, seen: u16| own == seen || own == 0 || seen == 0;
-        !status.has_ended && is_same(self.started, status.started) && is_same(self.program, status.program)
+        let is_same = |own: u32, seen: u32| own == seen || own == 0 || seen == 0;
+        !status.has_ended
+            && is_same(self.started.into(), status.started.into())
+            && is_same(self.program, status.program)
     }
 }
 
@@ -60,7 +69,7 @@ struct Status {
     /// No thread is left, but the parent has not reaped the process.
     has_ended: bool,
     started: u16,
-    program: u16,
+    program: u32,
 }
 
 impl Status {
@@ -88,7 +97,7 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 /// The kernel gives a program a stack at a random address. 0, where it does not tell the address, stays 0.
-fn program(stack: u64) -> u16 {
-    let hash = ((stack >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as u16;
+fn program(stack: u64) -> u32 {
+    let hash = ((stack >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - PROGRAM_BITS)) as u32;
     if stack == 0 { 0 } else { hash.max(1) }
 }

@@ -207,10 +207,12 @@ fn slots_of_dead_members_are_taken_again() {
 fn a_process_with_the_number_of_a_dead_one_is_not_taken_for_it() {
     let own = process::Identity::own();
     assert!(own.is_alive());
-    let started = if own.to_word() >> 32 & 0xFFFF == 7 { 8 } else { 7 };
-    let earlier = own.to_word() & !(0xFFFF << 32) | started << 32;
+    let started = if own.to_word() >> 22 & 0xFFFF == 7 { 8 } else { 7 };
+    let earlier = own.to_word() & !(0xFFFF << 22) | started << 22;
     assert!(!process::Identity::of_word(earlier).unwrap().is_alive());
-    assert!(!process::Identity::of_word(u64::from(u32::MAX)).unwrap().is_alive(), "no process number");
+    let other_program = own.to_word() ^ 1 << 63;
+    assert!(!process::Identity::of_word(other_program).unwrap().is_alive());
+    assert!(!process::Identity::of_word(1 << 22).unwrap().is_alive(), "no process number");
 }
 
 /// Its bytes would count for no budget otherwise.

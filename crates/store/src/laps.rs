@@ -57,6 +57,12 @@ impl Laps {
         self.has_begun
     }
 
+    /// When the next lap is due at the latest.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn latest_due(&self) -> Instant {
+        self.ended + self.pause.max(self.rest)
+    }
+
     /// Whether the next part of a lap is due, if leaves were settled since the lap before, or none was, and whether the
     /// store is at rest: none has a landing.
     pub(crate) fn is_due(&self, now: Instant, has_settled: bool, is_at_rest: bool) -> bool {

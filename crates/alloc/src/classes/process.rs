@@ -38,7 +38,9 @@ impl Identity {
     }
 
     pub(super) const fn to_word(self) -> u64 {
-        (self.program as u64) << (PID_BITS + STARTED_BITS) | (self.started as u64) << PID_BITS | self.pid as u64
+        (self.program as u64) << (PID_BITS + STARTED_BITS)
+            | (self.started as u64) << PID_BITS
+            | self.pid as u64
     }
 
     /// The process of a word; 0 is none.

@@ -190,8 +190,8 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
     unsafe { allocate_with(bytes, MALLOCX_ALIGN(alignment)) }
 }
 
-/// Allocates a block that makes some medium larger. Before it refuses, it counts what was freed. `allocate` tells whether
-/// the count had room, which others took before this thread came to it. As long as they do, it counts again.
+/// Allocates a block that makes some medium larger. Before it refuses, it counts what was freed. `allocate` tells
+/// whether the count had room, which others took before this thread came to it. As long as they do, it counts again.
 #[inline(always)]
 fn try_again(mut allocate: impl FnMut(&Cell<bool>) -> *mut c_void) -> *mut c_void {
     let is_taken = Cell::new(false);

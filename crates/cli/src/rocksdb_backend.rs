@@ -566,6 +566,10 @@ impl Backend for RocksDbBackend {
         self.files_max
     }
 
+    fn is_settled(&self) -> bool {
+        self.sum(|database| u64::from(database.has_work())) == 0
+    }
+
     fn codec(&self) -> String {
         self.compression.clone()
     }

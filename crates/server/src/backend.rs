@@ -418,6 +418,11 @@ pub trait Backend: Send + Sync {
         0
     }
 
+    /// Whether the store has done all work in the background that writes so far have asked for.
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     /// Memory held now.
     fn memory(&self) -> MemoryUse;
 

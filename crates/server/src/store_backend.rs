@@ -366,6 +366,10 @@ impl Backend for StoreBackend {
         self.store.stats().evicted
     }
 
+    fn is_settled(&self) -> bool {
+        self.store.is_settled()
+    }
+
     fn holds_replies(&self) -> bool {
         self.store.durability().is_some()
     }

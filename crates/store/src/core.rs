@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) pressure: Pressure,
     pub(crate) queue: Queue,
     pub(crate) unsettled: Unsettled,
+    /// The first background thread found nothing left of what was written.
+    pub(crate) rests: AtomicBool,
     /// The data of eviction, while it is on.
     pub(crate) eviction: Box<Eviction>,
     /// Long batches are written one at a time, so that each finds the room that the one before has left.
@@ -76,6 +78,7 @@ impl Core {
             pressure: Pressure::default(),
             queue: Queue::default(),
             unsettled: Unsettled::default(),
+            rests: AtomicBool::new(false),
             eviction: Box::new(Eviction::new(options.eviction)),
             long_batches: Mutex::new(()),
             journal: OnceLock::new(),

@@ -32,8 +32,9 @@ pub(crate) struct Laps {
     /// Whether the lap counts for leaves that nobody uses, and when the last one that does began.
     counts: bool,
     counted: Option<Instant>,
-    /// Whether the lap found something to do.
+    /// Whether the lap found something to do, and whether the lap before found nothing.
     worked: bool,
+    found_nothing: bool,
     /// How long the lap looked at leaves that need nothing.
     looked: Duration,
 }
@@ -48,6 +49,7 @@ impl Laps {
             counts: false,
             counted: None,
             worked: false,
+            found_nothing: false,
             looked: Duration::ZERO,
         }
     }
@@ -55,6 +57,11 @@ impl Laps {
     /// Whether a part of the lap is done.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun
+    }
+
+    /// Whether the last lap has ended and found nothing to do.
+    pub(crate) fn have_found_nothing(&self) -> bool {
+        self.found_nothing && !self.has_begun
     }
 
     /// When the next lap is due at the latest.
@@ -96,7 +103,7 @@ impl Laps {
         let least = if self.worked { PAUSE_WORKED } else { PAUSE_IDLE };
         let pause = (self.looked * PAUSE_FACTOR).clamp(least, PAUSE_MAX);
         let rest = if self.worked || has_expiring { pause } else { pause.max(2 * self.rest).min(PAUSE_MAX) };
-        *self = Self { pause, rest, counted: self.counted, ..Self::new(now) };
+        *self = Self { pause, rest, counted: self.counted, found_nothing: !self.worked, ..Self::new(now) };
     }
 }
 

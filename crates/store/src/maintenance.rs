@@ -94,6 +94,8 @@ struct Background {
     tierer: Tierer,
     /// Packs since the thread looked whether a dictionary is due.
     packs: u32,
+    /// The dictionary when the last lap began.
+    generation: Option<u32>,
     nap: Duration,
 }
 
@@ -107,8 +109,17 @@ impl Background {
             has_settled: false,
             tierer: Tierer::default(),
             packs: 0,
+            generation: None,
             nap: NAP_MIN,
         }
+    }
+
+    /// Whether nothing is left to do for what was written.
+    fn has_done_all(&self, core: &Core) -> bool {
+        self.rounds.have_done_all(core)
+            && !self.has_settled
+            && self.laps.have_found_nothing()
+            && self.generation == core.tree.dictionaries.generation()
     }
 }
 
@@ -170,10 +181,25 @@ impl Core {
             }
             self.tree.reclaim();
             self.maintain_dictionary();
+            self.note_rest(&work);
             std::thread::park_timeout(work.nap);
             let longest = if is_first && work.tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
             work.nap = (work.nap * 2).min(longest);
         }
+    }
+
+    /// Notes, for a thread that found nothing due, whether anything is left.
+    fn note_rest(&self, work: &Background) {
+        if work.is_first {
+            self.rests.store(work.has_done_all(self), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the background has settled all that was written, and a lap since then found nothing to do. True without
+    /// a background. Leaves that nobody uses for some time may become denser later.
+    pub(crate) fn is_settled(&self) -> bool {
+        // A round takes the leaves of the list only once it says that there is work.
+        !self.has_background || self.unsettled.is_empty() && self.rests.load(Ordering::Relaxed)
     }
 
     /// Does the first part of the work that is due `now`; `false` if none is, so that the thread may rest.
@@ -219,6 +245,9 @@ impl Core {
             return false;
         }
         work.has_settled &= work.laps.has_begun();
+        if !work.laps.has_begun() {
+            work.generation = self.tree.dictionaries.generation();
+        }
         let began = Instant::now();
         work.sweep.counts = work.laps.counts(began);
         let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);

@@ -19,7 +19,7 @@ pub(crate) const QUIET_SHARE: f64 = 0.05;
 pub(crate) const WATCHED: Duration = Duration::from_millis(300);
 pub(crate) const QUIET_PERIODS: usize = 2;
 /// The words of a target about itself, if its servers were not quiet in time.
-pub const RESTLESS: &str = "; IT WAS NOT QUIET AFTER A MINUTE, and CPU time of later work is left out";
+pub const RESTLESS: &str = "; IT WAS NOT QUIET IN TIME, and CPU time of later work is left out";
 /// Programs of Docker and Podman that listen at the ports of containers.
 const FORWARDERS: [&str; 2] = ["docker-proxy", "rootlessport"];
 /// The state of a socket that listens, in `/proc/net/tcp`.

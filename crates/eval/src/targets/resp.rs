@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::data::oracle::Oracle;
-use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
+use crate::servers::listening::{LocalServers, RESTLESS, WATCHED, address_of, host_and_port, own_processors};
 use crate::servers::resp::connections::Connections;
 use crate::servers::resp::{self, Connection, Endpoint, PASSWORD, Reply, done};
 use crate::target::{Batch, Config, Gone, Records, Target, TargetError, Work};
@@ -33,6 +33,8 @@ const PLACES: usize = 64;
 const LOADING: &str = ": LOADING ";
 /// The longest time that this may take it.
 const LOAD_MAX: Duration = Duration::from_secs(300);
+/// The longest wait for work that the server has left in the background.
+const WORK_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Address {
@@ -182,8 +184,22 @@ pub struct RespTarget {
 
 impl RespTarget {
     fn wait_until_quiet(&self) {
-        let is_quiet = self.server.as_ref().is_none_or(LocalServers::wait_until_quiet);
+        let is_quiet =
+            self.waited_for_work() && self.server.as_ref().is_none_or(LocalServers::wait_until_quiet);
         self.is_restless.fetch_or(!is_quiet, Ordering::Relaxed);
+    }
+
+    /// Waits as long as the server says that it has work left in the background, or for [`WORK_MAX`]. Whether it has
+    /// none then. ziptier rests for seconds between two parts of its work; other servers say nothing.
+    fn waited_for_work(&self) -> bool {
+        let began = Instant::now();
+        while self.database.info("stats", "background_work").is_some_and(|left| left != "0") {
+            if began.elapsed() > WORK_MAX {
+                return false;
+            }
+            std::thread::sleep(WATCHED);
+        }
+        true
     }
 }
 
@@ -514,6 +530,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         target.server = LocalServers::at(&[listener.local_addr().unwrap()]);
         assert!(target.describe().contains("without daemons, which leave it; IT WAS NOT QUIET"));
+    }
+
+    #[test]
+    fn work_that_a_server_has_left_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = RespTarget::unasked(listener.local_addr().unwrap());
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                let mut client = listener.accept().unwrap().0;
+                for left in [1, 1, 0] {
+                    assert_ne!(client.read(&mut [0; 64]).unwrap(), 0);
+                    let page = format!("# Stats\r\nbackground_work:{left}\r\n");
+                    client.write_all(format!("${}\r\n{page}\r\n", page.len()).as_bytes()).unwrap();
+                }
+            });
+            assert!(target.waited_for_work());
+            assert!(server.join().is_ok(), "it was asked until nothing was left");
+        });
     }
 
     #[test]

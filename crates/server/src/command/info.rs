@@ -146,6 +146,7 @@ fn stats(page: &mut String, shared: &Shared) {
     }
     field(page, "evicted_clients", shared.budget.evicted.load(Relaxed));
     field(page, "eventloop_cycles", shared.total(|counters| &counters.cycles));
+    field(page, "background_work", u8::from(!shared.backend.is_settled()));
 }
 
 fn replication(page: &mut String, _shared: &Shared) {

@@ -9,6 +9,7 @@ mod support;
 mod a_dump_that_stands_still_is_told;
 mod a_failed_log_is_told;
 mod an_ssd_keeps_files_from_clients;
+mod background_work_is_told;
 mod client_libraries_work;
 mod clients_share_a_budget;
 mod clients_wait_for_a_recovery;

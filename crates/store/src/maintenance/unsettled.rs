@@ -9,6 +9,7 @@
 //!    or until there is room.
 
 use std::sync::Weak;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::sweep::{Sweep, Visited};
@@ -41,7 +42,7 @@ impl Unsettled {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }
 
@@ -62,6 +63,8 @@ pub(crate) struct Rounds {
     /// Whether it changed leaves, and whether it tried to settle some that stay.
     settled: bool,
     tried: bool,
+    /// Whether the round before changed no leaf and tried to settle some, as those on SSD that have a few new records.
+    was_vain: bool,
     /// When the round before ended, how long the next one waits, and the room in memory at that time.
     ended: Instant,
     pause: Duration,
@@ -77,6 +80,7 @@ impl Rounds {
             looked: Duration::ZERO,
             settled: false,
             tried: false,
+            was_vain: false,
             ended: now,
             pause: PAUSE_MIN,
             room_bytes: 0,
@@ -91,6 +95,7 @@ impl Rounds {
             self.pause = PAUSE_MAX;
         }
         if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
+            core.rests.store(false, Relaxed);
             self.left = std::mem::take(&mut self.kept);
             self.left.append(&mut core.unsettled.take());
             self.ended = now;
@@ -103,6 +108,11 @@ impl Rounds {
         self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
     }
 
+    /// Whether no leaf waits for a round that could settle it.
+    pub(super) fn have_done_all(&self, core: &Core) -> bool {
+        self.left.is_empty() && (self.kept.is_empty() || self.was_vain) && core.unsettled.is_empty()
+    }
+
     /// Notes a part of a round, which took so long beside waiting, and the room behind it; `true` if it changed leaves.
     fn note_part(&mut self, took: Duration, room_bytes: u64) -> bool {
         let busy = std::mem::take(&mut self.sweep.busy);
@@ -110,8 +120,8 @@ impl Rounds {
         self.settled |= !busy.is_zero();
         if self.left.is_empty() {
             let pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
-            let is_vain = self.tried && !self.settled;
-            self.pause = if is_vain { pause.max(2 * self.pause).min(laps::PAUSE_MAX) } else { pause };
+            self.was_vain = self.tried && !self.settled;
+            self.pause = if self.was_vain { pause.max(2 * self.pause).min(laps::PAUSE_MAX) } else { pause };
             (self.settled, self.tried) = (false, false);
             (self.ended, self.room_bytes) = (Instant::now(), room_bytes);
         }
@@ -269,8 +279,23 @@ mod tests {
             let due = work.rounds.ended + work.rounds.pause;
             parts(&mut work, due);
         }
-        let due = work.laps.latest_due();
-        assert!(parts(&mut work, due) > 0, "a lap looks at all leaves");
+        core.note_rest(&work);
+        assert!(!core.is_settled(), "a lap may find more");
+        let mut laps = 0;
+        while !core.is_settled() {
+            laps += 1;
+            assert!(laps <= 3, "the laps find no end");
+            let due = work.laps.latest_due();
+            assert!(parts(&mut work, due) > 0, "a lap looks at all leaves");
+            core.note_rest(&work);
+        }
+        put(&core, 1);
+        assert!(!core.is_settled());
+        core.note_rest(&work);
+        assert!(!core.is_settled(), "a leaf is on the list");
+        let due = work.rounds.ended + work.rounds.pause;
+        assert!(work.rounds.is_due(&core, due));
+        assert!(!core.is_settled(), "the leaf is in the round");
     }
 
     #[test]
@@ -300,6 +325,7 @@ mod tests {
         (0..3).for_each(|_| _ = round(&core, &mut rounds));
         let vain = rounds.kept.len();
         assert!(vain > 1, "all packs found room");
+        assert!(rounds.have_done_all(&core), "no round can settle them");
         while rounds.pause < laps::PAUSE_MAX {
             let pause = rounds.pause;
             assert_eq!(round(&core, &mut rounds), vain);

@@ -57,6 +57,13 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
+    /// Whether the background has settled all that was written, so that a store that nobody uses takes hardly any more
+    /// CPU time. It is known some time after the last write: a second for small stores, up to a minute for large ones.
+    /// True without background threads. Leaves that nobody uses may still become denser later.
+    pub fn is_settled(&self) -> bool {
+        self.core.is_settled()
+    }
+
     /// Bytes of images that the calling thread has read from SSD since the store was opened. A look-up reads and checks
     /// a whole image, however short its answer is.
     pub fn thread_read_bytes(&self) -> u64 {

@@ -27,6 +27,18 @@ impl Database {
         self.property_number(c"rocksdb.total-sst-files-size").unwrap_or(0)
     }
 
+    /// Whether a flush or a compaction runs or is due.
+    pub fn has_work(&self) -> bool {
+        [
+            c"rocksdb.mem-table-flush-pending",
+            c"rocksdb.num-running-flushes",
+            c"rocksdb.compaction-pending",
+            c"rocksdb.num-running-compactions",
+        ]
+        .iter()
+        .any(|name| self.property_number(name).unwrap_or(0) > 0)
+    }
+
     /// How many SST files the database has now.
     pub fn sst_files(&self) -> u64 {
         let at_level = |level: u32| {

@@ -55,6 +55,17 @@ fn what_was_put_is_found_in_every_way() {
     assert_eq!(met, [5, 6, 8].map(key));
 }
 
+#[test]
+fn work_in_the_background_is_told() {
+    let Some((database, _folder)) = database("write_buffer_size=65536") else { return };
+    let database = database.unwrap();
+    (0..1_000_000).take_while(|_| !database.has_work()).for_each(|n| {
+        database.put(&key(n), &[b'v'; 500]).unwrap();
+    });
+    assert!(database.has_work(), "no flush was seen");
+    ziptier_testing::until("nothing is left", || !database.has_work());
+}
+
 /// The keys that a scan of everything meets, and whether it ends because it would pass too much.
 fn met(database: &Database, options: ScanOptions<'_>) -> (Vec<Vec<u8>>, bool) {
     let (mut scan, mut met) = (database.scan_with(b"", options), Vec::new());

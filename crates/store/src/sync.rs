@@ -21,6 +21,9 @@ pub(crate) fn interleave() {
     shuttle::thread::yield_now();
 }
 
+/// The round from which on [`back_off`] sleeps.
+pub(crate) const SLEEPS_FROM: u32 = 256;
+
 /// Waits a moment for another thread's step: `round` grows with every call of one wait.
 pub(crate) fn back_off(round: u32) {
     #[cfg(shuttle)]
@@ -31,7 +34,7 @@ pub(crate) fn back_off(round: u32) {
     #[cfg(not(shuttle))]
     match round {
         0..4 => (0..1 << round).for_each(|_| std::hint::spin_loop()),
-        4..256 => std::thread::yield_now(),
+        4..SLEEPS_FROM => std::thread::yield_now(),
         _ => std::thread::sleep(std::time::Duration::from_micros(50)),
     }
 }

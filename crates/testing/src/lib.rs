@@ -7,6 +7,7 @@
 //! - [`corpus`]: a test compresses real files.
 //! - [`until`]: a test waits for other threads, and a hang ends as a failure that says what it waited for.
 //! - [`until_seen`]: the same, and the failure says what was seen last.
+//! - [`not_enough`]: a thread that has done its share goes on until others have done theirs.
 //! - [`free_address`]: a program that a test starts listens where no other one does.
 //!
 //! ```
@@ -41,6 +42,16 @@ pub const CORPUS_VARIABLE: &str = "ZIPTIER_CORPUS";
 /// A wait for another thread that takes longer is a hang. The longest stop of a thread that a busy machine showed was
 /// 20 s.
 pub const HANG: Duration = Duration::from_secs(120);
+
+/// Whether a thread that has done its share goes on: until `is_enough` of what others do, or for [`HANG`] from the first
+/// question on. A busy machine may give the others no processor meanwhile.
+pub fn not_enough(mut is_enough: impl FnMut() -> bool) -> impl FnMut() -> bool {
+    let mut first_asked = None;
+    move || {
+        let since: Instant = *first_asked.get_or_insert_with(Instant::now);
+        !is_enough() && since.elapsed() < HANG
+    }
+}
 
 /// Says that a test, or a part of it, cannot run because this machine lacks `thing`, and what to do.
 ///

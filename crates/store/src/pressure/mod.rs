@@ -35,7 +35,7 @@ use crate::Error;
 use crate::core::Core;
 use crate::memory::Reserved;
 use crate::packing::Scratch;
-use crate::sync::{Mutex, back_off};
+use crate::sync::{Mutex, SLEEPS_FROM, back_off};
 use hand::{Hands, Move, Moved};
 use room::Watermarks;
 use squeeze::Squeeze;
@@ -43,8 +43,6 @@ use squeeze::Squeeze;
 /// A promotion takes one part in so many of the limit at most, and its reader moves the hand so many steps at most.
 const DISPLACED_PART: u64 = 8;
 const DISPLACED_STEPS: usize = 16;
-/// How often a large value tries to reserve room that others reserve, too.
-const RESERVING_ROUNDS_MAX: u32 = 1000;
 /// Steps after which a writer is refused because others took the room each time. Waiting for another thread, for
 /// readers or for a checkpoint is no step, however long it takes.
 const ROUNDS_MAX: u32 = if cfg!(test) { 1_000 } else { 20_000 };
@@ -276,7 +274,10 @@ impl Core {
             }
             match moved {
                 Moved::On => {
-                    back_off(round);
+                    // Eviction counts no retired bytes, and these may be all that lacks.
+                    if round < SLEEPS_FROM || !self.waits_for_readers_of(over_bytes) {
+                        back_off(round);
+                    }
                     round += 1;
                 }
                 Moved::Taken => {
@@ -311,7 +312,6 @@ impl Core {
             self.make_room(bytes)?;
             match self.try_reserve(bytes) {
                 Ok(reserved) => return Ok(reserved),
-                Err(refusal) if round == RESERVING_ROUNDS_MAX => return Err(refusal),
                 // Another thread was quicker, or gave up for this thread's sake.
                 Err(_) => back_off(round),
             }

@@ -135,6 +135,37 @@ mod tests {
         });
     }
 
+    /// Such a writer was refused after a second or two: what lives left room, so nothing was evicted, and a reader held
+    /// fewer retired bytes than writers wait for.
+    #[test]
+    fn a_writer_of_a_cache_waits_for_a_reader_of_few_bytes() {
+        let options = Options {
+            background_threads: 0,
+            memory_limit_bytes: Some(8 << 20),
+            eviction: true,
+            ..Options::default()
+        };
+        let core = Core::new(&options);
+        let value = vec![7; 1 << 20];
+        let limit = core.tree.gauges.limit();
+        let retired_bytes = 96 << 10;
+        let live_bytes = limit - value.len() as u64 - (64 << 10);
+        core.tree.gauges.dictionary.add_held((live_bytes - core.tree.gauges.held()) as usize);
+        core.tree.gauges.retire(retired_bytes, retired_bytes);
+        let gauges = core.tree.gauges.clone();
+        let reader = core.tree.pin();
+        reader.defer(move || gauges.free(retired_bytes, retired_bytes));
+        reader.flush();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| core.put(b"key", &value, PutMeta::default()));
+            // The rounds of a writer would end sooner.
+            std::thread::sleep(Duration::from_millis(500));
+            drop(reader);
+            let put = writer.join().expect("it ends");
+            assert!(put.is_ok(), "{put:?}");
+        });
+    }
+
     #[test]
     fn writers_wait_for_no_reader_while_there_is_room() {
         let waits_in = |limit: Option<u64>| {

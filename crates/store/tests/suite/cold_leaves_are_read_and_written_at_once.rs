@@ -5,13 +5,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use ziptier::{
     Batch, CodecChoice, Condition, Durability, Options, PutMeta, SsdOptions, Store, Update, Values,
 };
 use ziptier_media::testing::RecordingDisk;
-use ziptier_testing::{HANG, count};
+use ziptier_testing::{count, not_enough};
 
 use crate::durable::{SetOnDrop, send_what_fits};
 
@@ -63,14 +62,8 @@ fn no_version_is_lost_while_leaves_move() {
                     move || {
                         let mut random = fastrand::Rng::with_seed(writer);
                         // The thread that moves leaves may have no processor while the writers have one.
-                        let mut further_since = None;
-                        let mut goes_on = |round| {
-                            round < writes || {
-                                let since = *further_since.get_or_insert_with(Instant::now);
-                                !is_enough() && since.elapsed() < HANG
-                            }
-                        };
-                        for round in (0_u64..).take_while(|&round| goes_on(round)) {
+                        let mut goes_on = not_enough(is_enough);
+                        for round in (0_u64..).take_while(|&round| round < writes || goes_on()) {
                             let n = random.u64(..KEYS / 2) * 2 + writer;
                             let version = written[n as usize].load(Ordering::Relaxed) + 1;
                             match round % 4 {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use ziptier::{CodecChoice, Error, Options, SsdOptions, Store};
-use ziptier_testing::until;
+use ziptier_testing::{not_enough, until};
 
 const LIMIT_BYTES: u64 = 1 << 20;
 
@@ -90,7 +90,8 @@ fn nothing_else_is_lost_while_threads_write() {
     let write = |thread: u64| {
         let mut random = fastrand::Rng::with_seed(thread);
         let mut versions: HashMap<u64, u64> = HashMap::new();
-        for version in (0..8_000_000).take_while(|&version| version < 8_000 || !is_enough()) {
+        let mut goes_on = not_enough(&is_enough);
+        for version in (0_u64..).take_while(|&version| version < 8_000 || goes_on()) {
             let n = thread << 32 | random.u64(..5_000);
             match random.u8(..8) {
                 0 => {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ziptier::{Options, PutMeta, Store, Transferred, Update, Values};
-use ziptier_testing::until;
+use ziptier_testing::{not_enough, until};
 
 use crate::durable::SetOnDrop;
 
@@ -66,10 +66,11 @@ fn no_key_is_lost_or_doubled_while_threads_pass_them_around() {
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let mut moved = 0;
-                    // They go on until the observer has seen enough of it, however few processors there are.
-                    for _ in (0..4000).chain((0..10_000_000).take_while(|_| {
-                        states.load(Ordering::Relaxed) < STATES && !done.load(Ordering::Relaxed)
-                    })) {
+                    // They go on until the observer has seen enough of it, or has ended.
+                    let mut goes_on = not_enough(|| {
+                        states.load(Ordering::Relaxed) >= STATES || done.load(Ordering::Relaxed)
+                    });
+                    for _ in (0_u64..).take_while(|&round| round < 4000 || goes_on()) {
                         let (from, to) = (random.usize(..PLACES), random.usize(..PLACES));
                         let outcome = store.rename(&place(from), &place(to), false).unwrap();
                         moved += usize::from(outcome == Transferred::Done);

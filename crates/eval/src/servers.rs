@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod function;
 pub(crate) mod listening;
 pub(crate) mod process;
+pub(crate) mod quiet;
 pub mod replies;
 pub(crate) mod resp;
 

@@ -1,13 +1,14 @@
 //! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their
 //! process id.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::servers::port::Port;
 use crate::servers::quiet::{Processes, Quiet};
 use crate::servers::resp::{Connection, Reply, SILENCE_MAX};
 
@@ -36,6 +37,7 @@ pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     child: Child,
+    _port: Port,
 }
 
 impl Drop for Server {
@@ -56,17 +58,16 @@ pub(crate) struct ServerMemory {
 
 impl Server {
     pub(crate) fn start(program: &ServerProgram, stop: &AtomicBool) -> Result<Self, Error> {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let fail = |source| Error::Io { action: "start", path: program.program.clone(), source };
-        let address = free.map_err(fail)?;
-        let port = address.port().to_string();
+        let held = Port::held().map_err(fail)?;
+        let port = held.address.port().to_string();
         let child = Command::new(&program.program)
             .args(program.arguments.iter().map(|argument| argument.replace("{port}", &port)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .map_err(fail)?;
-        let mut server = Server { name: program.name.clone(), address, child };
+        let mut server = Server { name: program.name.clone(), address: held.address, child, _port: held };
         server.wait_until_it_answers(stop)?;
         Ok(server)
     }
@@ -259,6 +260,7 @@ fn ticks_in(stat: &str, field: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
 
@@ -338,7 +340,8 @@ mod tests {
 
     fn server(program: &str, argument: &str) -> Server {
         let child = Command::new(program).arg(argument).spawn().unwrap();
-        Server { name: "server".into(), address: SocketAddr::from(([127, 0, 0, 1], 1)), child }
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Server { name: "server".into(), address, child, _port: Port::held().unwrap() }
     }
 
     #[test]

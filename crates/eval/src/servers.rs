@@ -4,7 +4,9 @@ pub(crate) mod adopted;
 pub(crate) mod client;
 pub(crate) mod function;
 pub(crate) mod listening;
+pub(crate) mod port;
 pub(crate) mod process;
+pub(crate) mod quiet;
 pub mod replies;
 pub(crate) mod resp;
 

@@ -151,9 +151,25 @@ impl Redis {
 
     /// A number of `INFO`.
     pub(crate) fn info(&mut self, section: &str, name: &str) -> u64 {
+        let [number] = self.info_of(section, [name]);
+        number
+    }
+
+    /// Numbers of one page of `INFO`.
+    fn info_of<const N: usize>(&mut self, section: &str, names: [&str; N]) -> [u64; N] {
         let info = self.ask(&["INFO", section]);
-        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.unwrap().parse().unwrap()
+        names.map(|name| {
+            let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap().parse().unwrap()
+        })
+    }
+
+    /// Waits until Redis has looked at its allocator since this call began. Redis does so ten times a second, and tells
+    /// the last figures in between. The value that this adds makes the next ones differ.
+    fn wait_for_figures(&mut self) {
+        let before = self.info("memory", "allocator_allocated");
+        assert_eq!(self.ask(&["SET", "more", &"x".repeat(256 << 10)]), "+OK");
+        until("Redis has looked at its allocator", || self.info("memory", "allocator_allocated") != before);
     }
 
     /// Sets `key:0` and so on, in pipelines.
@@ -191,9 +207,9 @@ fn and_tells_its_memory() {
     let Some(mut redis) = Redis::start(folder.path(), Some("ratio=1:3"), &[]) else { return };
     (0..3).for_each(|round| redis.set_all(KEYS, |key| value(key, round)));
     assert_eq!(redis.differing(KEYS, |key| value(key, 2)), 0);
-    let used = redis.info("memory", "used_memory") as f64;
-    let [allocated, active, resident] = ["allocator_allocated", "allocator_active", "allocator_resident"]
-        .map(|name| redis.info("memory", name) as f64);
+    redis.wait_for_figures();
+    let names = ["used_memory", "allocator_allocated", "allocator_active", "allocator_resident"];
+    let [used, allocated, active, resident] = redis.info_of("memory", names).map(|bytes| bytes as f64);
     assert!((0.9..1.2).contains(&(allocated / used)), "{allocated} bytes allocated for {used}");
     assert!(allocated <= active && active <= resident && resident < 2.0 * used);
     assert!(redis.ask(&["MEMORY", "MALLOC-STATS"]).contains("___ Begin jemalloc statistics ___"));

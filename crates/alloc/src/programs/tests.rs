@@ -118,10 +118,11 @@ fn a_library_that_the_loader_refused_is_told() {
     command.arg("100").env("LD_PRELOAD", "/none/libziptier_alloc.so").stderr(Stdio::null());
     let mut sleep = command.spawn().unwrap();
     let pid = sleep.id();
-    // The kernel gives a program its name before its environment.
+    // The kernel gives a program its name before its environment. The environment is looked at last: until the name is
+    // there, it is that of this program.
     ziptier_testing::until("the program runs", || {
-        !fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty()
-            && fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n"
+        fs::read_to_string(format!("/proc/{pid}/comm")).unwrap() == "sleep\n"
+            && !fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty()
     });
     let said = sentence(pid);
     sleep.kill().unwrap();

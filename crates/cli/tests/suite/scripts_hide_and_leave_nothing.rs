@@ -241,7 +241,9 @@ fn a_soak_of_caches_that_fails_stops_its_server() {
 exec python3 -c '
 import socket, sys, time
 port = int(sys.argv[sys.argv.index(\"--port\") + 1])
-client, _ = socket.create_server((\"127.0.0.1\", port)).accept()
+server = socket.create_server((\"127.0.0.1\", port))
+print(\"listens on 127.0.0.1:%d with\" % server.getsockname()[1], flush=True)
+client, _ = server.accept()
 client.sendall(b\"no length\\r\\n\")
 # A server that is left behind ends some time.
 time.sleep(60)' \"$@\"";

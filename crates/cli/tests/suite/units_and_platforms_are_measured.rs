@@ -4,10 +4,10 @@
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::SystemTime;
 
-use crate::support::{comes_true, printed, refused, ziptier};
+use crate::support::{comes_true, printed, ziptier};
 
 /// The arguments of a command on a folder.
 fn mbwu<'a>(arguments: &[&'a str], folder: &'a Path) -> Vec<&'a str> {
@@ -17,6 +17,30 @@ fn mbwu<'a>(arguments: &[&'a str], folder: &'a Path) -> Vec<&'a str> {
 /// What a command on a folder prints, as words between single spaces.
 fn printed_words(arguments: &[&str], folder: &Path) -> String {
     printed(&mbwu(arguments, folder)).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The lines that ziptier says with a status, without one about what it has removed: another test may have killed an
+/// evaluation meanwhile, and remains are those of all evaluations of this machine.
+fn said_with(status: i32, output: &Output) -> String {
+    let said = std::str::from_utf8(&output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    let is_other = |line: &&str| line.starts_with("removed what an evaluation that was killed had left: ");
+    said.lines().filter(|line| !is_other(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// The sentence that refuses these arguments, or a file that they name.
+fn refused(arguments: &[&str]) -> String {
+    let output = ziptier().args(arguments).output().unwrap();
+    let said = said_with(2, &output);
+    assert_eq!((said.lines().count(), output.stdout.len()), (1, 0), "{said}");
+    said
+}
+
+/// The sentence that ziptier says where measuring the unit or a platform fails.
+fn failed(arguments: &[&str]) -> String {
+    let said = said_with(1, &ziptier().args(arguments).output().unwrap());
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
 }
 
 /// An evaluation in memory: no limits, no disk, two rounds of a moment.
@@ -413,17 +437,6 @@ fn shell(script: &str) -> String {
     format!("['sh', '-c', '{script}', 'sh', '{{folder}}']")
 }
 
-/// What ziptier says where measuring the unit or a platform fails.
-fn failed(arguments: &[&str]) -> String {
-    let output = ziptier().args(arguments).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    // Another test may have killed an evaluation meanwhile, whose remains this one has removed.
-    let said: Vec<_> =
-        said.lines().filter(|line| !line.contains("an evaluation that was killed had left")).collect();
-    assert_eq!((output.status.code(), said.len()), (Some(1), 1), "{said:?}");
-    said.concat() + "\n"
-}
-
 #[test]
 fn each_round_purges_and_preconditions_the_medium_before_its_load() {
     let folder = tempfile::tempdir().unwrap();
@@ -467,7 +480,7 @@ fn a_purge_that_fails_ends_its_round_and_the_same_command_goes_on() {
     let construct = mbwu(&["construct"], place);
     let told = failed(&construct);
     assert!(told.contains("unit, round 2: work.purge of unit.toml: sh -c test ! -e"), "{told}");
-    assert!(told.ends_with(": it ended (exit status: 3): the medium is gone\n"), "{told}");
+    assert!(told.ends_with(": it ended (exit status: 3): the medium is gone"), "{told}");
     let round = |number: usize| place.join(format!("results/unit/round-{number}.json"));
     let written = || fs::metadata(round(1)).unwrap().modified().unwrap();
     let before = written();

@@ -4,7 +4,8 @@
 //! 1. A file that is not there is made, and every block of it is written, because a device need not read what nobody
 //!    wrote. Measurements that follow each other share a file that was made before ([`filled_file`]).
 //! 2. Each thread reads and writes blocks, one after the other: the queue is as deep as there are threads.
-//! 3. The system's count of the bytes that went to devices tells whether the page cache took part.
+//! 3. The system's count of the bytes that each of these threads moved to and from devices tells whether the page cache
+//!    took part.
 //!
 //! A workload is limited by its medium if it gets near the ceiling; `mbwu` judges that.
 
@@ -64,8 +65,8 @@ pub struct Ceiling {
     pub operations_per_sec: f64,
     /// Their bytes per second.
     pub bytes_per_sec: f64,
-    /// Bytes that went to and from devices for each operation, as the system counts them for this process; `None` where
-    /// the system does not tell. Zero of a medium that is no device, such as memory.
+    /// Bytes that went to and from devices for each operation, as the system counts them for the threads that operate;
+    /// `None` where the system does not tell. Zero of a medium that is no device, such as memory.
     pub device_bytes_per_operation: Option<f64>,
     /// Whether the page cache was left out. Otherwise the ceiling is that of memory.
     pub is_direct: bool,
@@ -94,6 +95,12 @@ impl Ceiling {
 /// [`Error::Invalid`] names what the medium does not take, or that it has data and `overwrites` is not set.
 /// [`Error::Target`] says that it did not read or write.
 pub fn raw_ceiling(spec: &CeilingSpec) -> Result<Ceiling, Error> {
+    // A thread that begins late does one.
+    ceiling_of(spec, 1)
+}
+
+/// Measures until the window is over and each thread has done so many operations at least.
+fn ceiling_of(spec: &CeilingSpec, operations_min: u64) -> Result<Ceiling, Error> {
     let medium = opened(spec)?;
     let failed = |reason| Error::Target {
         target: spec.path.display().to_string(),
@@ -104,11 +111,11 @@ pub fn raw_ceiling(spec: &CeilingSpec) -> Result<Ceiling, Error> {
         fill(&medium).map_err(failed)?;
     }
     let stop = AtomicBool::new(false);
-    let (start, before) = (Instant::now(), device_bytes());
-    let done: Result<Vec<u64>, String> = thread::scope(|scope| {
+    let start = Instant::now();
+    let done: Result<Vec<Done>, String> = thread::scope(|scope| {
         let work = |thread| {
             let (medium, stop) = (&medium, &stop);
-            scope.spawn(move || operate(spec, medium, thread, stop))
+            scope.spawn(move || operate(spec, medium, thread, operations_min, stop))
         };
         let threads: Vec<_> = (0..spec.threads).map(work).collect();
         while start.elapsed().as_secs_f64() < spec.seconds && !threads.iter().any(|one| one.is_finished()) {
@@ -118,14 +125,15 @@ pub fn raw_ceiling(spec: &CeilingSpec) -> Result<Ceiling, Error> {
         let joined = threads.into_iter().map(|one| one.join());
         joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    let operations: u64 = done.map_err(failed)?.iter().sum();
     let seconds = start.elapsed().as_secs_f64();
-    let moved = device_bytes().zip(before).map(|(now, before)| (now - before) as f64);
+    let done = done.map_err(failed)?;
+    let operations: u64 = done.iter().map(|one| one.operations).sum();
+    let moved_bytes: Option<u64> = done.iter().map(|one| one.device_bytes).sum();
     let operations_per_sec = operations as f64 / seconds;
     Ok(Ceiling {
         operations_per_sec,
         bytes_per_sec: operations_per_sec * spec.block_bytes as f64,
-        device_bytes_per_operation: moved.map(|bytes| bytes / operations.max(1) as f64),
+        device_bytes_per_operation: moved_bytes.map(|bytes| bytes as f64 / operations.max(1) as f64),
         is_direct: medium.is_direct(),
     })
 }
@@ -185,14 +193,28 @@ fn fill(medium: &Medium) -> Result<(), String> {
     medium.sync()
 }
 
-/// One thread's blocks; returns how many were read and written. It is at least one, however late the thread begins.
-fn operate(spec: &CeilingSpec, medium: &Medium, thread: u64, stop: &AtomicBool) -> Result<u64, String> {
+/// What a thread has done.
+struct Done {
+    operations: u64,
+    /// Bytes that it has moved to and from devices, if the system tells.
+    device_bytes: Option<u64>,
+}
+
+/// One thread's blocks, until it is told to stop and has done `operations_min`.
+fn operate(
+    spec: &CeilingSpec,
+    medium: &Medium,
+    thread: u64,
+    operations_min: u64,
+    stop: &AtomicBool,
+) -> Result<Done, String> {
     let mut random = SmallRng::seed_from_u64(thread);
     let mut block = Aligned::new(spec.block_bytes);
     random.fill_bytes(&mut block);
     let blocks = medium.bytes() / spec.block_bytes as u64;
     let part = blocks / spec.threads;
-    let (mut done, mut next) = (0, 0);
+    let before = device_bytes();
+    let (mut operations, mut next) = (0, 0);
     loop {
         let place = match spec.order {
             Order::Random => random.next_u64() % blocks,
@@ -204,16 +226,17 @@ fn operate(spec: &CeilingSpec, medium: &Medium, thread: u64, stop: &AtomicBool) 
             Operation::Read => medium.read(at, &mut block)?,
             _ => medium.write(at, &block)?,
         }
-        done += 1;
-        if stop.load(Ordering::Relaxed) {
-            return Ok(done);
+        operations += 1;
+        if operations >= operations_min && stop.load(Ordering::Relaxed) {
+            let moved = device_bytes().zip(before);
+            return Ok(Done { operations, device_bytes: moved.map(|(now, before)| now - before) });
         }
     }
 }
 
-/// Bytes that this process has read from and written to devices.
+/// Bytes that this thread has read from and written to devices.
 fn device_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/io").ok()?;
+    let text = fs::read_to_string("/proc/thread-self/io").ok()?;
     let number =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
     Some(number("read_bytes:")? + number("write_bytes:")?)
@@ -236,13 +259,14 @@ mod tests {
         }
     }
 
-    /// Every block goes to the device and nothing else, so that the ceiling is that of the medium and not of memory.
+    /// Every block goes to the device and nothing else, so that the ceiling is that of the medium and not of memory. The
+    /// pages of the program that the system reads for the threads are few beside so many operations.
     #[test]
     fn every_operation_moves_its_block() {
         let folder = tempfile::tempdir().unwrap();
         for (read, order) in [(100, Order::Random), (0, Order::Sequential), (50, Order::Random)] {
             let spec = CeilingSpec { order, block_bytes: 8192, ..spec(folder.path().join("medium"), read) };
-            let ceiling = raw_ceiling(&spec).unwrap();
+            let ceiling = ceiling_of(&spec, 500).unwrap();
             assert!(ceiling.operations_per_sec > 0.0, "{ceiling:?}");
             assert_eq!(ceiling.bytes_per_sec, ceiling.operations_per_sec * 8192.0);
             assert!(!spec.path.exists());

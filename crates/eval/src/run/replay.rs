@@ -50,7 +50,12 @@ pub(crate) fn run(
     let values = TraceValues(spec.read_corpus_into(meters.room)?.bytes);
     let open = || TraceFile::open(&trace.path, values.bytes_max()).map_err(|told| trace.wrong(told));
     let mut file = open()?;
-    let clock = (spec.latency || trace.speed.is_some()).then(Clock::new);
+    let wall = Clock::system();
+    let clock = match trace.speed {
+        // By another clock than the window's, a window could be shorter than the times of its trace.
+        Some(_) => Some(wall.clone()),
+        None => spec.latency.then(Clock::new),
+    };
     let mut buffers: Vec<Buffers> = (0..spec.threads).map(|_| Buffers::new(1, 0, 1 << 16, 0)).collect();
     let mut parts: Vec<Part> = (0..spec.threads).map(|_| Part::default()).collect();
     let perf = perf_control(spec)?;
@@ -62,7 +67,6 @@ pub(crate) fn run(
     let loaded = run.load(&[])?;
 
     progress("replaying");
-    let wall = Clock::system();
     let stage = Stage { timed: run.timed(clock.as_ref(), &wall, perf.as_ref()), trace, values: &values };
     let (window, fed) = stage.replay(&mut file, &mut feeder, inboxes, &mut parts, &mut buffers);
     has_not_ended(spec, buffers.iter().map(|worker| &worker.tally.mistakes))?;

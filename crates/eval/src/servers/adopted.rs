@@ -20,7 +20,7 @@ use nix::sys::prctl::get_child_subreaper;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
-use crate::servers::process::{children_of, work_below, work_of_tree};
+use crate::servers::process::{children_of, is_busy_below, is_tree_busy, work_below, work_of_tree};
 
 /// Often enough for the smallest usual number of processes, 32,768, and too seldom to be seen in a figure.
 const WAIT_EVERY: Duration = Duration::from_secs(1);
@@ -54,6 +54,12 @@ pub(crate) fn work_of_child(pid: u32) -> Option<(f64, u64)> {
     let _no_wait = started();
     let own = work_of_tree(pid)?;
     if adopts() { work_below(std::process::id()) } else { Some(own) }
+}
+
+/// Whether a child of this process, or one that descends from it, has a thread that is ready to run or waits for a disk.
+/// Daemons count as in [`work_of_child`].
+pub(crate) fn is_child_busy(pid: u32) -> bool {
+    if adopts() { is_busy_below(std::process::id()) } else { is_tree_busy(pid) }
 }
 
 fn adopts() -> bool {

@@ -5,7 +5,8 @@
 //! 2. The threads read the replies in the order of their tickets, so many requests are under way at a time.
 //! 3. A function that ends, answers what is no reply, or is silent for too long has ended for good: every later request
 //!    has the same error.
-//! 4. In the end the function sees the end of its input, and has a second. Then its whole process group is killed.
+//! 4. A function that closes a pipe has as long to end as it has for a reply, so that its status and words can be told.
+//! 5. In the end the function sees the end of its input, and has a second. Then its whole process group is killed.
 //!
 //! Pipes hold 64 KiB. The requests that one thread writes before it reads a reply must be fewer, or their replies must
 //! be ([`PIPELINE_MAX`]).
@@ -18,7 +19,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -36,6 +37,8 @@ const BUFFER_BYTES: usize = 16 << 10;
 /// The end of standard error that is kept, and the part of it that a sentence has.
 const WORDS_BYTES: usize = 4096;
 const WORDS_CHARS: usize = 300;
+/// The most bytes that Linux lets a pipe have, unless root allows more.
+const PIPE_BYTES_MAX: usize = 1 << 20;
 const GRACE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -117,7 +120,7 @@ impl Function {
             }),
             turn: Condvar::new(),
             ended: OnceLock::new(),
-            words: Words::of(File::from(OwnedFd::from(stderr))),
+            words: Words::of(pipe(stderr)?),
             received_bytes: AtomicU64::new(0),
         };
         let hello = lock(&function.replies).hello();
@@ -176,11 +179,17 @@ impl Function {
     /// Ends the function because of what was found, and says so now and ever after.
     fn end(&self, asked: &str, found: &str) -> TargetError {
         let reason = self.ended.get_or_init(|| {
-            let grace = if found == ENDED { self.grace } else { Duration::ZERO };
-            let status = lock(&self.child).take().and_then(|child| reap(child, grace));
-            let status = status.map(|status| format!(" ({status})"));
-            let words = self.words.last(self.grace).map(|words| format!("; its last words: {words}"));
-            format!("after {asked} {found}{}{}", status.unwrap_or_default(), words.unwrap_or_default())
+            let patience = if found == ENDED { self.patience } else { Duration::ZERO };
+            let status = lock(&self.child).take().and_then(|child| reap(child, patience));
+            let found = match status {
+                None if found == ENDED => {
+                    format!("it closed a pipe and went on for {} s", patience.as_secs_f64())
+                }
+                Some(status) => format!("{found} ({status})"),
+                None => found.to_owned(),
+            };
+            let words = self.words.last().map(|words| format!("; its last words: {words}"));
+            format!("after {asked} {found}{}", words.unwrap_or_default())
         });
         self.turn.notify_all();
         Gone(reason.clone()).into()
@@ -196,6 +205,7 @@ impl Drop for Function {
     }
 }
 
+/// No more comes from a function, or it takes no more. Its process may go on.
 const ENDED: &str = "it ended";
 
 /// A pipe that never blocks, so that a function that hangs is noticed.
@@ -323,41 +333,60 @@ pub(crate) fn unexpected(request: &str, reply: &Reply<&[u8]>) -> Fault {
     }
 }
 
-/// The end of what a process writes to standard error, which a thread reads, so that the process never waits.
+/// The end of all that a process writes to standard error, which a thread reads, so that the process never waits.
 #[derive(Debug)]
-struct Words {
-    bytes: Arc<Mutex<Vec<u8>>>,
-    reader: JoinHandle<()>,
+struct Words(Arc<Said>);
+
+#[derive(Debug)]
+struct Said {
+    /// It never blocks.
+    pipe: File,
+    end: Mutex<Vec<u8>>,
 }
 
 impl Words {
-    fn of(mut pipe: File) -> Self {
-        let bytes = Arc::<Mutex<Vec<u8>>>::default();
-        let kept = Arc::clone(&bytes);
-        let reader = thread::spawn(move || {
-            let mut part = [0; WORDS_BYTES];
-            while let Ok(got) = pipe.read(&mut part)
-                && got > 0
-            {
-                let mut kept = lock(&kept);
-                kept.extend_from_slice(&part[..got]);
-                let before = kept.len().saturating_sub(WORDS_BYTES);
-                kept.drain(..before);
+    fn of(pipe: File) -> Self {
+        let said = Arc::new(Said { pipe, end: Mutex::default() });
+        let reader = Arc::clone(&said);
+        thread::spawn(move || {
+            while reader.take() {
+                // A pipe that cannot be waited for is read again and again.
+                let _ = poll(&mut [PollFd::new(reader.pipe.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE);
             }
         });
-        Words { bytes, reader }
+        Words(said)
     }
 
-    /// The last line that is not empty, once the process has ended. A process that is left may still hold the pipe.
-    fn last(&self, patience: Duration) -> Option<String> {
-        let began = Instant::now();
-        while !self.reader.is_finished() && began.elapsed() < patience {
-            thread::sleep(LOOK);
-        }
-        let bytes = lock(&self.bytes);
-        let text = String::from_utf8_lossy(&bytes);
+    /// The last line that is not empty. All that a process has said lies in the pipe once the process has ended, so
+    /// this waits for nobody: neither for the thread nor for a daemon that still holds the pipe.
+    fn last(&self) -> Option<String> {
+        self.0.take();
+        let end = lock(&self.0.end);
+        let text = String::from_utf8_lossy(&end);
         let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
         Some(line.chars().take(WORDS_CHARS).collect())
+    }
+}
+
+impl Said {
+    /// Takes what the pipe has, but no more than it can have at a time. Whether more may come.
+    fn take(&self) -> bool {
+        let mut end = lock(&self.end);
+        let (mut part, mut taken) = ([0; WORDS_BYTES], 0);
+        while taken < PIPE_BYTES_MAX {
+            match (&self.pipe).read(&mut part) {
+                Ok(0) => return false,
+                Ok(got) => {
+                    taken += got;
+                    end.extend_from_slice(&part[..got]);
+                    let before = end.len().saturating_sub(WORDS_BYTES);
+                    end.drain(..before);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            }
+        }
+        true
     }
 }
 
@@ -367,9 +396,16 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A script that has all the time that it needs to end, however busy the machine is.
+    /// A script that has no time in the end, and all that it needs before.
     fn start(script: &str) -> Result<(Function, Hello), String> {
-        Function::start_with(script, PATIENCE, PATIENCE)
+        Function::start_with(script, PATIENCE, Duration::ZERO)
+    }
+
+    fn impatient(script: &str) -> Function {
+        let mut function = started(script);
+        function.patience = Duration::from_millis(200);
+        lock(&function.replies).patience = function.patience;
+        function
     }
 
     fn started(script: &str) -> Function {
@@ -416,6 +452,10 @@ mod tests {
             ),
             ("read line; echo VALUE 3; printf abc; sleep 600", "after `GET 3` it answered GET with VALUE"),
             ("exec <&-; exit 0", "after `GET 3` it ended (exit status: 0)"),
+            (
+                "read line; exec >&-; sleep 0.2; echo out of disk >&2; exit 5",
+                "after `GET 3` it ended (exit status: 5); its last words: out of disk",
+            ),
         ] {
             let function = started(&format!("echo ziptier 1 GET; {after_hello}"));
             let first = told(&function);
@@ -425,13 +465,27 @@ mod tests {
     }
 
     #[test]
+    fn one_that_closes_its_output_and_goes_on_is_killed_in_the_end() {
+        let function = impatient("echo ziptier 1 GET; echo busy >&2; exec >&-; sleep 600");
+        assert_eq!(
+            told(&function),
+            "after `GET 3` it closed a pipe and went on for 0.2 s; its last words: busy"
+        );
+        assert!(!is_alive(&function.pid().to_string()));
+    }
+
+    /// A wait for the daemon's end of the pipe would never end: the daemon goes when the function is dropped.
+    #[test]
+    fn a_daemon_that_keeps_standard_error_holds_up_no_words() {
+        let daemon = "exec 3<&0; (setsid cat <&3 >/dev/null &)";
+        let script = format!("echo ziptier 1 GET; {daemon}; read line; echo out of disk >&2; exit 5");
+        let forever = Duration::from_secs(1_000_000);
+        let (function, _) = Function::start_with(&script, PATIENCE, forever).unwrap();
+        assert_eq!(told(&function), "after `GET 3` it ended (exit status: 5); its last words: out of disk");
+    }
+
+    #[test]
     fn one_that_hangs_is_killed_with_all_that_it_started() {
-        let impatient = |script: &str| {
-            let mut function = started(script);
-            function.patience = Duration::from_millis(200);
-            lock(&function.replies).patience = function.patience;
-            function
-        };
         let folder = tempfile::tempdir().unwrap();
         let pids = folder.path().join("pids");
         let script = format!("sleep 600 & echo $! $$ > {}; echo ziptier 1 GET; sleep 600", pids.display());
@@ -451,7 +505,9 @@ mod tests {
     fn one_that_is_no_longer_needed_ends_by_itself_or_is_killed() {
         let folder = tempfile::tempdir().unwrap();
         let tidy = folder.path().join("tidy");
-        drop(started(&format!("echo ziptier 1 GET; cat; touch {}", tidy.display())));
+        let mut last = started(&format!("echo ziptier 1 GET; cat; touch {}", tidy.display()));
+        last.grace = PATIENCE;
+        drop(last);
         assert!(tidy.exists());
         let mut stubborn = started("echo ziptier 1 GET; while :; do sleep 600; done");
         stubborn.grace = Duration::from_millis(100);

@@ -8,16 +8,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use crate::servers::process::{pids, wait_until_quiet, work_of_tree};
+use crate::servers::process::{is_tree_busy, pids, work_of_tree};
+use crate::servers::quiet::{Processes, Quiet};
 use crate::target::Work;
 
-/// A node of Cassandra without requests takes up to 2 % of a processor for its timers.
-pub(crate) const QUIET_SHARE: f64 = 0.05;
-/// A period in which two hundredths of a second, the steps of the CPU clock, are too many.
-pub(crate) const WATCHED: Duration = Duration::from_millis(300);
-pub(crate) const QUIET_PERIODS: usize = 2;
 /// The words of a target about itself, if its servers were not quiet in time.
 pub const RESTLESS: &str = "; IT WAS NOT QUIET IN TIME, and CPU time of later work is left out";
 /// Programs of Docker and Podman that listen at the ports of containers.
@@ -105,9 +100,19 @@ impl LocalServers {
 
     /// Waits until they do nothing for most of a second, or for a minute at most. Whether they do nothing then.
     pub fn wait_until_quiet(&self) -> bool {
-        let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
-        let share = QUIET_SHARE * self.pids.as_ref().map_or(1, Vec::len) as f64;
-        wait_until_quiet(cpu_sec, share, WATCHED, QUIET_PERIODS, &AtomicBool::new(false)).1
+        let usual = Quiet::BETWEEN_WINDOWS;
+        let share = usual.share * self.pids.as_ref().map_or(1, Vec::len) as f64;
+        Quiet { share, ..usual }.wait_for(self, &AtomicBool::new(false)).1
+    }
+}
+
+impl Processes for LocalServers {
+    fn cpu_sec(&self) -> f64 {
+        LocalServers::cpu_sec(self).unwrap_or(0.0)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.pids.iter().flatten().any(|pid| is_tree_busy(*pid))
     }
 }
 
@@ -220,6 +225,7 @@ mod tests {
     use std::net::TcpListener;
     use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
+    use std::time::Duration;
 
     use super::*;
     use crate::servers::process::cpu_sec_of;

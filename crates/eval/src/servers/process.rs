@@ -1,13 +1,15 @@
 //! Servers under test: started on a port of their own on the loopback, watched through `/proc`, and ended by their
 //! process id.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::servers::port::Port;
+use crate::servers::quiet::{Processes, Quiet};
 use crate::servers::resp::{Connection, Reply, SILENCE_MAX};
 
 /// A program that serves RESP, and its arguments; `{port}` among them stands for the port.
@@ -27,17 +29,15 @@ const START_MAX: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 /// `times` in `/proc/PID/stat` are in hundredths of a second on every Linux that Rust runs on.
 const TICKS_PER_SEC: f64 = 100.0;
-/// The share of a processor below which a server is quiet.
+/// The share of a processor below which a server is quiet in a second.
 const QUIET_SHARE: f64 = 0.02;
-const WATCHED: Duration = Duration::from_secs(1);
-/// A server that never rests is measured all the same, and its row says how long it was watched.
-const QUIET_MAX: Duration = Duration::from_secs(60);
 
 /// A server that runs; it ends when this is dropped.
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
     child: Child,
+    _port: Port,
 }
 
 impl Drop for Server {
@@ -58,17 +58,16 @@ pub(crate) struct ServerMemory {
 
 impl Server {
     pub(crate) fn start(program: &ServerProgram, stop: &AtomicBool) -> Result<Self, Error> {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
         let fail = |source| Error::Io { action: "start", path: program.program.clone(), source };
-        let address = free.map_err(fail)?;
-        let port = address.port().to_string();
+        let held = Port::held().map_err(fail)?;
+        let port = held.address.port().to_string();
         let child = Command::new(&program.program)
             .args(program.arguments.iter().map(|argument| argument.replace("{port}", &port)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .map_err(fail)?;
-        let mut server = Server { name: program.name.clone(), address, child };
+        let mut server = Server { name: program.name.clone(), address: held.address, child, _port: held };
         server.wait_until_it_answers(stop)?;
         Ok(server)
     }
@@ -121,11 +120,6 @@ impl Server {
         }
     }
 
-    /// CPU seconds of all its threads so far.
-    pub(crate) fn cpu_sec(&self) -> f64 {
-        cpu_sec_of(self.child.id()).unwrap_or(0.0)
-    }
-
     /// Its memory now, unless it has ended: a process that is no more takes none.
     pub(crate) fn memory(&self) -> Result<ServerMemory, Error> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
@@ -141,7 +135,8 @@ impl Server {
     /// Waits until it has done nothing for so many seconds; returns for how long that was. A wait that was told to stop
     /// leaves out work that was put off.
     pub(crate) fn wait_until_quiet(&self, seconds: usize, stop: &AtomicBool) -> Result<f64, Error> {
-        let (waited_sec, _) = wait_until_quiet(|| self.cpu_sec(), QUIET_SHARE, WATCHED, seconds, stop);
+        let quiet = Quiet { share: QUIET_SHARE, period: Duration::from_secs(1), periods: seconds };
+        let (waited_sec, _) = quiet.wait_for(self, stop);
         match stop.load(Ordering::Relaxed) {
             true => Err(self.failed("it was told to stop".into())),
             false => Ok(waited_sec),
@@ -149,23 +144,34 @@ impl Server {
     }
 }
 
-/// Waits until the processes behind `cpu_sec` have taken less than `share` of a processor in so many `periods` of
-/// length `watched`, one after the other. Returns for how long that was, and whether they were quiet in the end.
-pub(crate) fn wait_until_quiet(
-    cpu_sec: impl Fn() -> f64,
-    share: f64,
-    watched: Duration,
-    periods: usize,
-    stop: &AtomicBool,
-) -> (f64, bool) {
-    let (began, mut quiet) = (Instant::now(), 0);
-    while quiet < periods && began.elapsed() < QUIET_MAX && !stop.load(Ordering::Relaxed) {
-        let before = cpu_sec();
-        std::thread::sleep(watched);
-        let taken = (cpu_sec() - before) / watched.as_secs_f64();
-        quiet = if taken < share { quiet + 1 } else { 0 };
+impl Processes for Server {
+    fn cpu_sec(&self) -> f64 {
+        cpu_sec_of(self.child.id()).unwrap_or(0.0)
     }
-    (began.elapsed().as_secs_f64(), quiet >= periods)
+
+    fn is_busy(&self) -> bool {
+        is_busy(self.child.id())
+    }
+}
+
+/// Whether a thread of a process is ready to run, or waits for a disk. The thread that asks does not count.
+fn is_busy(pid: u32) -> bool {
+    let asks = nix::unistd::gettid().to_string();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    threads.filter_map(Result::ok).filter(|thread| thread.file_name() != *asks).any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with(['R', 'D']))
+    })
+}
+
+/// Whether a process is busy, or one that descends from it.
+pub(crate) fn is_tree_busy(root: u32) -> bool {
+    tree_of(root).is_some_and(|tree| tree.iter().any(|(pid, _)| is_busy(*pid)))
+}
+
+/// Whether a process that descends from another one is busy.
+pub(crate) fn is_busy_below(root: u32) -> bool {
+    tree_of(root).is_some_and(|tree| tree[1..].iter().any(|(pid, _)| is_busy(*pid)))
 }
 
 /// CPU seconds of all threads of a process so far; nothing if there is no such process.
@@ -254,6 +260,7 @@ fn ticks_in(stat: &str, field: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
 
@@ -307,18 +314,34 @@ mod tests {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
     }
 
+    /// The thread that asks sleeps for nobody's sake.
     #[test]
-    fn a_wait_tells_whether_there_was_quiet() {
-        let waited = |periods, stop| {
-            let watched = Duration::from_millis(1);
-            wait_until_quiet(|| 7.0, QUIET_SHARE, watched, periods, &AtomicBool::new(stop)).1
-        };
-        assert_eq!([waited(3, false), waited(0, true), waited(3, true)], [true, true, false]);
+    fn a_process_is_busy_if_any_thread_of_it_is_but_for_the_one_that_asks() {
+        let own = std::process::id();
+        ziptier_testing::until("the other threads sleep", || !is_busy(own));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            ziptier_testing::until("one works", || is_busy(own));
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        ziptier_testing::until("a child works", || is_busy_below(own));
+        assert!(is_tree_busy(own));
+        child.kill().unwrap();
+        // Nobody has waited for it.
+        ziptier_testing::until("none works", || !is_tree_busy(own));
+        child.wait().unwrap();
     }
 
     fn server(program: &str, argument: &str) -> Server {
         let child = Command::new(program).arg(argument).spawn().unwrap();
-        Server { name: "server".into(), address: SocketAddr::from(([127, 0, 0, 1], 1)), child }
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        Server { name: "server".into(), address, child, _port: Port::held().unwrap() }
     }
 
     #[test]

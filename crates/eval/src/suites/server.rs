@@ -22,6 +22,7 @@ use crate::results::row::{Cell, Row, median};
 use crate::results::table::{aligned, grouped, tsv, wrapped};
 use crate::servers::client::{Call, Load, Records, drive};
 use crate::servers::process::{Server, ServerMemory, ServerProgram};
+use crate::servers::quiet::Processes;
 use crate::workload::permutation::Permutation;
 
 /// The plan of the suite.

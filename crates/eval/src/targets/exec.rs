@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::servers::adopted::{Reaper, work_of_child};
+use crate::servers::adopted::{Reaper, is_child_busy, work_of_child};
 use crate::servers::function::{Fault, Function, PIPELINE_MAX, unexpected};
-use crate::servers::listening::{QUIET_PERIODS, QUIET_SHARE, RESTLESS, WATCHED};
-use crate::servers::process::wait_until_quiet;
+use crate::servers::listening::RESTLESS;
+use crate::servers::quiet::{Processes, Quiet};
 use crate::servers::replies::{Hello, Reply};
 use crate::servers::resp::SILENCE_MAX;
 use crate::target::{Answers, Config, Records, Target, TargetError, Work};
@@ -281,9 +281,7 @@ impl Target for ExecTarget {
     }
 
     fn rest(&self) -> Result<(), TargetError> {
-        let cpu_sec = || self.cpu_sec().unwrap_or(0.0);
-        let (_, is_quiet) =
-            wait_until_quiet(cpu_sec, QUIET_SHARE, WATCHED, QUIET_PERIODS, &AtomicBool::new(false));
+        let (_, is_quiet) = Quiet::BETWEEN_WINDOWS.wait_for(self, &AtomicBool::new(false));
         self.is_restless.fetch_or(!is_quiet, Ordering::Relaxed);
         Ok(())
     }
@@ -309,6 +307,16 @@ impl Target for ExecTarget {
             filter.unwrap_or_default(),
             if self.is_restless.load(Ordering::Relaxed) { RESTLESS } else { "" }
         )
+    }
+}
+
+impl Processes for ExecTarget {
+    fn cpu_sec(&self) -> f64 {
+        ExecTarget::cpu_sec(self).unwrap_or(0.0)
+    }
+
+    fn is_busy(&self) -> bool {
+        is_child_busy(self.function.pid())
     }
 }
 

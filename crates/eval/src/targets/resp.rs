@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::data::oracle::Oracle;
-use crate::servers::listening::{LocalServers, RESTLESS, WATCHED, address_of, host_and_port, own_processors};
+use crate::servers::listening::{LocalServers, RESTLESS, address_of, host_and_port, own_processors};
+use crate::servers::quiet::Quiet;
 use crate::servers::resp::connections::Connections;
 use crate::servers::resp::{self, Connection, Endpoint, PASSWORD, Reply, done};
 use crate::target::{Batch, Config, Gone, Records, Target, TargetError, Work};
@@ -197,7 +198,7 @@ impl RespTarget {
             if began.elapsed() > WORK_MAX {
                 return false;
             }
-            std::thread::sleep(WATCHED);
+            std::thread::sleep(Quiet::BETWEEN_WINDOWS.period);
         }
         true
     }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A data access function that keeps its records in a dictionary, and breaks the promise that its argument names."""
+import subprocess
 import sys
 import time
 
@@ -34,6 +35,11 @@ for line in iter(requests.readline, b""):
             replies.write(b"NONE\n" if found is None else b"VALUE %d\n%b" % (len(found), found))
     elif word == b"PUT":
         puts += 1
+        if lie == "daemon" and puts == 1:
+            # The shell ends at once and leaves a process that takes two seconds of CPU time, however long they take.
+            daemon = ["setsid", "sh", "-c", "ulimit -c 0; ulimit -t 2; while :; do :; done &"]
+            nothing = subprocess.DEVNULL
+            subprocess.run(daemon, check=True, stdin=nothing, stdout=nothing, stderr=nothing)
         value = requests.read(int(numbers[1]))
         is_lost = lie == "loses" and puts == 700 or lie == "thousandth" and puts % 1000 == 0
         if not is_lost:

@@ -43,8 +43,8 @@ pub const CORPUS_VARIABLE: &str = "ZIPTIER_CORPUS";
 /// 20 s.
 pub const HANG: Duration = Duration::from_secs(120);
 
-/// Whether a thread that has done its share goes on: until `is_enough` of what others do, or for [`HANG`] from the first
-/// question on. A busy machine may give the others no processor meanwhile.
+/// Whether a thread that has done its share goes on: until `is_enough` of what others do, or for [`HANG`] from the
+/// first question on. A busy machine may give the others no processor meanwhile.
 pub fn not_enough(mut is_enough: impl FnMut() -> bool) -> impl FnMut() -> bool {
     let mut first_asked = None;
     move || {

@@ -259,8 +259,8 @@ mod tests {
         }
     }
 
-    /// Every block goes to the device and nothing else, so that the ceiling is that of the medium and not of memory. The
-    /// pages of the program that the system reads for the threads are few beside so many operations.
+    /// Every block goes to the device and nothing else, so that the ceiling is that of the medium and not of memory.
+    /// The pages of the program that the system reads for the threads are few beside so many operations.
     #[test]
     fn every_operation_moves_its_block() {
         let folder = tempfile::tempdir().unwrap();

@@ -56,8 +56,8 @@ pub(crate) fn work_of_child(pid: u32) -> Option<(f64, u64)> {
     if adopts() { work_below(std::process::id()) } else { Some(own) }
 }
 
-/// Whether a child of this process, or one that descends from it, has a thread that is ready to run or waits for a disk.
-/// Daemons count as in [`work_of_child`].
+/// Whether a child of this process, or one that descends from it, has a thread that is ready to run or waits for a
+/// disk. Daemons count as in [`work_of_child`].
 pub(crate) fn is_child_busy(pid: u32) -> bool {
     if adopts() { is_busy_below(std::process::id()) } else { is_tree_busy(pid) }
 }

@@ -191,20 +191,23 @@ pub(crate) unsafe fn allocate_aligned(alignment: usize, bytes: usize) -> *mut c_
 }
 
 /// Allocates a block that makes some medium larger. Before it refuses, it counts what was freed. `allocate` tells
-/// whether the count had room, which others took before this thread came to it. As long as they do, it counts again.
+/// whether other threads took the room that the count found. As long as they do, it counts again, but not for ever: a
+/// signal handler may have interrupted the very thread that holds the room.
 #[inline(always)]
 fn try_again(mut allocate: impl FnMut(&Cell<bool>) -> *mut c_void) -> *mut c_void {
     let is_taken = Cell::new(false);
     let mut block = allocate(&is_taken);
-    let mut goes_on = true;
-    while block.is_null() && goes_on && is_limited() && tick::recount() {
+    for _ in 0..tick::RECOUNT_TURNS {
+        if !block.is_null() || !is_limited() || !tick::recount() {
+            break;
+        }
         is_taken.set(false);
         block = allocate(&is_taken);
-        goes_on = is_taken.get();
-        if goes_on {
-            // A thread that lost its processor may have begun a block before the count.
-            tick::sleep();
+        if !is_taken.get() {
+            break;
         }
+        // A thread that lost its processor may have begun a block before the count.
+        tick::sleep();
     }
     block
 }

@@ -40,7 +40,7 @@ const TURN: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 /// The most sleeps of a thread that has no room. A fork of a large process takes seconds. The turns end, because the
 /// other thread may wait for this one.
-const RECOUNT_TURNS: u32 = 600_000;
+pub(crate) const RECOUNT_TURNS: u32 = 600_000;
 
 /// A process that is not in its class tries to join once in so many milliseconds.
 const JOIN_MS: u64 = 1000;

@@ -87,6 +87,10 @@ impl Backend for NotYet {
         refused()
     }
 
+    fn is_settled(&self) -> bool {
+        false
+    }
+
     fn put(&self, _: &[u8], _: &[u8], _: Option<u64>) -> Result<(), BackendError> {
         refused()
     }

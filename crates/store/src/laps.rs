@@ -59,6 +59,11 @@ impl Laps {
         self.has_begun
     }
 
+    /// Whether a lap is under way that has found nothing to do so far.
+    pub(crate) fn look_in_vain(&self) -> bool {
+        self.has_begun && !self.worked
+    }
+
     /// Whether the last lap has ended and found nothing to do.
     pub(crate) fn have_found_nothing(&self) -> bool {
         self.found_nothing && !self.has_begun

@@ -89,7 +89,7 @@ struct Background {
     rounds: Rounds,
     sweep: Sweep,
     laps: Laps,
-    /// Leaves were settled since the last lap began, or that lap found room to fill.
+    /// Leaves were settled or written to since the last lap began, or that lap found room to fill.
     has_settled: bool,
     tierer: Tierer,
     /// Packs since the thread looked whether a dictionary is due.
@@ -116,7 +116,7 @@ impl Background {
 
     /// Whether nothing is left to do for what was written.
     fn has_done_all(&self, core: &Core) -> bool {
-        self.rounds.have_done_all(core)
+        self.rounds.are_done(core)
             && !self.has_settled
             && self.laps.have_found_nothing()
             && self.generation == core.tree.dictionaries.generation()
@@ -177,6 +177,9 @@ impl Core {
                 continue;
             }
             if self.do_next(&mut work, Instant::now()) {
+                if is_first && !work.laps.look_in_vain() {
+                    self.rests.store(false, Ordering::Relaxed);
+                }
                 continue;
             }
             self.tree.reclaim();
@@ -238,6 +241,7 @@ impl Core {
             return false;
         }
         if work.rounds.is_due(self, now) {
+            work.has_settled |= work.rounds.take_new();
             work.has_settled |= self.settle_some(&mut work.rounds, SWEEP_LEAVES);
             return true;
         }

@@ -478,7 +478,7 @@ mod tests {
     #[test]
     fn a_daemon_that_keeps_standard_error_holds_up_no_words() {
         let daemon = "exec 3<&0; (setsid cat <&3 >/dev/null &)";
-        let script = format!("echo ziptier 1 GET; {daemon}; read line; echo out of disk >&2; exit 5");
+        let script = format!("echo ziptier 1 GET; read line; {daemon}; echo out of disk >&2; exit 5");
         let forever = Duration::from_secs(1_000_000);
         let (function, _) = Function::start_with(&script, PATIENCE, forever).unwrap();
         assert_eq!(told(&function), "after `GET 3` it ended (exit status: 5); its last words: out of disk");

@@ -314,7 +314,7 @@ mod tests {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default()
     }
 
-    /// The thread that asks sleeps for nobody's sake.
+    /// The asking thread is running, so it is left out.
     #[test]
     fn a_process_is_busy_if_any_thread_of_it_is_but_for_the_one_that_asks() {
         let own = std::process::id();

@@ -1,4 +1,4 @@
-//! Whoever measures a server has to know when its work is done: the work of a write may begin seconds after the reply.
+//! A benchmark has to know when the work of a server is done: that of a write may begin seconds after the reply.
 
 use ziptier_testing::until;
 

@@ -5,8 +5,9 @@
 //! 1. A writer that gives a leaf a landing puts the leaf on the list, if it is not there yet.
 //! 2. A round visits the leaves of the list, and settles those that nobody wrote to since the round before.
 //! 3. A leaf that has a landing after the visit stays on the list for the next round.
-//! 4. In a full store a pack may find no room. After a round of such packs alone the next one waits for twice as long,
-//!    or until there is room.
+//! 4. A leaf that could not be settled, as one without room in a full store or one on SSD with a few new records, waits
+//!    for rounds of its own, so that it holds up no other leaf. After such a round in vain the next one waits for twice
+//!    as long, or until there is room.
 
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,7 +24,7 @@ use crate::sync::Mutex;
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// It is so many times as long as the round looked at leaves that are still written to.
 const PAUSE_FACTOR: u32 = 30;
-/// The longest pause behind a round that settled a leaf, or found none to settle. Behind others it is that of laps.
+/// The longest pause, but for one behind rounds in vain.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The list. It keeps no leaf alive that was cut, or joined with its neighbour.
@@ -57,14 +58,24 @@ pub(crate) struct Rounds {
     left: Vec<Weak<Leaf>>,
     /// Leaves that stay for the next one.
     kept: Vec<Weak<Leaf>>,
+    /// Whether leaves of the list have come to a round.
+    has_new: bool,
     sweep: Sweep,
     /// How long this round looked at leaves that stay.
     looked: Duration,
-    /// Whether it changed leaves, and whether it tried to settle some that stay.
+    /// Whether it changed leaves.
     settled: bool,
-    tried: bool,
-    /// Whether the round before changed no leaf and tried to settle some, as those on SSD that have a few new records.
-    was_vain: bool,
+    /// When the round before ended, and how long the next one waits.
+    ended: Instant,
+    pause: Duration,
+    vain: Vain,
+}
+
+/// Leaves that could not be settled, and the rounds over these alone.
+struct Vain {
+    leaves: Vec<Weak<Leaf>>,
+    /// Whether this round is over these leaves.
+    is_tried: bool,
     /// When the round before ended, how long the next one waits, and the room in memory at that time.
     ended: Instant,
     pause: Duration,
@@ -76,41 +87,42 @@ impl Rounds {
         Self {
             left: Vec::new(),
             kept: Vec::new(),
+            has_new: false,
             sweep: Sweep::default(),
             looked: Duration::ZERO,
             settled: false,
-            tried: false,
-            was_vain: false,
             ended: now,
             pause: PAUSE_MIN,
-            room_bytes: 0,
+            vain: Vain { leaves: Vec::new(), is_tried: false, ended: now, pause: PAUSE_MIN, room_bytes: 0 },
         }
     }
 
     /// Whether the next part of a round is due.
     pub(crate) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
-        // Room for one more body may be room for a pack that found none.
-        let body_bytes = core.tree.limits.bytes_max as u64;
-        if self.pause > PAUSE_MAX && room_bytes(core) >= self.room_bytes.saturating_add(body_bytes) {
-            self.pause = PAUSE_MAX;
-        }
         if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
-            core.rests.store(false, Relaxed);
+            if !core.unsettled.is_empty() {
+                core.rests.store(false, Relaxed);
+                self.has_new = true;
+            }
             self.left = std::mem::take(&mut self.kept);
             self.left.append(&mut core.unsettled.take());
             self.ended = now;
         }
+        if self.left.is_empty() && self.vain.is_due(core, now) {
+            self.left = std::mem::take(&mut self.vain.leaves);
+            self.vain.is_tried = true;
+        }
         !self.left.is_empty()
     }
 
-    /// Whether no leaf waits for a round.
-    pub(super) fn are_done(&self, core: &Core) -> bool {
-        self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
+    /// Whether leaves were written to since the last call. Their writers may have packed them, and fast.
+    pub(super) fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.has_new)
     }
 
-    /// Whether no leaf waits for a round that could settle it.
-    pub(super) fn have_done_all(&self, core: &Core) -> bool {
-        self.left.is_empty() && (self.kept.is_empty() || self.was_vain) && core.unsettled.is_empty()
+    /// Whether no leaf waits for a round, but those that could not be settled.
+    pub(super) fn are_done(&self, core: &Core) -> bool {
+        self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
     }
 
     /// Notes a part of a round, which took so long beside waiting, and the room behind it; `true` if it changed leaves.
@@ -120,12 +132,32 @@ impl Rounds {
         self.settled |= !busy.is_zero();
         if self.left.is_empty() {
             let pause = (std::mem::take(&mut self.looked) * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX);
-            self.was_vain = self.tried && !self.settled;
-            self.pause = if self.was_vain { pause.max(2 * self.pause).min(laps::PAUSE_MAX) } else { pause };
-            (self.settled, self.tried) = (false, false);
-            (self.ended, self.room_bytes) = (Instant::now(), room_bytes);
+            let settled = std::mem::take(&mut self.settled);
+            if std::mem::take(&mut self.vain.is_tried) {
+                self.vain.note_round(settled, pause, room_bytes);
+            } else {
+                (self.ended, self.pause) = (Instant::now(), pause);
+            }
         }
         !busy.is_zero()
+    }
+}
+
+impl Vain {
+    /// Whether the next round over these leaves is due.
+    fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+        // Room for one more body may be room for a pack that found none.
+        let body_bytes = core.tree.limits.bytes_max as u64;
+        if self.pause > PAUSE_MAX && room_bytes(core) >= self.room_bytes.saturating_add(body_bytes) {
+            self.pause = PAUSE_MAX;
+        }
+        !self.leaves.is_empty() && now.duration_since(self.ended) >= self.pause
+    }
+
+    /// Notes the end of a round, the pause that its length asks for, and the room behind it.
+    fn note_round(&mut self, settled: bool, pause: Duration, room_bytes: u64) {
+        self.pause = if settled { pause } else { pause.max(2 * self.pause).min(laps::PAUSE_MAX) };
+        (self.ended, self.room_bytes) = (Instant::now(), room_bytes);
     }
 }
 
@@ -156,8 +188,8 @@ impl Core {
             // Another thread may have closed it for a moment only.
             let has_landing = leaf.state(&guard).landings().next().is_some();
             if has_landing && !self.tree.index.has_let_go_of(&leaf, &guard) && leaf.list() {
-                rounds.kept.push(listed);
-                rounds.tried |= visited == Visited::Done;
+                let stays = if visited == Visited::Done { &mut rounds.vain.leaves } else { &mut rounds.kept };
+                stays.push(listed);
             }
         }
         self.tree.pin().flush();
@@ -173,6 +205,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::options::{CodecChoice, Options};
+    use crate::packing::Goal;
     use crate::record::PutMeta;
 
     const KEYS: u32 = 5_000;
@@ -194,6 +227,17 @@ mod tests {
     /// A round, a while after the one before; how many leaves it came to.
     fn round(core: &Core, rounds: &mut Rounds) -> usize {
         let later = rounds.ended + rounds.pause;
+        assert!(!rounds.is_due(core, later - Duration::from_nanos(1)));
+        let leaves = if rounds.is_due(core, later) { rounds.left.len() } else { 0 };
+        while !rounds.left.is_empty() {
+            core.settle_some(rounds, 3);
+        }
+        leaves
+    }
+
+    /// The same, over the leaves that could not be settled.
+    fn vain_round(core: &Core, rounds: &mut Rounds) -> usize {
+        let later = rounds.vain.ended + rounds.vain.pause;
         assert!(!rounds.is_due(core, later - Duration::from_nanos(1)));
         let leaves = if rounds.is_due(core, later) { rounds.left.len() } else { 0 };
         while !rounds.left.is_empty() {
@@ -296,6 +340,18 @@ mod tests {
         let due = work.rounds.ended + work.rounds.pause;
         assert!(work.rounds.is_due(&core, due));
         assert!(!core.is_settled(), "the leaf is in the round");
+        // Its writer packs it, so that the round finds nothing to do, and a lap may.
+        let guard = core.tree.pin();
+        let leaf = core.tree.locate(&1_u32.to_be_bytes(), &guard).0;
+        core.settle_leaf(leaf, Goal::Keep, &guard);
+        drop(guard);
+        assert!(core.do_next(&mut work, due), "a part of a round");
+        core.note_rest(&work);
+        assert!(work.rounds.are_done(&core) && !core.is_settled());
+        let due = work.laps.latest_due();
+        parts(&mut work, due);
+        core.note_rest(&work);
+        assert!(core.is_settled());
     }
 
     #[test]
@@ -322,38 +378,48 @@ mod tests {
         let held_bytes = core.tree.gauges.held();
         core.set_memory_limit(Some(1));
         // Most bodies have room for such a record in their blocks of memory.
-        (0..3).for_each(|_| _ = round(&core, &mut rounds));
-        let vain = rounds.kept.len();
+        (0..2).for_each(|_| _ = round(&core, &mut rounds));
+        let vain = rounds.vain.leaves.len();
         assert!(vain > 1, "all packs found room");
-        assert!(rounds.have_done_all(&core), "no round can settle them");
-        while rounds.pause < laps::PAUSE_MAX {
-            let pause = rounds.pause;
-            assert_eq!(round(&core, &mut rounds), vain);
-            assert!(rounds.pause >= (2 * pause).min(laps::PAUSE_MAX), "{pause:?}, {:?}", rounds.pause);
+        assert!(rounds.are_done(&core), "nothing else is left");
+        while rounds.vain.pause < laps::PAUSE_MAX {
+            let pause = rounds.vain.pause;
+            assert_eq!(vain_round(&core, &mut rounds), vain);
+            assert!(rounds.vain.pause >= (2 * pause).min(laps::PAUSE_MAX), "{pause:?}");
         }
+
+        // They hold up no other leaf.
+        core.set_memory_limit(None);
+        let other = (0..8 * KEYS).take_while(|_| core.unsettled.is_empty()).map(|number| put(&core, number));
+        assert!(other.count() < vain * 1_000, "a leaf is not one of these");
+        core.set_memory_limit(Some(1));
+        assert_eq!([(); 2].map(|()| round(&core, &mut rounds)), [1, 1]);
+        assert!(rounds.are_done(&core));
+        let vain = rounds.vain.leaves.len();
 
         // A higher limit that is still too low gives no room, and one that gives some is soon seen.
         core.set_memory_limit(Some(2));
-        assert!(!rounds.is_due(&core, rounds.ended + PAUSE_MAX));
+        let pause_max = rounds.vain.ended + PAUSE_MAX;
+        assert!(!rounds.is_due(&core, pause_max));
         core.set_memory_limit(Some(2 * held_bytes));
-        assert!(!rounds.is_due(&core, rounds.ended + PAUSE_MAX - Duration::from_nanos(1)));
-        assert_eq!(round(&core, &mut rounds), vain);
+        assert!(!rounds.is_due(&core, pause_max - Duration::from_nanos(1)));
+        assert_eq!(vain_round(&core, &mut rounds), vain);
         assert!(!has_landings(&core));
-        assert!(rounds.pause <= PAUSE_MAX);
+        assert!(rounds.vain.pause <= PAUSE_MAX);
     }
 
     #[test]
     fn a_round_that_settles_a_leaf_brings_the_pause_back() {
         let mut rounds = Rounds::new(Instant::now());
         let millis = Duration::from_millis;
-        let mut note = |tried, busy| {
-            (rounds.tried, rounds.sweep.busy) = (tried, millis(busy));
+        let mut note = |is_vain, busy| {
+            (rounds.vain.is_tried, rounds.sweep.busy) = (is_vain, millis(busy));
             rounds.note_part(millis(busy + 1), 0);
-            rounds.pause
+            assert_eq!(rounds.pause, PAUSE_MIN, "leaves that are written to are no work in vain");
+            rounds.vain.pause
         };
         assert_eq!([(); 3].map(|()| note(true, 0)), [400, 800, 1600].map(millis));
         assert_eq!(note(true, 1), PAUSE_MIN);
-        assert_eq!(note(true, 0), millis(400));
-        assert_eq!(note(false, 0), PAUSE_MIN, "leaves that are written to are no work in vain");
+        assert_eq!([true, false].map(|is_vain| note(is_vain, 0)), [400, 400].map(millis));
     }
 }

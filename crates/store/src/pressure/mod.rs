@@ -274,7 +274,7 @@ impl Core {
             }
             match moved {
                 Moved::On => {
-                    // Eviction counts no retired bytes, and these may be all that lacks.
+                    // Eviction does not count retired bytes. The room that lacks may be these alone.
                     if round < SLEEPS_FROM || !self.waits_for_readers_of(over_bytes) {
                         back_off(round);
                     }

@@ -135,8 +135,8 @@ mod tests {
         });
     }
 
-    /// Such a writer was refused after a second or two: what lives left room, so nothing was evicted, and a reader held
-    /// fewer retired bytes than writers wait for.
+    /// Such a writer was refused after a second or two. Live records left room, so nothing was evicted, and a reader
+    /// held fewer retired bytes than writers wait for.
     #[test]
     fn a_writer_of_a_cache_waits_for_a_reader_of_few_bytes() {
         let options = Options {

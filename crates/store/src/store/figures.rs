@@ -57,9 +57,9 @@ impl Store {
         stats.with_engines(&engines.unwrap_or_default())
     }
 
-    /// Whether the background has settled all that was written, so that a store that nobody uses takes hardly any more
-    /// CPU time. It is known some time after the last write: a second for small stores, up to a minute for large ones.
-    /// True without background threads. Leaves that nobody uses may still become denser later.
+    /// Whether the background has settled all that was written, as far as there is room. That is known seconds after
+    /// the last write, or minutes for large or full stores. True without background threads. Leaves that nobody uses
+    /// may become denser later: that is not waited for.
     pub fn is_settled(&self) -> bool {
         self.core.is_settled()
     }

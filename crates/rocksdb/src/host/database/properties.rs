@@ -27,16 +27,14 @@ impl Database {
         self.property_number(c"rocksdb.total-sst-files-size").unwrap_or(0)
     }
 
-    /// Whether a flush or a compaction runs or is due.
+    /// Whether a flush or a compaction runs or is due. After an error in the background, RocksDB may leave what is due
+    /// undone for ever, so that only running ones count.
     pub fn has_work(&self) -> bool {
-        [
-            c"rocksdb.mem-table-flush-pending",
-            c"rocksdb.num-running-flushes",
-            c"rocksdb.compaction-pending",
-            c"rocksdb.num-running-compactions",
-        ]
-        .iter()
-        .any(|name| self.property_number(name).unwrap_or(0) > 0)
+        let has = |name: &CStr| self.property_number(name).unwrap_or(0) > 0;
+        let is_due = || has(c"rocksdb.mem-table-flush-pending") || has(c"rocksdb.compaction-pending");
+        has(c"rocksdb.num-running-flushes")
+            || has(c"rocksdb.num-running-compactions")
+            || !has(c"rocksdb.background-errors") && is_due()
     }
 
     /// How many SST files the database has now.

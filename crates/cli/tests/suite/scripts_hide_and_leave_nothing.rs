@@ -80,10 +80,13 @@ fn targets_set_up_their_tools() {
 fn a_soak_ends_with_its_server() {
     let folder = tempfile::tempdir().unwrap();
     let [ziptier, far] = ["ziptier", "far"].map(|name| folder.path().join(name).display().to_string());
-    program(folder.path(), "ziptier", "exit 1");
-    // A script that asks for ever is ended by a signal.
-    let asked = "echo >>\"$0.asked\"\n[ \"$(wc -l <\"$0.asked\")\" -lt 50 ] || kill -TERM $PPID\nexit 1";
-    program(folder.path(), "redis-cli", asked);
+    program(folder.path(), "ziptier", "echo $$ >\"$0.pid\"");
+    // A script that asks for ever is ended by a signal. Questions count once the server has ended.
+    let asked = format!(
+        "[ -s '{ziptier}.pid' ] && ! kill -0 \"$(cat '{ziptier}.pid')\" 2>/dev/null || exit 1\n\
+         echo >>\"$0.asked\"\n[ \"$(wc -l <\"$0.asked\")\" -lt 50 ] || kill -TERM $PPID\nexit 1"
+    );
+    program(folder.path(), "redis-cli", &asked);
     let output = run(folder.path(), "scripts/soak-server", &[ziptier.as_str(), "10", "1", far.as_str()]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
 }

@@ -83,12 +83,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         // It may still have something to write, and is killed only if that takes long.
         self.signal(Some(Signal::SIGTERM));
-        let began = Instant::now();
+        let (mut began, mut is_killed) = (Instant::now(), false);
         while matches!(self.child.try_wait(), Ok(None)) || self.signal(None) {
             if began.elapsed() > END_MAX {
+                if is_killed {
+                    return;
+                }
+                // What is killed needs a processor to end.
                 self.signal(Some(Signal::SIGKILL));
-                let _ = self.child.wait();
-                return;
+                (began, is_killed) = (Instant::now(), true);
             }
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -466,7 +466,8 @@ mod tests {
 
     #[test]
     fn one_that_closes_its_output_and_goes_on_is_killed_in_the_end() {
-        let function = impatient("echo ziptier 1 GET; echo busy >&2; exec >&-; sleep 600");
+        let mut function = started("echo ziptier 1 GET; echo busy >&2; exec >&-; sleep 600");
+        function.patience = Duration::from_millis(200);
         assert_eq!(
             told(&function),
             "after `GET 3` it closed a pipe and went on for 0.2 s; its last words: busy"

@@ -59,10 +59,11 @@ fn what_was_put_is_found_in_every_way() {
 fn work_in_the_background_is_told() {
     let Some((database, _folder)) = database("write_buffer_size=65536") else { return };
     let database = database.unwrap();
-    (0..1_000_000).take_while(|_| !database.has_work()).for_each(|n| {
+    let was_seen = (0..1_000_000).any(|n| {
         database.put(&key(n), &[b'v'; 500]).unwrap();
+        database.has_work()
     });
-    assert!(database.has_work(), "no flush was seen");
+    assert!(was_seen, "no flush was seen");
     ziptier_testing::until("nothing is left", || !database.has_work());
 }
 

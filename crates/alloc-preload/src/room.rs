@@ -20,7 +20,7 @@ use crate::tick::{self, BLOCK_BYTES_MAX};
 /// Larger blocks take room. A thread that allocates such a block settles at once.
 pub(crate) const LARGE_ABOVE: usize = 64 << 10;
 
-/// Others took the room that the last tick left, or have begun to since before it counted.
+/// Other threads took the room that the last tick left, or had begun a block before that tick counted.
 pub(crate) struct Taken;
 
 /// Bytes of a large block: the ones asked for, and what jemalloc adds to these.

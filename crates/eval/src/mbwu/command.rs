@@ -89,7 +89,7 @@ impl Drop for Running {
                 if is_killed {
                     return;
                 }
-                // What is killed needs a processor to end.
+                // A killed process needs a processor to end.
                 self.signal(Some(Signal::SIGKILL));
                 (began, is_killed) = (Instant::now(), true);
             }

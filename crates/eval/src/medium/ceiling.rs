@@ -193,7 +193,7 @@ fn fill(medium: &Medium) -> Result<(), String> {
     medium.sync()
 }
 
-/// What a thread has done.
+/// The work that one thread has done.
 struct Done {
     operations: u64,
     /// Bytes that it has moved to and from devices, if the system tells.

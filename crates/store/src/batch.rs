@@ -22,16 +22,14 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::core::{Core, Unowned, check_key};
-use crate::durable;
 use crate::landing::{Landing, RecordBytes};
 use crate::leaf::{Leaf, LeafState};
 use crate::memory::{Reserved, allocated_bytes};
-use crate::places::ssd::is_crowded;
-use crate::record::{Fields, Kind, PutMeta, key_hash};
-use crate::sync::{back_off, interleave};
+use crate::operation;
+use crate::record::{Fields, Kind, PutMeta, check_key, key_hash};
+use crate::sync::interleave;
 use crate::tree::Tree;
-use crate::write::NewValue;
+use crate::write::{NewValue, Writes};
 
 pub(crate) use commits::Commits;
 use conditions::Compared;
@@ -145,13 +143,13 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Writes<'_> {
     pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
         let written = self.write_waiting(batch, true)?;
         Ok(written.expect("who may wait is never told to come again"))
     }
 
-    /// As [`Core::write`]. A caller that does not wait gets `None` if another writer has one of its leaves, or one of
+    /// As [`Writes::write`]. A caller that does not wait gets `None` if another writer has one of its leaves, or one of
     /// its keys has its turn. It also gets `None` if a landing that grew for another batch has to be packed first, or
     /// if many conditions are on keys on SSD. Nothing was changed then.
     pub(crate) fn write_waiting(&self, batch: &Batch, waits: bool) -> Result<Option<bool>, Error> {
@@ -159,11 +157,11 @@ impl Core {
         let landed_bytes: usize = operations.iter().map(|(key, _, value)| landed_bytes(key, value)).sum();
         check_landed_bytes(landed_bytes)?;
         operations.sort_by(|a, b| a.0.cmp(b.0)); // stable: the order within a key stays
-        self.wait_for_retired();
+        self.host.wait_for_retired();
         // Deletes ask for no room, so that they are never refused, unless they take much themselves.
         let has_puts = operations.iter().any(|(_, operation, _)| matches!(operation, Operation::Put(..)));
         let frees = !has_puts && landed_bytes <= LONG_BYTES;
-        if let Some(journal) = self.journal.get() {
+        if let Some(journal) = self.journal {
             journal.wait_for_room()?;
         }
         let (mut round, mut unknowns, mut reads) = (0, 0, 0);
@@ -182,29 +180,25 @@ impl Core {
             }
             match self.try_write_alone(&mut operations, &compared, landed_bytes, frees, waits)? {
                 Tried::Done(written) => {
-                    self.tend();
-                    if !self.has_background {
-                        // A leaf on SSD may have no room for the landing of a long batch until it is promoted.
-                        self.merge_grown();
-                    }
+                    self.host.after_batch();
                     return Ok(Some(written));
                 }
                 Tried::Busy => return Ok(None),
                 Tried::Unknown if unknowns == UNKNOWNS_MAX && self.tree.gauges.limit() != u64::MAX => {
-                    return Err(self.room().refusal(self.tree.gauges.limit(), self.tree.gauges.held()));
+                    return Err(self.host.refusal());
                 }
                 Tried::Unknown => unknowns += 1,
                 // To pack a landing that grew takes as long as to write it.
                 Tried::Full { .. } if !waits => return Ok(None),
                 Tried::Full { key_index } => {
-                    self.pack_full(operations[key_index].0, frees, round)?;
+                    self.host.pack_full(operations[key_index].0, frees, round)?;
                     round += 1;
                 }
             }
         }
     }
 
-    /// As [`Core::try_write`], with room for landings of so many bytes. Of long batches, one is written at a time.
+    /// As [`Writes::try_write`], with room for landings of so many bytes. Of long batches, one is written at a time.
     fn try_write_alone(
         &self,
         operations: &mut [Prepared<'_>],
@@ -215,8 +209,8 @@ impl Core {
     ) -> Result<Tried, Error> {
         let _one_at_a_time = match landed_bytes > LONG_BYTES {
             false => None,
-            true if waits => Some(self.long_batches.lock()),
-            true => match lock_if_free(&self.long_batches) {
+            true if waits => Some(self.tree.long_batches.lock()),
+            true => match lock_if_free(&self.tree.long_batches) {
                 None => return Ok(Tried::Busy),
                 locked => locked,
             },
@@ -224,7 +218,7 @@ impl Core {
         // It lies in landings first, and in bodies beside them while these are packed; large values are there already.
         let room_bytes = 2 * landed_bytes;
         // Nobody else counts on the same room.
-        let room = if frees { self.tree.gauges.reserve(0) } else { self.reserve(room_bytes)? };
+        let room = if frees { self.tree.gauges.reserve(0) } else { self.host.reserve(room_bytes)? };
         self.try_write(operations, compared, room, waits)
     }
 
@@ -257,7 +251,7 @@ impl Core {
                 return Ok(None);
             }
             *reads += 1;
-            self.bring_up(key)?;
+            self.host.bring_up(key)?;
             if self.tree.fails(key, condition) {
                 return Ok(Some(false));
             }
@@ -266,33 +260,6 @@ impl Core {
             }
         }
         Ok(Some(true))
-    }
-
-    /// Packs the leaf of `key`, or waits a moment for whoever does; `anyway` is that of [`Core::pack_unowned`]. The
-    /// caller holds no guard and no lock.
-    pub(crate) fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
-        let guard = self.tree.pin();
-        let (leaf, _) = self.tree.locate(key, &guard);
-        match self.pack_unowned(leaf, anyway, &guard) {
-            Unowned::Packed => {
-                self.tree.stats.packs_foreground.raise();
-                guard.flush();
-            }
-            Unowned::NoPlace { raised_bytes } => {
-                drop(guard);
-                self.make_room(raised_bytes)?;
-            }
-            Unowned::Crowded => {
-                drop(guard);
-                self.promote_crowded(key)?;
-                back_off(round);
-            }
-            Unowned::Busy => {
-                drop(guard);
-                back_off(round);
-            }
-        }
-        Ok(())
     }
 
     /// Writes a batch whose operations are in key order.
@@ -327,7 +294,7 @@ impl Core {
         let must_fit = |leaf: usize| {
             let is_written = bytes_of[leaf] > 0;
             bytes_of[leaf] > self.tree.landing_bytes_max()
-                || is_written && is_crowded(locked[leaf].leaf.state(&guard))
+                || is_written && locked[leaf].leaf.state(&guard).is_crowded()
         };
         if let Some(full) = (0..locked.len()).find(|leaf| is_full(*leaf) && must_fit(*leaf)) {
             return Ok(Tried::Full { key_index: leaf_of.partition_point(|leaf| *leaf < full) });
@@ -356,17 +323,17 @@ impl Core {
 
     /// Logs what a batch changes.
     fn log_batch(&self, operations: &[Prepared<'_>]) -> Result<(), Error> {
-        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let Some(journal) = self.journal else { return Ok(()) };
         let logged = || {
             operations.iter().filter_map(|(key, operation, value)| match operation {
                 Operation::Put(_, meta) => {
-                    Some(durable::Operation::put(key, value.raw(), &Fields::of(*meta)))
+                    Some(operation::Operation::put(key, value.raw(), &Fields::of(*meta)))
                 }
-                Operation::Delete => Some(durable::Operation::Delete { key }),
+                Operation::Delete => Some(operation::Operation::Delete { key }),
                 Operation::Require(_) => None,
             })
         };
-        journal.append_all(logged())?;
+        journal.append_all(&mut logged())?;
         self.tree.stats.own().logged_bytes.add(logged().map(|operation| operation.bytes()).sum());
         Ok(())
     }
@@ -388,7 +355,7 @@ impl Core {
         for (locked, bytes) in locked.iter().zip(bytes_of.iter().copied()).filter(|(_, bytes)| *bytes > 0) {
             let growth_bytes = growth_bytes(locked.leaf, bytes);
             let grows = bytes > self.tree.landing_bytes_max();
-            if grows || growth_bytes > 0 && self.room().admit(grown_bytes + growth_bytes).is_err() {
+            if grows || growth_bytes > 0 && self.host.admit(grown_bytes + growth_bytes).is_err() {
                 room.give_back(bytes);
                 if !grows {
                     // Nothing was reserved for a copy of the landing that is there.
@@ -413,13 +380,13 @@ impl Core {
         let grown: Vec<&Leaf> = locked.iter().map(|locked| locked.leaf).filter(is_grown).collect();
         drop(locked);
         for leaf in grown {
-            self.sealed(leaf, guard);
+            self.host.sealed(leaf, guard);
             // A landing that was sealed before went first, and its pack sealed the grown one if it found the lock free.
             if let Some(_writer) = leaf.try_lock_writer() {
                 self.tree.seal_grown(leaf, guard);
             }
             if leaf.state(guard).sealed.is_some() {
-                self.sealed(leaf, guard);
+                self.host.sealed(leaf, guard);
             }
         }
     }
@@ -448,7 +415,7 @@ impl Core {
             let new = LeafState { open: Some(Arc::new(larger)), ..state.clone() };
             // When the owner came between, its state has the same landing, and the next round copies it again.
             if leaf.publish(state, new, guard) {
-                return self.note_landing(leaf);
+                return self.host.note_landing(leaf);
             }
         }
     }

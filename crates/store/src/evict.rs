@@ -222,12 +222,6 @@ impl Core {
         eviction.line_up(leaf, marks.iter().copied(), guard);
     }
 
-    /// Whether a key that is not there may lie in a checkpoint because it was evicted. A delete of such a key is
-    /// logged.
-    pub(crate) fn forgets(&self) -> bool {
-        self.has_evicted() && self.journal.get().is_some()
-    }
-
     /// Puts the records of a leaf without marks in the main queue, as if they had come there one after the other. Their
     /// earlier reads are not known. The caller owns the leaf.
     pub(crate) fn take_up(&self, leaf: &Leaf, guard: &Guard) {

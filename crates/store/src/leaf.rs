@@ -34,6 +34,15 @@ use crate::reclaim::Unreachable;
 use crate::record::{Fields, Found, Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
 
+/// References to large values that leaves have together when they are joined. They are never merged: a leaf that has
+/// twice as many is cut.
+pub(crate) const LARGES_MAX: usize = 256;
+
+/// Records of an overlay at most: a body counts its records in two bytes.
+pub(crate) const UPPER_RECORDS_MAX: usize = u16::MAX as usize;
+/// A leaf with more records above its images than this is promoted, so that its next landings have room.
+pub(crate) const CROWDED_RECORDS: usize = UPPER_RECORDS_MAX / 2;
+
 /// The contents of a leaf at a moment. A state never changes; see the module.
 #[derive(Clone)]
 pub(crate) struct LeafState {
@@ -132,6 +141,13 @@ impl LeafState {
     /// Whether a write has not reached the body yet.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.landings().any(|landing| !landing.is_empty())
+    }
+
+    /// Whether a cold leaf has so many records above its images, or references to large values among them, that it is
+    /// to be cut, which takes its images.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let records = || self.body.len() + self.landings().map(Landing::len).sum::<usize>();
+        self.below.is_some() && (records() > CROWDED_RECORDS || self.body.larges().count() > 2 * LARGES_MAX)
     }
 
     /// The record of `key` in memory. `Absent` may mean that the record lies below. The second part is its place in the

@@ -61,6 +61,7 @@
 //! | `store` | the public API, a file for each group of calls |
 //! | `core` | the parts of a store, shared by callers and background threads |
 //! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
+//! | `operation` | what a write changes, for the log |
 //! | `read`, `multi_get`, `range` | one key, several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
@@ -70,7 +71,7 @@
 //! | `coding`, `blocks` | the coding of a body: tokens, or blocks and each thread's contexts |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
-//! | `retention` | which records a pack keeps: a question to `evict` |
+//! | `host`, `retention` | what writes and packs ask of the engine: the log, room, and which records a pack keeps |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
@@ -96,6 +97,7 @@ mod evict;
 mod few;
 mod form;
 mod ghosts;
+mod host;
 mod hotness;
 mod image_files;
 mod index;
@@ -109,6 +111,7 @@ mod memory;
 mod merge;
 mod multi_get;
 mod open_value;
+mod operation;
 mod options;
 mod packing;
 mod places;

@@ -9,7 +9,6 @@
 //! 5. A leaf is *quiet* if nothing was appended to it since the visit before. A visit settles a quiet leaf, and others
 //!    wait for the next one.
 
-mod packs;
 mod queue;
 mod sweep;
 mod unsettled;
@@ -27,11 +26,12 @@ pub(crate) use self::unsettled::{Rounds, Unsettled};
 use crate::Error;
 use crate::body::Body;
 use crate::core::Core;
-use crate::durable::Operation;
 use crate::form::Form;
+use crate::host::Journal;
 use crate::laps::Laps;
 use crate::leaf::{Leaf, LeafState, Ownership};
 use crate::merge::large_references;
+use crate::operation::Operation;
 use crate::packing::{Pieces, Scratch};
 use crate::places::Place;
 use crate::places::ssd::all_settled;

@@ -132,7 +132,7 @@ fn a_rename_whose_large_source_is_written_all_the_time_gets_its_turn() {
     put(core, b"source", &[0; 5000]);
     std::thread::scope(|scope| {
         let mut reads = 0;
-        let renamed = core.transfer_granted(b"source", b"target", false, true, &mut |need| {
+        let renamed = core.writes().transfer_granted(b"source", b"target", false, true, &mut |need| {
             assert_eq!(need, Need::Bytes(5000));
             reads += 1;
             if reads <= ATTEMPTS_MAX {
@@ -348,7 +348,7 @@ fn with_two_leaves() -> (Core, Arc<Leaf>) {
 fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_joined: impl Fn() -> bool) {
     let batch = Batch::new().put(near, b"new").put(last, b"new");
     let written = |waits| {
-        let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
+        let written = core.writes().write_waiting(&batch, waits).expect("no limit is set").is_some();
         assert!(!written || get(core, last).as_deref() == Some(&b"new"[..]), "the value before was read");
         written
     };

@@ -3,8 +3,10 @@
 //! A record begins with a [`Tag`] that says what follows; absent fields take no bytes. Landing and body share the
 //! tag and the fields behind it and differ only in how they store keys.
 
+use crate::Error;
 use crate::blocks::PackedValue;
 use crate::large::LargeHandle;
+use crate::options::KEY_BYTES_MAX;
 use std::sync::Arc;
 use ziptier_codec::token::Dictionary;
 
@@ -284,6 +286,16 @@ pub(crate) enum Lookup<'a> {
     Deleted,
     /// Nothing here.
     Absent,
+}
+
+/// Refuses keys that are no keys.
+#[inline]
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
+    match key.len() {
+        0 => Err(Error::EmptyKey),
+        1..=KEY_BYTES_MAX => Ok(()),
+        len => Err(Error::KeyTooLong { len }),
+    }
 }
 
 /// Hash of a key: it selects fingerprints in landings and bodies, and is part of no promise outside them.

@@ -30,7 +30,7 @@ impl Core {
 
     fn pack_queued_with(&self, leaf: &Leaf, left: &mut usize, packs: &mut u32, guard: &Guard) {
         *packs += 1;
-        if self.is_over_watermark(leaf.state(guard)) {
+        if self.tree.is_over_watermark(leaf.state(guard)) {
             leaf.seal(guard);
         }
         let Some(_ownership) = leaf.try_own() else { return };

@@ -13,6 +13,7 @@ use crate::body::{Body, BodyLimits};
 use crate::clock::Clock;
 use crate::dictionaries::Dictionaries;
 use crate::index::Index;
+use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
 use crate::merge::Newest;
@@ -20,6 +21,7 @@ use crate::options::{CodecChoice, Options};
 use crate::places::far::FarMemory;
 use crate::reclaim::Epochs;
 use crate::stats::Counters;
+use crate::sync::Mutex;
 use crate::update::Turns;
 
 /// The parts of a tree. See the module.
@@ -28,6 +30,8 @@ pub(crate) struct Tree {
     /// Whether hot leaves are kept raw.
     pub(crate) heats: bool,
     pub(crate) landing_bytes: usize,
+    /// Packers may take a landing that is so many per cent full; 100 where they wait until it is full.
+    landing_watermark_pct: usize,
     /// The clock by which records expire.
     pub(crate) clock: Clock,
     /// How large bodies become.
@@ -45,6 +49,8 @@ pub(crate) struct Tree {
     pub(crate) commits: Commits,
     /// Which key one of its updates has for itself.
     pub(crate) turns: Turns,
+    /// Long batches are written one at a time, so that each finds the room that the one before has left.
+    pub(crate) long_batches: Mutex<()>,
     /// A merge has dropped expired records, which a checkpoint or the log may still have.
     has_dropped: AtomicBool,
     /// Writes repeat what the log says.
@@ -62,6 +68,10 @@ impl Tree {
             codec: options.codec,
             heats: options.heats(),
             landing_bytes: options.landing_bytes,
+            landing_watermark_pct: match options.background_packing && options.background_threads > 0 {
+                true => usize::from(options.landing_watermark_pct),
+                false => 100,
+            },
             clock: options.clock.clone(),
             limits: BodyLimits::of(options),
             index: Index::new(first, gauges.clone()),
@@ -72,6 +82,7 @@ impl Tree {
             evicts: AtomicBool::new(options.eviction),
             commits: Commits::default(),
             turns: Turns::default(),
+            long_batches: Mutex::new(()),
             has_dropped: AtomicBool::new(false),
             recovering: AtomicBool::new(options.durable.is_some()),
             epochs: Epochs::default(),
@@ -95,6 +106,14 @@ impl Tree {
             }
             leaf = state.right(guard).expect("a leaf with an upper fence has a right sibling");
         }
+    }
+
+    /// Whether packers may take the open landing of a leaf before it is full.
+    #[inline]
+    pub(crate) fn is_over_watermark(&self, state: &LeafState) -> bool {
+        let is_over =
+            |open: &Arc<Landing>| open.used_bytes() * 100 >= open.capacity() * self.landing_watermark_pct;
+        self.landing_watermark_pct < 100 && state.sealed.is_none() && state.open.as_ref().is_some_and(is_over)
     }
 
     /// Whether writes repeat what the log says.

@@ -14,15 +14,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::Error;
-use crate::core::{Core, check_key};
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::places::ssd::Below;
 use crate::read::{Copied, copy_found, found_len};
-use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, key_hash};
+use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, check_key, key_hash};
 use crate::sync::{Mutex, MutexGuard, back_off};
 use crate::tree::Tree;
-use crate::write::{Expected, NewValue};
+use crate::write::{Expected, NewValue, Writes};
 
 crate::sync::thread_local! {
     static VALUE: RefCell<Vec<u8>> = RefCell::default();
@@ -286,7 +285,7 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Writes<'_> {
     /// Replaces, deletes or keeps `key` as `decide` says of what is `wanted` of its value. `decide` is called once, and
     /// again for each time that the key was written meanwhile: about [`ATTEMPTS_MAX`] times at most.
     pub(crate) fn modify(
@@ -298,7 +297,7 @@ impl Core {
         self.modify_seen(key, wanted, |seen, _| decide(seen))
     }
 
-    /// As [`Core::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only
+    /// As [`Writes::modify`]. `decide` gets the bytes, if they are wanted and not those of a large value that is only
     /// opened.
     pub(crate) fn modify_seen(
         &self,
@@ -364,7 +363,7 @@ impl Core {
     /// Whether a later start may find a key that is not there, for want of a delete in the log: the key was evicted, or
     /// it has expired and the clock may be behind by then. A key that has no record may have had one that expired.
     fn may_come_back(&self, seen: &Seen) -> bool {
-        self.forgets() || (seen.has_expired || self.tree.has_dropped()) && self.journal.get().is_some()
+        self.journal.is_some() && (self.host.has_evicted() || seen.has_expired || self.tree.has_dropped())
     }
 
     /// Whether `key` is what a write was decided on. The caller holds the writer lock of its leaf.
@@ -379,7 +378,8 @@ impl Core {
         let seen = decided.seen;
         let is_unwritten = seen.appends == leaf.appends();
         // Eviction and expiry take records away and append nothing.
-        let may_be_gone = seen.meta.is_some_and(|meta| self.has_evicted() || meta.expires_at_ms.is_some());
+        let may_be_gone =
+            seen.meta.is_some_and(|meta| self.host.has_evicted() || meta.expires_at_ms.is_some());
         if is_unwritten && !may_be_gone {
             return true;
         }

@@ -10,20 +10,19 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::body::Body;
-use crate::core::{Core, Unowned, check_key};
-use crate::durable::Operation;
+use crate::host::{Host, Journal};
 use crate::landing::{Landing, RecordBytes};
-use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES};
+use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
+use crate::operation::Operation;
 use crate::options::VALUE_BYTES_MAX;
 use crate::places::ssd::Below;
-use crate::record::{Fields, Kind, PutMeta, key_hash};
+use crate::record::{Fields, Kind, PutMeta, check_key, key_hash};
 use crate::sync::back_off;
 use crate::tree::Tree;
 use crate::update::Decided;
@@ -39,6 +38,15 @@ const LANDING_RECORDS_MIN: usize = 3;
 /// But no more bytes, where it is not one record.
 const LANDING_BYTES_MAX: usize = 4096;
 
+/// Writes to a tree: what they need, besides their keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Writes<'t> {
+    pub(crate) tree: &'t Tree,
+    /// The log, if writes are logged.
+    pub(crate) journal: Option<&'t dyn Journal>,
+    pub(crate) host: &'t dyn Host,
+}
+
 /// A value on its way into a record: its bytes, or its large value, which is dropped if the record is not written.
 pub(crate) enum NewValue<'a> {
     Inline(&'a [u8]),
@@ -51,14 +59,14 @@ pub(crate) enum NewValue<'a> {
 }
 
 impl<'a> NewValue<'a> {
-    pub(crate) fn new(core: &Core, value: &'a [u8]) -> Result<Self, Error> {
+    pub(crate) fn new(writes: &Writes<'_>, value: &'a [u8]) -> Result<Self, Error> {
         if value.len() as u64 > VALUE_BYTES_MAX {
             return Err(Error::ValueTooLong { len: value.len() as u64 });
         }
         if value.len() <= INLINE_BYTES_MAX {
             return Ok(Self::Inline(value));
         }
-        Ok(Self::Large { large: Some(core.new_large(value)?), raw: value })
+        Ok(Self::Large { large: Some(writes.new_large(value)?), raw: value })
     }
 
     /// The value as it was given; empty if there is none.
@@ -201,11 +209,39 @@ impl Tree {
     }
 }
 
-impl Core {
+impl<'t> Writes<'t> {
+    #[inline]
+    pub(crate) fn new(tree: &'t Tree, journal: Option<&'t dyn Journal>, host: &'t dyn Host) -> Self {
+        Self { tree, journal, host }
+    }
+
     pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
         check_key(key)?;
         let mut value = NewValue::new(self, value)?;
         self.append(key, Kind::Raw, Fields::of(meta), &mut value, Expected::Anything).map(|_| ())
+    }
+
+    /// A large value coded by the calling thread, which holds no guard.
+    pub(crate) fn new_large(&self, value: &[u8]) -> Result<Arc<Large>, Error> {
+        self.new_large_in(value, self.host.chunk_place(value.len()))
+    }
+
+    /// As [`Writes::new_large`], in a place that had room a moment ago.
+    pub(crate) fn new_large_in(&self, value: &[u8], place: ChunkPlace<'_>) -> Result<Arc<Large>, Error> {
+        let dram_bytes = match place {
+            ChunkPlace::Dram => value.len(),
+            // Lent for the moment in which it is coded.
+            ChunkPlace::Far(_) => 0,
+            ChunkPlace::Ratio(_, placement) => (value.len() as f64 * placement.dram_share()) as usize,
+        };
+        let reserved = self.host.reserve(dram_bytes)?;
+        let coding = self.tree.dictionaries.current();
+        let large = Arc::new(Large::new(value, coding.as_ref(), place, reserved, &self.tree.gauges));
+        if matches!(place, ChunkPlace::Far(_)) && large.is_in_dram() {
+            // Other threads have filled far memory meanwhile, and nothing was reserved in DRAM.
+            self.host.make_room(0)?;
+        }
+        Ok(large)
     }
 
     /// Deletes `key` (a tombstone) or changes its expiry (a touch), whether it is there or not.
@@ -232,7 +268,7 @@ impl Core {
         self.tree.turns.wait_for(attempt.hash, &expected);
         // A copy of what lies below is not logged, and a reader makes it.
         if !matches!(expected, Expected::Below(_))
-            && let Some(journal) = self.journal.get()
+            && let Some(journal) = self.journal
         {
             journal.wait_for_room()?;
         }
@@ -258,8 +294,7 @@ impl Core {
                         value.written();
                         if packed {
                             drop(guard);
-                            self.tend();
-                            self.ease();
+                            self.host.after_packs();
                         }
                         return Ok(true);
                     }
@@ -301,7 +336,7 @@ impl Core {
             }
             if frees == Frees::InTime {
                 // Expiries make bodies larger, too.
-                self.room().admit_in_time()?;
+                self.host.admit_in_time()?;
             }
             if let Some(open) = &state.open
                 && open.fits(record)
@@ -309,10 +344,9 @@ impl Core {
                 self.log(attempt)?;
                 open.append(record, hash);
                 leaf.note_append();
-                if self.is_over_watermark(state) {
+                if self.tree.is_over_watermark(state) {
                     drop(writer);
-                    // A full queue is no harm: the landing is not full yet.
-                    self.queue.push(leaf);
+                    self.host.note_watermark(leaf);
                 }
                 return Ok(Append::Done { packed: false });
             }
@@ -320,7 +354,7 @@ impl Core {
                 return Ok(Append::Full);
             }
             // A write that frees memory has the smallest possible landing then.
-            let landing_bytes = match self.room().admit(record.landing_bytes()) {
+            let landing_bytes = match self.host.admit(record.landing_bytes()) {
                 Ok(()) => self.tree.landing_bytes_for(&state.body, record),
                 Err(_) if frees != Frees::Nothing => 0,
                 Err(error) => return Err(error),
@@ -331,7 +365,7 @@ impl Core {
             leaf.note_append();
             drop(writer);
             if sealing {
-                self.sealed(leaf, guard);
+                self.host.sealed(leaf, guard);
             }
             return Ok(Append::Done { packed: sealing });
         }
@@ -339,7 +373,7 @@ impl Core {
 
     /// Packs the full leaf of a write.
     fn pack_full_for(&self, attempt: &Attempt<'_>, record: &RecordBytes, round: u32) -> Result<(), Error> {
-        match self.pack_full(attempt.key, attempt.frees == Frees::Now, round) {
+        match self.host.pack_full(attempt.key, attempt.frees == Frees::Now, round) {
             // Records of the log lie in memory, and need no image.
             Err(Error::Unread { .. }) if self.tree.recovering() => {
                 self.grow_for(attempt.key, record);
@@ -352,8 +386,8 @@ impl Core {
     /// Makes the room that the record of a write lacks.
     fn make_room_for(&self, frees: Frees, record: &RecordBytes) -> Result<(), Error> {
         match frees {
-            Frees::InTime => self.make_room_in_time(record.landing_bytes()),
-            _ => self.make_room(record.landing_bytes()),
+            Frees::InTime => self.host.make_room_in_time(record.landing_bytes()),
+            _ => self.host.make_room(record.landing_bytes()),
         }
     }
 
@@ -376,7 +410,7 @@ impl Core {
     /// of what lies below is not logged. The caller holds the writer lock.
     #[inline]
     fn log(&self, attempt: &Attempt<'_>) -> Result<(), Error> {
-        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let Some(journal) = self.journal else { return Ok(()) };
         if !matches!(attempt.expected, Expected::Below(_)) {
             journal.append(&attempt.operation)?;
             self.tree.stats.own().logged_bytes.add(attempt.operation.bytes());
@@ -405,19 +439,10 @@ impl Core {
                 ..state.clone()
             };
             if leaf.publish(state, new, guard) {
-                self.note_landing(leaf);
+                self.host.note_landing(leaf);
                 return;
             }
         }
-    }
-
-    /// Notes that `leaf` was given a landing.
-    pub(crate) fn note_landing(&self, leaf: &Leaf) {
-        // Nobody would take leaves from the list without a thread in the background, or while the store is loaded.
-        if self.has_background && !self.loading.load(Ordering::Relaxed) {
-            self.unsettled.add(leaf);
-        }
-        self.wait_on_probation(leaf);
     }
 
     /// Gives the leaf of `key` a landing with room for `record`. Its room doubles.
@@ -426,33 +451,6 @@ impl Core {
         let locked = self.tree.lock_leaf(key, &guard);
         let capacity = locked.leaf.state(&guard).open.as_ref().map_or(0, |open| open.capacity());
         self.grow_landing(locked.leaf, capacity.max(record.landing_bytes()), &guard);
-    }
-
-    /// A landing of `leaf` was sealed: packs it, or hands it to the packers where that was asked for and they keep
-    /// up.
-    pub(crate) fn sealed(&self, leaf: &Leaf, guard: &Guard) {
-        if self.background_packing && self.queue.push(leaf) {
-            return;
-        }
-        // A landing that finds no place now waits for the next writer, who may be refused.
-        if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
-            self.tree.stats.packs_foreground.raise();
-            self.tree.dictionaries.note_packed();
-            guard.flush();
-        }
-    }
-
-    /// The work of a writer for the store once landings were packed. The caller holds no guard: training a dictionary
-    /// takes long, and nothing would be freed meanwhile.
-    pub(crate) fn tend(&self) {
-        self.wait_for_retired();
-        // A store that is half full and still raw does not wait for a thread that may have no processor.
-        let trains = !self.has_background
-            || (self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get())
-                && self.tree.gauges.held() > self.tree.gauges.limit() / 2);
-        if trains && self.tree.dictionaries.take_packed() {
-            self.maintain_dictionary();
-        }
     }
 }
 

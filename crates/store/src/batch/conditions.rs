@@ -12,7 +12,6 @@ use crossbeam_epoch::Guard;
 use super::locks::Locked;
 use super::{Operation, Prepared};
 use crate::Error;
-use crate::core::Core;
 use crate::landing::Landing;
 use crate::large::Large;
 use crate::merge::{Newest, newest};
@@ -20,6 +19,7 @@ use crate::read::{Copied, copy_found};
 use crate::record::{Found, Lookup, Payload, key_hash};
 use crate::tree::Tree;
 use crate::update::ATTEMPTS_MAX;
+use crate::write::Writes;
 
 /// Conditions on a leaf that are searched for in its landings one by one, or records of these, at most. Above this the
 /// records are sorted once: the batch holds its locks meanwhile, and the landing of a batch may have hundreds of
@@ -32,7 +32,8 @@ const LOCKED_BYTES_MAX: u64 = 256 << 10;
 #[cfg(test)]
 std::thread_local! {
     /// Changes the store before this thread compares a value without locks, as another thread may at that moment.
-    pub(super) static BEFORE_COMPARISON: std::cell::Cell<Option<fn(&Core)>> = const { std::cell::Cell::new(None) };
+    pub(super) static BEFORE_COMPARISON: std::cell::RefCell<Option<Box<dyn FnMut()>>> =
+        const { std::cell::RefCell::new(None) };
 }
 
 /// A condition on a key, without which a batch is not written.
@@ -171,7 +172,7 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Writes<'_> {
     /// Compares the value of `key` with `wanted` if it is long or lies on SSD. The caller holds no lock.
     pub(super) fn compare_apart(
         &self,
@@ -180,9 +181,11 @@ impl Core {
         compared: &mut Compared,
     ) -> Result<(), Error> {
         #[cfg(test)]
-        if let Some(change) = BEFORE_COMPARISON.get() {
-            change(self);
-        }
+        BEFORE_COMPARISON.with_borrow_mut(|change| {
+            if let Some(change) = change {
+                change();
+            }
+        });
         let large = {
             let guard = self.tree.pin();
             let (_, state) = self.tree.locate(key, &guard);

@@ -2,7 +2,6 @@
 
 use crossbeam_epoch::Guard;
 
-use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::sync::{Mutex, MutexGuard, back_off};
 use crate::tree::Tree;
@@ -81,14 +80,12 @@ impl Tree {
             free.map(|writer| Locked { leaf, _writer: writer })
         })
     }
-}
 
-impl Core {
     /// Whether a write of `key` would wait for an update whose turn takes longer than a moment, or for a long batch: it
     /// has the leaf's lock, or packs the landing that grew for it.
     pub(crate) fn is_held_up(&self, key: &[u8]) -> bool {
         let has_turn = (0..LOOKS_MAX).all(|round| {
-            let has_turn = self.tree.turns.holds_up(std::iter::once(key));
+            let has_turn = self.turns.holds_up(std::iter::once(key));
             if has_turn {
                 back_off(round);
             }
@@ -97,10 +94,10 @@ impl Core {
         if has_turn || !self.long_batches.is_locked() {
             return has_turn;
         }
-        let guard = self.tree.pin();
-        let (leaf, _) = self.tree.locate(key, &guard);
+        let guard = self.pin();
+        let (leaf, _) = self.locate(key, &guard);
         let state = leaf.state(&guard);
-        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.tree.is_grown(sealed));
+        let is_packed = || state.sealed.as_ref().is_some_and(|sealed| self.is_grown(sealed));
         state.closed || leaf.try_lock_writer().is_none() || is_packed()
     }
 }

@@ -1,6 +1,10 @@
 //! Batches step by step, at moments that schedules do not find.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use super::*;
+use crate::core::Core;
 
 #[test]
 fn a_batch_that_no_landing_could_hold_is_refused() {
@@ -23,13 +27,13 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     // More than one body.
     (0..12u8).for_each(|n| core.put(&[n], &[0; 2000], PutMeta::default()).expect("there is room"));
     let guard = core.tree.pin();
-    let _one_long = core.long_batches.lock();
+    let _one_long = core.tree.long_batches.lock();
     let locked = core.tree.lock_leaf(&[0], &guard);
     assert!(!locked.leaf.state(&guard).covers(&[11]));
     let number = core.tree.commits.begin();
     let other = Batch::new().put(&[10], b"new").put(&[11], b"new");
-    assert_eq!(core.write_waiting(&other, false), Ok(Some(true)));
-    let transferred = core.transfer_granted(&[10], &[11], true, true, &mut |_| false);
+    assert_eq!(core.writes().write_waiting(&other, false), Ok(Some(true)));
+    let transferred = core.writes().transfer_granted(&[10], &[11], true, true, &mut |_| false);
     assert_eq!(transferred, Ok(Transferred::Done));
     let value = |key: u8| {
         let mut value = Vec::new();
@@ -38,16 +42,16 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     };
     assert_eq!((value(10), value(11)), (b"new".to_vec(), b"new".to_vec()));
     // Single writes ask before they wait.
-    assert!(core.is_held_up(&[0]) && !core.is_held_up(&[11]));
-    core.commit(number, vec![locked], &guard);
-    assert!(!core.is_held_up(&[0]));
+    assert!(core.tree.is_held_up(&[0]) && !core.tree.is_held_up(&[11]));
+    core.writes().commit(number, vec![locked], &guard);
+    assert!(!core.tree.is_held_up(&[0]));
     // A landing that grew for a batch takes as long to pack, and single writes would wait for that, too.
     core.put(&[0], b"small", PutMeta::default()).expect("there is room");
     let locked = core.tree.lock_leaf(&[0], &guard);
-    core.grow_landing(locked.leaf, 100_000, &guard);
+    core.writes().grow_landing(locked.leaf, 100_000, &guard);
     assert!(core.tree.seal_grown(locked.leaf, &guard));
     drop(locked);
-    assert!(core.is_held_up(&[0]));
+    assert!(core.tree.is_held_up(&[0]));
 }
 
 /// Records that came up from SSD went down again before the locks were taken, and the batch never ended. A store
@@ -57,28 +61,29 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
 fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
     /// More often than a batch tries.
     const TIMES: u32 = 100;
-    std::thread_local! {
-        static LEFT: std::cell::Cell<u32> = const { std::cell::Cell::new(TIMES) };
-    }
-    fn send_down(core: &Core) {
-        if let Some(left) = LEFT.get().checked_sub(1) {
-            LEFT.set(left);
-            core.send_some_to_ssd(|| true).expect("there is room");
+    let core = Arc::new(crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new()));
+    let left = Rc::new(Cell::new(TIMES));
+    let send_down = {
+        let (core, left) = (core.clone(), left.clone());
+        move || {
+            if let Some(one_less) = left.get().checked_sub(1) {
+                left.set(one_less);
+                core.send_some_to_ssd(|| true).expect("there is room");
+            }
         }
-    }
-    let core = crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new());
+    };
     core.put(b"key", b"value", PutMeta::default()).expect("there is room");
     assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
     let batch = Batch::new().require(b"key", Condition::ValueIs(b"value".to_vec())).put(b"new", b"value");
     core.set_memory_limit(Some(1 << 30));
-    conditions::BEFORE_COMPARISON.set(Some(send_down));
+    conditions::BEFORE_COMPARISON.set(Some(Box::new(send_down)));
     let refused = core.write(&batch).map_err(|error| error.kind());
     assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
-    assert_eq!(LEFT.get(), TIMES - UNKNOWNS_MAX);
+    assert_eq!(left.get(), TIMES - UNKNOWNS_MAX);
     assert_eq!(core.tree.count_keys(), 1);
     core.set_memory_limit(None);
     assert_eq!(core.write(&batch), Ok(true));
-    assert_eq!(LEFT.get(), 0);
+    assert_eq!(left.get(), 0);
     assert_eq!(core.tree.count_keys(), 2);
 }
 
@@ -99,12 +104,12 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     let mut record = RecordBytes::default();
     let fields = Fields { batch: Some(number), ..Fields::default() };
     NewValue::Inline(b"batch").lay_out(&mut record, fields, b"key", Kind::Raw);
-    core.append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
+    core.writes().append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
     let mut uncommitted = Some(vec![locked]);
     let mut seen_values = Vec::new();
     let updated = core.modify(b"key", crate::update::Wanted::Bytes, |seen| {
         if let Some(locked) = uncommitted.take() {
-            core.commit(number, locked, &guard);
+            core.writes().commit(number, locked, &guard);
         }
         seen_values.push(seen.map(|(value, _)| value.to_vec()).unwrap_or_default());
         crate::update::Update::Put(b"update".to_vec(), PutMeta::default())
@@ -223,8 +228,8 @@ fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
         // Both landings of the leaf grow, and nobody packs them meanwhile.
         assert_eq!((core.write(&batch(0)), core.write(&batch(1_000))), (Ok(true), Ok(true)));
     }
-    assert_eq!(core.write_waiting(&batch(2_000), false), Ok(None));
-    assert_eq!(core.write_waiting(&batch(2_000), true), Ok(Some(true)));
+    assert_eq!(core.writes().write_waiting(&batch(2_000), false), Ok(None));
+    assert_eq!(core.writes().write_waiting(&batch(2_000), true), Ok(Some(true)));
     assert_eq!(core.tree.count_keys(), 3_000);
 }
 
@@ -304,9 +309,9 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
 fn writes_to_a_key_that_has_its_turn_are_held_up() {
     let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
     let turn = core.tree.turns.take(key_hash(b"key"));
-    assert!(core.is_held_up(b"key") && !core.is_held_up(b"other"));
+    assert!(core.tree.is_held_up(b"key") && !core.tree.is_held_up(b"other"));
     drop(turn);
-    assert!(!core.is_held_up(b"key"));
+    assert!(!core.tree.is_held_up(b"key"));
 }
 
 /// Others would wait for the locks while hundreds of megabytes are decoded.
@@ -325,7 +330,7 @@ fn a_long_value_is_compared_before_its_leaf_is_locked() {
         let holds = |compared: &Compared| core.tree.all_hold(&operations, &[0], &locked, compared, &guard);
         let mut compared = Compared::after(1);
         assert_eq!(holds(&compared), Ok(None));
-        assert_eq!(core.compare_apart(b"key", wanted, &mut compared), Ok(()));
+        assert_eq!(core.writes().compare_apart(b"key", wanted, &mut compared), Ok(()));
         assert_eq!(holds(&compared), Ok(Some(true)));
         // Others replaced the value after each comparison.
         assert_eq!(holds(&Compared::after(crate::update::ATTEMPTS_MAX)), Ok(Some(true)));
@@ -345,7 +350,7 @@ fn conditions_on_names_of_one_large_value_are_told_apart() {
     let core = Core::new(&crate::options::Options { background_threads: 0, ..Default::default() });
     let (long, other) = (vec![7; 1 << 20], vec![8; 1 << 20]);
     core.put(b"a", &long, PutMeta::default()).expect("no limit is set");
-    assert_eq!(core.transfer(b"a", b"b", true, true), Ok(Transferred::Done));
+    assert_eq!(core.writes().transfer(b"a", b"b", true, true), Ok(Transferred::Done));
     for (of_a, of_b, holds) in [(&long, &other, false), (&other, &long, false), (&long, &long, true)] {
         let value_is = |value: &[u8]| Condition::ValueIs(value.to_vec());
         let batch = Batch::new().require(b"a", value_is(of_a)).require(b"b", value_is(of_b));

@@ -8,17 +8,15 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::core::{Core, check_key};
-use crate::durable::Operation;
 use crate::landing::RecordBytes;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
-use crate::places::ssd::is_crowded;
+use crate::operation::Operation;
 use crate::read::{Copied, copy_found};
-use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, key_hash};
+use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, check_key, key_hash};
 use crate::tree::Tree;
 use crate::update::ATTEMPTS_MAX;
-use crate::write::NewValue;
+use crate::write::{NewValue, Writes};
 
 /// How a rename or a copy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +71,7 @@ enum Tried<'k> {
     Busy,
 }
 
-impl Core {
+impl Writes<'_> {
     /// Gives `target` what `source` has, and deletes `source` unless it is kept. The same key twice is left alone.
     pub(crate) fn transfer(
         &self,
@@ -85,7 +83,7 @@ impl Core {
         self.transfer_granted(source, target, keep_source, replace, &mut |_| true)
     }
 
-    /// As [`Core::transfer`], if `grant` says yes to all that it needs. After [`ATTEMPTS_MAX`] attempts other writers
+    /// As [`Writes::transfer`], if `grant` says yes to all that it needs. After [`ATTEMPTS_MAX`] attempts other writers
     /// of `source` wait.
     pub(crate) fn transfer_granted(
         &self,
@@ -97,13 +95,13 @@ impl Core {
     ) -> Result<Transferred, Error> {
         check_key(source)?;
         check_key(target)?;
-        self.wait_for_retired();
+        self.host.wait_for_retired();
         let wish = Wish { source, target, keep_source, replace };
         let mut carried = Carried::default();
         let mut turn = None;
         let (mut attempts, mut waits) = (0, false);
         loop {
-            if let Some(journal) = self.journal.get() {
+            if let Some(journal) = self.journal {
                 journal.wait_for_room()?;
             }
             if attempts == ATTEMPTS_MAX {
@@ -117,14 +115,14 @@ impl Core {
                 }
                 self.tree.turns.wait_for_all(keys.into_iter());
             }
-            self.bring_up(source)?;
+            self.host.bring_up(source)?;
             if !replace {
-                self.bring_up(target)?;
+                self.host.bring_up(target)?;
             }
             match self.try_transfer(wish, &mut carried, waits) {
                 // Both leaves were locked when it was found out how much it takes.
                 Err(Error::MemoryLimit { .. }) => {
-                    self.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
+                    self.host.make_room(source.len() + target.len() + INLINE_BYTES_MAX)?;
                     continue;
                 }
                 Err(error) => return Err(error),
@@ -134,7 +132,7 @@ impl Core {
                     continue;
                 }
                 Ok(Tried::Full(key)) if grant(Need::Wait) => {
-                    self.pack_full(key, false, attempts)?;
+                    self.host.pack_full(key, false, attempts)?;
                     continue;
                 }
                 Ok(Tried::Busy | Tried::Full(_)) => return Ok(Transferred::NotGranted),
@@ -170,7 +168,7 @@ impl Core {
             Copied::Inline(meta) => (NewValue::Inline(&inline), meta),
             Copied::Large(large, meta) => {
                 let is_read = carried.large.as_ref().is_some_and(|read| Arc::ptr_eq(read, &large));
-                if self.journal.get().is_some() && !is_read {
+                if self.journal.is_some() && !is_read {
                     carried.large = Some(large);
                     return Ok(Tried::Again);
                 }
@@ -179,7 +177,7 @@ impl Core {
             Copied::Damaged(reason) => return Err(self.tree.damaged(source, reason)),
         };
         let inline_bytes = if let NewValue::Inline(bytes) = &value { bytes.len() } else { 0 };
-        self.room().admit(source.len() + target.len() + inline_bytes)?;
+        self.host.admit(source.len() + target.len() + inline_bytes)?;
 
         let fields = Fields::of(PutMeta { expires_at_ms: meta.expires_at_ms, flags: meta.flags });
         self.log_transfer(wish, &value, &fields)?;
@@ -201,10 +199,10 @@ impl Core {
 
     /// Logs a transfer that is applied next, if there is a log.
     fn log_transfer(&self, wish: Wish<'_>, value: &NewValue<'_>, fields: &Fields) -> Result<(), Error> {
-        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let Some(journal) = self.journal else { return Ok(()) };
         let delete = (!wish.keep_source).then_some(Operation::Delete { key: wish.source });
         let put = Operation::put(wish.target, value.raw(), fields);
-        journal.append_all([put].into_iter().chain(delete))?;
+        journal.append_all(&mut [put].into_iter().chain(delete))?;
         let logged_bytes = put.bytes() + delete.map_or(0, |delete| delete.bytes());
         self.tree.stats.own().logged_bytes.add(logged_bytes);
         Ok(())
@@ -243,7 +241,7 @@ impl Tree {
         let written = [Some((of_target, target)), Some((of_source, source)).filter(|_| !keep_source)];
         let takes_no_more = |leaf: &Leaf| {
             let state = leaf.state(guard);
-            self.is_full(state) && is_crowded(state)
+            self.is_full(state) && state.is_crowded()
         };
         match written.into_iter().flatten().find(|(leaf, _)| takes_no_more(leaf)) {
             Some((_, key)) => Err(Tried::Full(key)),
@@ -289,6 +287,7 @@ mod tests {
 
     use super::*;
     use crate::batch::{Batch, Condition};
+    use crate::core::Core;
     use crate::marks::Mark;
     use crate::multi_get::{MULTI_GET_ROUNDS, Values};
     use crate::packing::Goal;
@@ -379,7 +378,7 @@ mod tests {
         let batch = Batch::new().put(b"x", b"1").put(b"y", b"2");
         let moved = |grants: bool| {
             let mut needs = Vec::new();
-            let moved = core.transfer_granted(b"a", b"b", true, true, &mut |need| {
+            let moved = core.writes().transfer_granted(b"a", b"b", true, true, &mut |need| {
                 needs.push(need);
                 grants
             });
@@ -388,30 +387,30 @@ mod tests {
         let guard = core.tree.pin();
         // One leaf has all keys.
         let locked = core.tree.lock_leaf(b"", &guard);
-        assert_eq!(core.write_waiting(&batch, false), Ok(None));
+        assert_eq!(core.writes().write_waiting(&batch, false), Ok(None));
         assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
         drop(locked);
-        let long = core.long_batches.lock();
+        let long = core.tree.long_batches.lock();
         let many = (0..1000_u32).fold(Batch::new(), |many, n| many.put(&n.to_be_bytes(), &[7; 100]));
-        assert_eq!(core.write_waiting(&many, false), Ok(None));
+        assert_eq!(core.writes().write_waiting(&many, false), Ok(None));
         drop(long);
         assert!(core.read(b"x", &mut Vec::new()).unwrap().is_none());
-        assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
+        assert_eq!(core.writes().write_waiting(&batch, false), Ok(Some(true)));
         assert_eq!(moved(false), (Ok(Transferred::Done), vec![]));
         // So does a key that has its turn hold up its own writers, and no others.
         let turn = core.tree.turns.take(key_hash(b"a"));
         let of_that_key = Batch::new().put(b"a", b"value").put(b"z", b"3");
-        assert_eq!(core.write_waiting(&of_that_key, false), Ok(None));
+        assert_eq!(core.writes().write_waiting(&of_that_key, false), Ok(None));
         assert_eq!(moved(false), (Ok(Transferred::NotGranted), vec![Need::Wait]));
-        assert_eq!(core.write_waiting(&batch, false), Ok(Some(true)));
+        assert_eq!(core.writes().write_waiting(&batch, false), Ok(Some(true)));
         drop(turn);
-        assert_eq!(core.write_waiting(&of_that_key, false), Ok(Some(true)));
+        assert_eq!(core.writes().write_waiting(&of_that_key, false), Ok(Some(true)));
         std::thread::scope(|scope| {
             let locked = core.tree.lock_leaf(b"", &guard);
             let (asked, is_asked) = std::sync::mpsc::channel();
             let core = &core;
             let waiting = scope.spawn(move || {
-                core.transfer_granted(b"a", b"c", true, true, &mut |need| asked.send(need).is_ok())
+                core.writes().transfer_granted(b"a", b"c", true, true, &mut |need| asked.send(need).is_ok())
             });
             assert_eq!(is_asked.recv(), Ok(Need::Wait));
             drop(locked);

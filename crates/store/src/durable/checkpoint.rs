@@ -35,7 +35,7 @@ use ziptier_media::log::Lsn;
 use ziptier_media::segments::SegmentError;
 
 use super::generation::GenerationFiles;
-use super::journal::Journal;
+use super::journal::WriteLog;
 use super::manifest::Head;
 use crate::Error;
 use crate::clock::now_ms;
@@ -204,7 +204,7 @@ impl Checkpointer {
     }
 
     /// Whether a checkpoint is due: somebody wants one, the log has grown so much, or room in segments is short.
-    pub(crate) fn is_due(&self, core: &Core, journal: &Journal) -> bool {
+    pub(crate) fn is_due(&self, core: &Core, journal: &WriteLog) -> bool {
         self.is_wanted.load(Ordering::Acquire)
             || self.is_awaited()
             || self.log_bytes(journal) >= self.bound_bytes(core)
@@ -291,7 +291,7 @@ impl Checkpointer {
     }
 
     /// Bytes that the log has grown by since the last checkpoint.
-    fn log_bytes(&self, journal: &Journal) -> u64 {
+    fn log_bytes(&self, journal: &WriteLog) -> u64 {
         let written = journal.log().stats().written_bytes;
         written.wrapping_sub(self.log_bytes_before.load(Ordering::Relaxed))
     }
@@ -301,7 +301,7 @@ impl Checkpointer {
     /// # Errors
     /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
     /// no further one is made.
-    pub(crate) fn checkpoint(&self, core: &Core, journal: &Journal) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, core: &Core, journal: &WriteLog) -> Result<(), Error> {
         let may_go_on =
             || if self.is_stopping.load(Ordering::Acquire) { Err(Error::Stopping) } else { Ok(()) };
         self.checkpoint_while(&may_go_on, core, journal)
@@ -315,7 +315,7 @@ impl Checkpointer {
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long
     /// time. After a salvage that left something out none is made: the next start may find it.
-    pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &Journal) {
+    pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &WriteLog) {
         if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
             let deadline = Instant::now() + self.stop_time_max;
             let may_go_on = || if Instant::now() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
@@ -328,7 +328,7 @@ impl Checkpointer {
         &self,
         may_go_on: &dyn Fn() -> Result<(), Error>,
         core: &Core,
-        journal: &Journal,
+        journal: &WriteLog,
     ) -> Result<(), Error> {
         let mut state = self.state.lock();
         self.counts.is_running.store(true, Ordering::Release);
@@ -377,7 +377,7 @@ impl Checkpointer {
         state: &mut State,
         may_go_on: &dyn Fn() -> Result<(), Error>,
         core: &Core,
-        journal: &Journal,
+        journal: &WriteLog,
     ) -> Result<bool, Error> {
         if let Some(first) = &state.failure {
             return Err(Error::NoCheckpoint { first: first.clone() });
@@ -419,7 +419,7 @@ impl Checkpointer {
         &self,
         state: &mut State,
         attempt: &mut Attempt<'_>,
-        journal: &Journal,
+        journal: &WriteLog,
         start_lsn: u64,
     ) -> Result<Head, Error> {
         let mut other_bytes = 0;
@@ -443,7 +443,7 @@ impl Checkpointer {
         &self,
         state: &mut State,
         generations: &BTreeSet<u32>,
-        journal: &Journal,
+        journal: &WriteLog,
     ) -> Result<bool, Error> {
         let nobody_reads = match self.files.lock_out_readers() {
             Err(DiskError::Locked { .. }) => {

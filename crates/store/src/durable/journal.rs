@@ -5,7 +5,7 @@
 //! 1. A write takes its number (LSN) under the writer lock of its leaf. The write is certain to be applied then, and no
 //!    reader can see it yet.
 //! 2. The log therefore has the writes of a leaf in their order.
-//! 3. A thread that has seen a write finds its number at or below [`Journal::newest`], and waits for that number.
+//! 3. A thread that has seen a write finds its number at or below [`WriteLog::newest`], and waits for that number.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,9 +16,11 @@ use parking_lot::Mutex;
 use ziptier_media::disk::DirLock;
 use ziptier_media::log::{Keeper, Log, LogError, Lsn};
 
-use super::operation::{Heads, Operation};
+use super::operation::Heads;
 use super::{Durability, DurableStats};
 use crate::Error;
+use crate::host::Journal;
+use crate::operation::Operation;
 
 /// How often `everysec` syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -28,7 +30,7 @@ thread_local! {
 }
 
 /// The open log of a store.
-pub(crate) struct Journal {
+pub(crate) struct WriteLog {
     log: Arc<Log>,
     durability: Durability,
     /// Calls wait themselves for what the durability promises.
@@ -43,7 +45,28 @@ pub(crate) struct Journal {
     _locks: Vec<Box<dyn DirLock>>,
 }
 
-impl Journal {
+impl Journal for WriteLog {
+    fn wait_for_room(&self) -> Result<(), Error> {
+        Ok(self.log.wait_for_room()?)
+    }
+
+    fn append(&self, operation: &Operation<'_>) -> Result<(), Error> {
+        HEADS.with_borrow_mut(|heads| {
+            let value = heads.lay_out_one(operation);
+            self.note(self.log.append(&[heads.bytes(), value]))
+        })
+    }
+
+    fn append_all(&self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Result<(), Error> {
+        HEADS.with_borrow_mut(|heads| {
+            let appended = heads.lay_out(operations, |parts| self.note(self.log.append(parts)));
+            heads.give_back();
+            appended
+        })
+    }
+}
+
+impl WriteLog {
     pub(crate) fn start(
         log: Log,
         durability: Durability,
@@ -63,37 +86,6 @@ impl Journal {
             written: AtomicU64::new(newest),
             keeper: Mutex::new(Some(keeper)),
             _locks: locks,
-        })
-    }
-
-    /// Waits until the log has room, so that no write waits for the disk under a lock.
-    pub(crate) fn wait_for_room(&self) -> Result<(), Error> {
-        Ok(self.log.wait_for_room()?)
-    }
-
-    /// Logs one operation. The caller holds the writer lock of its leaf and applies it after this, for certain.
-    ///
-    /// # Errors
-    /// A full disk or an earlier failure: the operation is not in the log, and must not be applied.
-    pub(crate) fn append(&self, operation: &Operation<'_>) -> Result<(), Error> {
-        HEADS.with_borrow_mut(|heads| {
-            let value = heads.lay_out_one(operation);
-            self.note(self.log.append(&[heads.bytes(), value]))
-        })
-    }
-
-    /// Logs operations that are made together or not at all. The caller holds the writer locks of all their leaves.
-    ///
-    /// # Errors
-    /// As [`Journal::append`].
-    pub(crate) fn append_all<'a>(
-        &self,
-        operations: impl Iterator<Item = Operation<'a>>,
-    ) -> Result<(), Error> {
-        HEADS.with_borrow_mut(|heads| {
-            let appended = heads.lay_out(operations, |parts| self.note(self.log.append(parts)));
-            heads.give_back();
-            appended
         })
     }
 
@@ -132,7 +124,7 @@ impl Journal {
         Ok(())
     }
 
-    /// As [`Journal::wait`], for records that were only read. The end of the process loses none of them, so a failure
+    /// As [`WriteLog::wait`], for records that were only read. The end of the process loses none of them, so a failure
     /// is an error only if they were promised to be on the medium.
     pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
         let waited = self.wait();

@@ -43,9 +43,8 @@ pub use dump::{DumpSummary, dump};
 #[cfg(fuzzing)]
 pub use hostile::fuzz_image;
 pub(crate) use image::{LeafImage, Plain, STORED_BYTES, Stored};
-pub(crate) use journal::Journal;
+pub(crate) use journal::WriteLog;
 pub(crate) use loading::with_raw_values;
-pub(crate) use operation::Operation;
 pub(crate) use reader::Reader;
 pub(crate) use recovery::{Folder, recover};
 pub use restore::restore;

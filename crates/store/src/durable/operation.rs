@@ -1,7 +1,8 @@
 //! The bytes of a record of the log: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
 
+use crate::operation::Operation;
 use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::record::{EXPIRES_AT_MS_MAX, Fields, write_varint};
+use crate::record::{EXPIRES_AT_MS_MAX, write_varint};
 
 /// The first byte of a record.
 const VERSION: u8 = 1;
@@ -20,55 +21,13 @@ const KEPT_BYTES_MAX: usize = 1 << 20;
 /// Bytes of an expiry, as in records in memory.
 const EXPIRY_BYTES: usize = 6;
 
-/// One change of the store. Doing it again after later ones, and these after it, changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation<'a> {
-    Put {
-        key: &'a [u8],
-        value: &'a [u8],
-        expires_at_ms: Option<u64>,
-        flags: u32,
-    },
-    Delete {
-        key: &'a [u8],
-    },
-    /// Another expiry for the value that is there.
-    Expire {
-        key: &'a [u8],
-        expires_at_ms: Option<u64>,
-    },
-    /// Every key from `low` on and below `high`, if there is one.
-    DeleteRange {
-        low: &'a [u8],
-        high: Option<&'a [u8]>,
-    },
-}
-
-impl<'a> Operation<'a> {
-    /// The put of a record with these fields.
-    pub(crate) fn put(key: &'a [u8], value: &'a [u8], fields: &Fields) -> Self {
-        Self::Put { key, value, expires_at_ms: fields.expires_at_ms, flags: fields.flags }
-    }
-
-    /// Its key, or the first one of its range.
-    pub(crate) fn key(&self) -> &'a [u8] {
-        self.parts().1
-    }
-
-    /// Bytes of its key and value.
-    pub(crate) fn bytes(&self) -> u64 {
-        let (_, key, value, ..) = self.parts();
-        (key.len() + value.len()) as u64
-    }
-
-    /// Kind, first and second string, expiry, flags.
-    fn parts(&self) -> (u8, &'a [u8], &'a [u8], Option<u64>, u32) {
-        match *self {
-            Self::Put { key, value, expires_at_ms, flags } => (PUT, key, value, expires_at_ms, flags),
-            Self::Delete { key } => (DELETE, key, &[], None, 0),
-            Self::Expire { key, expires_at_ms } => (EXPIRE, key, &[], expires_at_ms, 0),
-            Self::DeleteRange { low, high } => (DELETE_RANGE, low, high.unwrap_or_default(), None, 0),
-        }
+/// The kind of an operation, its first and second string, its expiry, and its flags.
+fn parts<'a>(operation: &Operation<'a>) -> (u8, &'a [u8], &'a [u8], Option<u64>, u32) {
+    match *operation {
+        Operation::Put { key, value, expires_at_ms, flags } => (PUT, key, value, expires_at_ms, flags),
+        Operation::Delete { key } => (DELETE, key, &[], None, 0),
+        Operation::Expire { key, expires_at_ms } => (EXPIRE, key, &[], expires_at_ms, 0),
+        Operation::DeleteRange { low, high } => (DELETE_RANGE, low, high.unwrap_or_default(), None, 0),
     }
 }
 
@@ -119,7 +78,7 @@ impl Heads {
     }
 
     fn push<'a>(&mut self, operation: &Operation<'a>) -> &'a [u8] {
-        let (kind, key, value, expires_at_ms, flags) = operation.parts();
+        let (kind, key, value, expires_at_ms, flags) = parts(operation);
         let out = &mut self.0;
         let expiry = if expires_at_ms.is_some() { HAS_EXPIRY } else { 0 };
         out.push(kind | expiry | if flags != 0 { HAS_FLAGS } else { 0 });
@@ -179,7 +138,7 @@ impl<'a> Operations<'a> {
             _ => Operation::DeleteRange { low: key, high: (!value.is_empty()).then_some(value) },
         };
         // A field that the operation does not have must not be there.
-        if operation.parts() != (tag & KIND_BITS, key, value, expires_at_ms, flags) {
+        if parts(&operation) != (tag & KIND_BITS, key, value, expires_at_ms, flags) {
             return Err("an operation has more fields than its kind");
         }
         if key.is_empty() && !matches!(operation, Operation::DeleteRange { .. }) {

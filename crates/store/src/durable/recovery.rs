@@ -12,16 +12,16 @@ use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
 use super::checkpoint::{BACKUP_DIR, Checkpointer, InForce};
 use super::generation::GenerationFiles;
-use super::journal::Journal;
+use super::journal::WriteLog;
 use super::loading::{Loaded, Loading};
 use super::manifest::{self, Entries, Head, Manifest};
-use super::operation::Operation;
 use super::replay::replay;
 use super::restore::RESTORING;
 use super::{DurableOptions, Recovered, Recovery, segments_dir};
 use crate::Error;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
+use crate::operation::Operation;
 use crate::options::Options;
 use crate::places::ssd::{SsdOptions, known, segment_options};
 use crate::range::Keys;
@@ -194,7 +194,7 @@ pub(crate) fn recover(
         in_force,
         log_bytes,
     )?;
-    let journal = Journal::start(log, options.durability, options.waits, locks)?;
+    let journal = WriteLog::start(log, options.durability, options.waits, locks)?;
     core.tree.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
@@ -342,19 +342,19 @@ impl Core {
     pub(super) fn redo(&self, operation: &Operation<'_>) -> Result<(), Error> {
         match *operation {
             Operation::Put { key, value, expires_at_ms, flags } => {
-                match self.put(key, value, PutMeta { expires_at_ms, flags }) {
+                match self.writes().put(key, value, PutMeta { expires_at_ms, flags }) {
                     // The value before must not stay in its place.
                     Err(Error::MemoryLimit { .. }) if self.tree.evicts() => {
-                        self.append_bare(key, Kind::Tombstone, None)
+                        self.writes().append_bare(key, Kind::Tombstone, None)
                     }
                     outcome => outcome,
                 }
             }
-            Operation::Delete { key } => self.append_bare(key, Kind::Tombstone, None),
+            Operation::Delete { key } => self.writes().append_bare(key, Kind::Tombstone, None),
             // Above what lies on SSD a value is written again with its expiry, so it must be there. Any other one may
             // have been lost since.
             Operation::Expire { key, expires_at_ms } => {
-                match self.modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)) {
+                match self.writes().modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)) {
                     // A lost value takes no new expiry. So the value was lost later, and its image has this expiry.
                     Err(Error::Damaged { reason, .. }) if reason == LOST => Ok(()),
                     redone => redone.map(|_| ()),
@@ -414,7 +414,7 @@ impl Core {
 
     /// Deletes keys of one leaf: first those that memory knows, which need no image, and then the others.
     fn delete_keys(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
-        let delete = |key: &Vec<u8>| self.append_bare(key, Kind::Tombstone, None);
+        let delete = |key: &Vec<u8>| self.writes().append_bare(key, Kind::Tombstone, None);
         let in_memory = {
             let guard = self.tree.pin();
             known(self.tree.locate(low, &guard).1, &self.tree)

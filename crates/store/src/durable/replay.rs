@@ -14,14 +14,15 @@ use std::thread;
 use parking_lot::Mutex;
 use ziptier_media::log::Replay;
 
-use super::operation::{Operation, Operations};
+use super::operation::Operations;
 use super::{Recovered, Recovery};
 use crate::Error;
 use crate::core::Core;
+use crate::host::Host;
 use crate::landing::RecordBytes;
 use crate::large::INLINE_BYTES_MAX;
+use crate::operation::Operation;
 use crate::places::Place;
-use crate::places::ssd::is_crowded;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 use crate::write::NewValue;
 
@@ -344,14 +345,14 @@ impl Core {
             };
             value.lay_out(record, Fields::of(meta), word.key(), kind);
             bytes += record.landing_bytes();
-            self.append_growing(leaf, record, key_hash(word.key()), &guard);
+            self.writes().append_growing(leaf, record, key_hash(word.key()), &guard);
         }
         let has_grown = self.tree.seal_grown(leaf, &guard);
         drop(locked);
         if has_grown {
-            self.sealed(leaf, &guard);
+            Host::sealed(self, leaf, &guard);
         }
-        let crowded = is_crowded(leaf.state(&guard)).then(|| leaf.share(&guard));
+        let crowded = leaf.state(&guard).is_crowded().then(|| leaf.share(&guard));
         drop(guard);
         if let Some(leaf) = crowded {
             self.promote(&leaf, Place::Ssd);

@@ -13,7 +13,6 @@
 //! |---|---|
 //! | `amend` | the common case: a few records change, and the body keeps its layout |
 //! | `goal` | the form that a pack gives a body |
-//! | `host` | what packs ask of the engine around the tree, and what they tell it |
 //! | `coded` | values on their way to tokens, and from one kind of token numbers to the other |
 //! | `gather` | the merged records of several leaves |
 //! | `plan` | the general case: gather, decode, encode, cut |
@@ -30,7 +29,6 @@ mod cut;
 mod fill_blocks;
 mod gather;
 mod goal;
-mod host;
 mod open_blocks;
 mod plan;
 mod plan_blocks;
@@ -45,12 +43,12 @@ use ziptier_codec::token::Dictionary;
 
 use self::gather::{Gathered, Spans};
 pub(crate) use self::goal::Goal;
-pub(crate) use self::host::Host;
 pub(crate) use self::scratch::Scratch;
 use self::scratch::{PackedScratch, emptied};
 use crate::blocks::{BlockCoding, Effort as BlockEffort, ReadAhead, Unpacked};
 use crate::body::Body;
 use crate::form::Form;
+use crate::host::Host;
 use crate::landing::Landing;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};

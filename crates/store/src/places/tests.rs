@@ -384,7 +384,7 @@ fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {
     let limit_bytes = core.tree.gauges.held() + 50_000;
     core.tree.gauges.set_limit(Some(limit_bytes));
     let _others = far.put(&[0; 60_000]).unwrap();
-    let new_of = |bytes: usize| core.new_large_in(&vec![7; bytes], ChunkPlace::Far(&far));
+    let new_of = |bytes: usize| core.writes().new_large_in(&vec![7; bytes], ChunkPlace::Far(&far));
     let refusal = new_of(100_000).err().unwrap();
     assert!(matches!(refusal, Error::MemoryAndFarLimit { .. }), "{refusal}");
     assert!(core.tree.gauges.held() <= limit_bytes);

@@ -130,8 +130,11 @@ fn a_copy_beside_a_merge_on_ssd_finds_its_source_and_its_target() {
                 let core = core.clone();
                 thread::spawn(move || assert!(core.send_some_to_ssd(|| true).is_ok()))
             };
-            assert_eq!(core.transfer(b"source", b"target", true, false), Ok(Transferred::TargetExists));
-            assert_eq!(core.transfer(b"source", b"other", true, true), Ok(Transferred::Done));
+            assert_eq!(
+                core.writes().transfer(b"source", b"target", true, false),
+                Ok(Transferred::TargetExists)
+            );
+            assert_eq!(core.writes().transfer(b"source", b"other", true, true), Ok(Transferred::Done));
             merger.join().expect("it ends");
             assert_eq!([&b"target"[..], b"other"].map(|key| version(get(&core, key))), [3, 2]);
         },

@@ -71,7 +71,7 @@ fn an_update_beside_a_rename_to_its_key_undoes_nothing() {
             put(&core, b"x", &[0]);
             let rename = {
                 let core = core.clone();
-                thread::spawn(move || core.transfer(b"a", b"x", false, true))
+                thread::spawn(move || core.writes().transfer(b"a", b"x", false, true))
             };
             increment(&core, b"x");
             assert_eq!(rename.join().expect("it ends"), Ok(Transferred::Done));
@@ -92,7 +92,7 @@ fn an_update_beside_a_rename_from_its_key_undoes_nothing() {
             put(&core, b"x", &[0]);
             let rename = {
                 let core = core.clone();
-                thread::spawn(move || core.transfer(b"a", b"x", false, true))
+                thread::spawn(move || core.writes().transfer(b"a", b"x", false, true))
             };
             let sum = increment(&core, b"a");
             assert_eq!(rename.join().expect("it ends"), Ok(Transferred::Done));

@@ -48,7 +48,7 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<(OldValue<'_>, Meta)>) -> Update,
     ) -> Result<Update, Error> {
-        self.modified(self.core.modify_seen(key, Wanted::Opened, |seen, large| {
+        self.modified(self.core.writes().modify_seen(key, Wanted::Opened, |seen, large| {
             decide(seen.map(|(bytes, meta)| match large {
                 Some(large) => (OldValue::Large(OpenValue::large(&self.core, large, meta, key.len())), meta),
                 None => (OldValue::Inline(bytes), meta),
@@ -62,13 +62,13 @@ impl Store {
     /// # Errors
     /// As [`Store::write`].
     pub fn write_if_free(&self, batch: &Batch) -> Result<Option<bool>, Error> {
-        self.written(self.core.write_waiting(batch, false))
+        self.written(self.core.writes().write_waiting(batch, false))
     }
 
     /// Whether a write of `key` would wait for a long batch, which has its leaf just now, or for an update of the key
     /// that was decided in vain too often.
     pub fn holds_up(&self, key: &[u8]) -> bool {
-        self.core.is_held_up(key)
+        self.core.tree.is_held_up(key)
     }
 
     /// Whether a write that needs room may wait for a checkpoint just now, because DRAM and the SSD are nearly full. A
@@ -92,7 +92,7 @@ impl Store {
         replace: bool,
         mut grant: impl FnMut(Need) -> bool,
     ) -> Result<Transferred, Error> {
-        self.written(self.core.transfer_granted(source, target, keep_source, replace, &mut grant))
+        self.written(self.core.writes().transfer_granted(source, target, keep_source, replace, &mut grant))
     }
 
     /// Large values that are open, each as often as it is.

@@ -2,7 +2,7 @@
 
 use super::Store;
 use crate::coding::Coding;
-use crate::durable::{Durability, DurableStats, Journal};
+use crate::durable::{Durability, DurableStats, WriteLog};
 use crate::memory::MemoryUse;
 use crate::places::far::FarStatus;
 use crate::places::ssd::SsdStatus;
@@ -13,12 +13,12 @@ impl Store {
     /// When a write is durable; `None` without a folder.
     #[inline]
     pub fn durability(&self) -> Option<Durability> {
-        self.core.journal.get().map(Journal::durability)
+        self.core.journal.get().map(WriteLog::durability)
     }
 
     /// What the store's log has done; `None` without a folder.
     pub fn durable_stats(&self) -> Option<DurableStats> {
-        self.core.journal.get().map(Journal::stats)
+        self.core.journal.get().map(WriteLog::stats)
     }
 
     /// What the store holds, by purpose, in allocator bytes.

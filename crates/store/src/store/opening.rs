@@ -8,7 +8,7 @@ use ziptier_media::far::Fit;
 use super::Store;
 use crate::Error;
 use crate::core::Core;
-use crate::durable::{CheckpointThread, Folder, Journal, Recovered, Recovery, recover};
+use crate::durable::{CheckpointThread, Folder, Recovered, Recovery, WriteLog, recover};
 use crate::maintenance::Packers;
 use crate::memory::Gauges;
 use crate::options::Options;
@@ -97,7 +97,7 @@ impl Store {
     /// The log failed: writes since the last successful call may or may not be there when the store is opened anew.
     #[inline]
     pub fn wait(&self) -> Result<(), Error> {
-        self.core.journal.get().map_or(Ok(()), Journal::wait)
+        self.core.journal.get().map_or(Ok(()), WriteLog::wait)
     }
 
     /// Packs every landing now, and brings every leaf to its final form. Leaves that would grow stay as they are if

@@ -3,10 +3,9 @@
 
 use super::Store;
 use crate::Error;
-use crate::core::check_key;
 use crate::open_value::OpenValue;
 use crate::read::{Copied, copy_found};
-use crate::record::{Meta, Payload};
+use crate::record::{Meta, Payload, check_key};
 
 /// # Long values in pieces
 impl Store {

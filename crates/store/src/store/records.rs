@@ -5,11 +5,10 @@ use std::ops::{Bound, RangeBounds};
 use super::Store;
 use crate::Error;
 use crate::batch::{Batch, Transferred};
-use crate::core::check_key;
 use crate::multi_get::Values;
 use crate::range::{Keys, Range, prefix_end};
 use crate::read::found_len;
-use crate::record::{Meta, PutMeta};
+use crate::record::{Meta, PutMeta, check_key};
 use crate::update::{Update, Wanted};
 
 /// # Get, put, delete
@@ -28,7 +27,7 @@ impl Store {
     /// # Errors
     /// A key or value out of range, or the memory limit; nothing is changed then.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.written(self.core.put(key, value, PutMeta::default()))
+        self.written(self.core.writes().put(key, value, PutMeta::default()))
     }
 
     /// Deletes `key`; `true` when it existed. A key whose value is damaged in memory can be deleted, too. A batch
@@ -38,7 +37,7 @@ impl Store {
     /// As [`Store::put`].
     pub fn delete(&self, key: &[u8]) -> Result<bool, Error> {
         let mut existed = false;
-        self.modified(self.core.modify(key, Wanted::Presence, |found| {
+        self.modified(self.core.writes().modify(key, Wanted::Presence, |found| {
             existed = found.is_some();
             Update::Delete
         }))?;
@@ -61,7 +60,7 @@ impl Store {
         key: &[u8],
         decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
     ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, Wanted::Bytes, decide))
+        self.modified(self.core.writes().modify(key, Wanted::Bytes, decide))
     }
 
     /// Makes all writes of `batch`, or none: `false` when one of its conditions did not hold. Every reader sees
@@ -71,7 +70,7 @@ impl Store {
     /// As [`Store::put`], for any of the writes; nothing is changed then. A batch is also refused for want of room if
     /// all its conditions hold so far, and memory has no room for the records on SSD that they ask for.
     pub fn write(&self, batch: &Batch) -> Result<bool, Error> {
-        self.written(self.core.write(batch))
+        self.written(self.core.writes().write(batch))
     }
 
     /// The records whose keys lie in `range`, in key order, from either end. Each is a [`Result`] of key and value,
@@ -156,7 +155,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn put_with(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
-        self.written(self.core.put(key, value, meta))
+        self.written(self.core.writes().put(key, value, meta))
     }
 
     /// Gives `key` another expiry without touching its value; `false` when there is no such key.
@@ -164,7 +163,8 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub fn set_expiry(&self, key: &[u8], expires_at_ms: Option<u64>) -> Result<bool, Error> {
-        let done = self.modified(self.core.modify(key, Wanted::Meta, |_| Update::Expire(expires_at_ms)))?;
+        let done =
+            self.modified(self.core.writes().modify(key, Wanted::Meta, |_| Update::Expire(expires_at_ms)))?;
         Ok(done != Update::Keep)
     }
 
@@ -177,7 +177,9 @@ impl Store {
         key: &[u8],
         mut decide: impl FnMut(Option<Meta>) -> Update,
     ) -> Result<Update, Error> {
-        self.modified(self.core.modify(key, Wanted::Meta, |found| decide(found.map(|(_, meta)| meta))))
+        self.modified(
+            self.core.writes().modify(key, Wanted::Meta, |found| decide(found.map(|(_, meta)| meta))),
+        )
     }
 
     /// Gives `target` the value, expiry and flags of `source`, and deletes `source`, in one step for every reader.
@@ -186,7 +188,7 @@ impl Store {
     /// # Errors
     /// As [`Store::put`] and [`Store::get`]; nothing is changed then.
     pub fn rename(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.written(self.core.transfer(source, target, false, replace))
+        self.written(self.core.writes().transfer(source, target, false, replace))
     }
 
     /// As [`Store::rename`], but `source` stays. A large value is shared, not copied.
@@ -194,7 +196,7 @@ impl Store {
     /// # Errors
     /// As [`Store::rename`].
     pub fn copy(&self, source: &[u8], target: &[u8], replace: bool) -> Result<Transferred, Error> {
-        self.written(self.core.transfer(source, target, true, replace))
+        self.written(self.core.writes().transfer(source, target, true, replace))
     }
 
     /// Up to `limit` keys, at least one, from `from` on, in key order. A key whose value is damaged is among them. A

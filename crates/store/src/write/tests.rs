@@ -1,4 +1,5 @@
 use super::*;
+use crate::core::Core;
 use crate::options::{CodecChoice, Options};
 use crate::update::{Update, Wanted};
 
@@ -84,7 +85,7 @@ fn a_landing_above_the_watermark_waits_for_a_packer_and_takes_appends_meanwhile(
         core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
         let guard = core.tree.pin();
         let (leaf, state) = core.tree.locate(&[], &guard);
-        assert_eq!(core.is_over_watermark(state), n >= 4, "{n}");
+        assert_eq!(core.tree.is_over_watermark(state), n >= 4, "{n}");
         assert!(state.sealed.is_none());
         assert_eq!(leaf.enqueue(), n < 4, "{n}");
         if n < 4 {

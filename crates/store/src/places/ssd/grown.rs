@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ziptier_media::placement::Side;
 
-use super::upper::{has_grown, is_crowded};
+use super::upper::has_grown;
 use crate::core::Core;
 use crate::places::Pick;
 
@@ -29,7 +29,7 @@ impl Core {
             if !has_grown(state) {
                 return true;
             }
-            (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), is_crowded(state))
+            (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), state.is_crowded())
         };
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
         if !((is_crowded || self.room().has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
@@ -142,13 +142,13 @@ mod tests {
     fn copies_above_a_crowded_leaf_that_cannot_be_promoted_are_refused() {
         let core = with_crowded_leaf();
         core.put(b"source", &[7; 1000], PutMeta::default()).expect("its leaf has room");
-        let copy = |n: u32| core.transfer(b"source", &key(n), true, true);
+        let copy = |n: u32| core.writes().transfer(b"source", &key(n), true, true);
         let (taken, refusal) =
             (0..1000).find_map(|n| Some((n, copy(n).err()?))).expect("a landing grows without end");
         assert!(matches!(refusal, Error::Unread { .. }) && taken > 0, "{refusal} after {taken}");
         // Nothing is written there when such a key is copied, but when it gets another name.
-        assert_eq!(core.transfer(&key(0), b"copy", true, true), Ok(Transferred::Done));
-        let renamed = core.transfer(&key(0), b"name", false, true);
+        assert_eq!(core.writes().transfer(&key(0), b"copy", true, true), Ok(Transferred::Done));
+        let renamed = core.writes().transfer(&key(0), b"name", false, true);
         assert!(matches!(renamed, Err(Error::Unread { .. })), "{renamed:?}");
         let mut value = Vec::new();
         core.read(b"copy", &mut value).expect("it is in memory").expect("it is there");

@@ -192,7 +192,7 @@ mod tests {
         let (core, [leaf, right], key) = with_cold_neighbours();
         let batch = Batch::new().put(&[0], b"new").put(&key, b"new");
         let written = |waits| {
-            let written = core.write_waiting(&batch, waits).expect("no limit is set").is_some();
+            let written = core.writes().write_waiting(&batch, waits).expect("no limit is set").is_some();
             let mut value = Vec::new();
             core.read(&key, &mut value).expect("it is whole");
             assert!(!written || value == b"new", "the value before was read");

@@ -70,7 +70,7 @@ use recent::Recent;
 pub(crate) use scan::{ColdPart, all_settled, known, read_ahead_large};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
-pub(crate) use upper::{is_crowded, pays};
+pub(crate) use upper::pays;
 
 /// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
 const OWNER_ROUNDS: u32 = 50_000;

@@ -236,7 +236,13 @@ impl Core {
     fn copy_up(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) -> Result<bool, Error> {
         let expected = Expected::Below(below);
         let Some(found) = found else {
-            return self.append(key, Kind::Tombstone, Fields::default(), &mut NewValue::None, expected);
+            return self.writes().append(
+                key,
+                Kind::Tombstone,
+                Fields::default(),
+                &mut NewValue::None,
+                expected,
+            );
         };
         let mut bytes = Vec::new();
         let meta = match copy_found(found, &mut bytes) {
@@ -245,7 +251,7 @@ impl Core {
             Copied::Damaged(reason) => return Err(self.tree.damaged(key, reason)),
         };
         let mut value = NewValue::Inline(&bytes);
-        self.append(key, Kind::Raw, Fields::of(meta), &mut value, expected)
+        self.writes().append(key, Kind::Raw, Fields::of(meta), &mut value, expected)
     }
 }
 
@@ -376,10 +382,10 @@ mod tests {
         let batch = |from: u8, to: u8| {
             (from..to).fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent))
         };
-        assert_eq!(core.write_waiting(&batch(0, 10), false), Ok(Some(true)));
-        assert_eq!(core.write_waiting(&batch(10, 100), false), Ok(None));
+        assert_eq!(core.writes().write_waiting(&batch(0, 10), false), Ok(Some(true)));
+        assert_eq!(core.writes().write_waiting(&batch(10, 100), false), Ok(None));
         assert_eq!(core.tree.count_keys(), 11);
-        assert_eq!(core.write_waiting(&batch(10, 100), true), Ok(Some(true)));
+        assert_eq!(core.writes().write_waiting(&batch(10, 100), true), Ok(Some(true)));
         assert_eq!(core.tree.count_keys(), 101);
     }
 
@@ -407,9 +413,9 @@ mod tests {
         assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
         lose_image(&core);
         core.put(b"source", b"new", PutMeta::default()).expect("no limit is set");
-        let kept = core.transfer(b"source", b"target", true, false);
+        let kept = core.writes().transfer(b"source", b"target", true, false);
         assert!(matches!(kept, Err(Error::Unread { .. })), "{kept:?}");
-        assert_eq!(core.transfer(b"source", b"target", true, true), Ok(Transferred::Done));
+        assert_eq!(core.writes().transfer(b"source", b"target", true, true), Ok(Transferred::Done));
         let mut value = Vec::new();
         assert!(core.read(b"target", &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
         let deleted = core.modify(b"others", Wanted::Presence, |_| Update::Delete);

@@ -11,8 +11,7 @@ use crossbeam_epoch::Guard;
 
 use super::Below;
 use crate::core::Core;
-use crate::landing::Landing;
-use crate::leaf::{Leaf, LeafState};
+use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
 use crate::merge::newest;
 use crate::retention::KeepsAll;
 
@@ -21,15 +20,6 @@ use crate::retention::KeepsAll;
 const PAYING_SHARE: u64 = 4;
 /// It may have so many bytes in any case.
 const GROWN_BYTES_MIN: u64 = 4096;
-
-/// References to large values that leaves have together when they are joined. They are never merged: a leaf that has
-/// twice as many is cut.
-const LARGES_MAX: usize = 256;
-
-/// Records of an overlay at most: a body counts its records in two bytes.
-const UPPER_RECORDS_MAX: usize = u16::MAX as usize;
-/// A leaf with more records above its images than this is promoted, so that its next landings have room.
-const CROWDED_RECORDS: usize = UPPER_RECORDS_MAX / 2;
 
 /// Whether the overlay is large enough for a merge; a `factor` asks for so many times less.
 pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
@@ -41,14 +31,7 @@ pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
 pub(super) fn has_grown(state: &LeafState) -> bool {
     let upper = merging_bytes(state);
     let outgrows = |below: &Arc<Below>| upper > below.ssd_bytes().max(GROWN_BYTES_MIN);
-    state.below.as_ref().is_some_and(outgrows) || is_crowded(state)
-}
-
-/// Whether a cold leaf has so many records above its images, or references to large values among them, that it is to be
-/// cut, which takes its images.
-pub(crate) fn is_crowded(state: &LeafState) -> bool {
-    let records = || state.body.len() + state.landings().map(Landing::len).sum::<usize>();
-    state.below.is_some() && (records() > CROWDED_RECORDS || state.body.larges().count() > 2 * LARGES_MAX)
+    state.below.as_ref().is_some_and(outgrows) || state.is_crowded()
 }
 
 /// Whether two leaves together have few records above their images, and few references to large values.
@@ -136,7 +119,7 @@ mod tests {
             let mut bytes = RecordBytes::default();
             for (key, value) in (0..count).map(record) {
                 bytes.lay_out(Kind::Raw, &Fields::default(), &key, &value);
-                core.append_growing(&leaf, &bytes, key_hash(&key), &guard);
+                core.writes().append_growing(&leaf, &bytes, key_hash(&key), &guard);
             }
             leaf.seal_locked(&guard);
             drop(locked);

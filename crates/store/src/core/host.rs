@@ -1,0 +1,251 @@
+//! The engine as the host of its tree: what writers and packs ask of it.
+//!
+//! Not for the writes and packs themselves, nor for the choice of leaves to pack. Of leaves on SSD a pack takes the
+//! overlay alone.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_epoch::Guard;
+
+use super::Core;
+use crate::Error;
+use crate::host::{Admission, Host, Journal};
+use crate::landing::Landing;
+use crate::large::ChunkPlace;
+use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
+use crate::memory::{Reserved, allocated_bytes};
+use crate::packing::{Goal, Packs, Scratch};
+use crate::retention::Retention;
+use crate::sync::back_off;
+use crate::write::Writes;
+
+impl Admission for Core {
+    fn admit(&self, bytes: usize) -> Result<(), Error> {
+        self.room().admit(bytes)
+    }
+
+    fn admit_in_time(&self) -> Result<(), Error> {
+        self.room().admit_in_time()
+    }
+
+    fn has_room_for_growth(&self, bytes: usize) -> bool {
+        self.room().has_room_for_growth(bytes)
+    }
+
+    fn is_short(&self) -> bool {
+        self.room().is_short()
+    }
+
+    fn has_place_for(&self, leaves: &[&LeafState]) -> bool {
+        self.room().has_place_for(leaves)
+    }
+
+    fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_> {
+        self.room().chunk_place(bytes)
+    }
+
+    fn refusal(&self) -> Error {
+        self.room().refusal(self.tree.gauges.limit(), self.tree.gauges.held())
+    }
+
+    fn make_room(&self, bytes: usize) -> Result<(), Error> {
+        self.make_room(bytes)
+    }
+
+    fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
+        self.make_room_in_time(bytes)
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+        self.reserve(bytes)
+    }
+
+    fn wait_for_retired(&self) {
+        self.wait_for_retired();
+    }
+}
+
+impl Host for Core {
+    fn note_landing(&self, leaf: &Leaf) {
+        // Nobody would take leaves from the list without a thread in the background, or while the store is loaded.
+        if self.has_background && !self.loading.load(Ordering::Relaxed) {
+            self.unsettled.add(leaf);
+        }
+        self.wait_on_probation(leaf);
+    }
+
+    fn note_watermark(&self, leaf: &Leaf) {
+        // A full queue is no harm: the landing is not full yet.
+        self.queue.push(leaf);
+    }
+
+    fn sealed(&self, leaf: &Leaf, guard: &Guard) {
+        if self.background_packing && self.queue.push(leaf) {
+            return;
+        }
+        // A landing that finds no place now waits for the next writer, who may be refused.
+        if let Unowned::Packed = self.pack_unowned(leaf, false, guard) {
+            self.tree.stats.packs_foreground.raise();
+            self.tree.dictionaries.note_packed();
+            guard.flush();
+        }
+    }
+
+    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
+        let guard = self.tree.pin();
+        let (leaf, _) = self.tree.locate(key, &guard);
+        match self.pack_unowned(leaf, anyway, &guard) {
+            Unowned::Packed => {
+                self.tree.stats.packs_foreground.raise();
+                guard.flush();
+            }
+            Unowned::NoPlace { raised_bytes } => {
+                drop(guard);
+                self.make_room(raised_bytes)?;
+            }
+            Unowned::Crowded => {
+                drop(guard);
+                self.promote_crowded(key)?;
+                back_off(round);
+            }
+            Unowned::Busy => {
+                drop(guard);
+                back_off(round);
+            }
+        }
+        Ok(())
+    }
+
+    fn bring_up(&self, key: &[u8]) -> Result<(), Error> {
+        self.bring_up(key)
+    }
+
+    fn has_evicted(&self) -> bool {
+        self.has_evicted()
+    }
+
+    fn after_packs(&self) {
+        self.tend();
+        self.ease();
+    }
+
+    fn after_batch(&self) {
+        self.tend();
+        if !self.has_background {
+            // A leaf on SSD may have no room for the landing of a long batch until it is promoted.
+            self.merge_grown();
+        }
+    }
+
+    fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
+        self.take_marks(leaf, marks, guard);
+    }
+
+    fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
+        let is_long =
+            |open: &Arc<Landing>| open.used_bytes() > allocated_bytes(self.tree.landing_bytes_max());
+        if leaf.state(guard).open.as_ref().is_some_and(is_long)
+            && let Some(_writer) = leaf.try_lock_writer()
+        {
+            leaf.seal_locked(guard);
+            if self.background_packing {
+                self.queue.push(leaf);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Writes to the store's tree.
+    #[inline]
+    pub(crate) fn writes(&self) -> Writes<'_> {
+        Writes::new(&self.tree, self.journal.get().map(|journal| journal as &dyn Journal), self)
+    }
+
+    /// The work of a writer for the store once landings were packed. The caller holds no guard: training a dictionary
+    /// takes long, and nothing would be freed meanwhile.
+    pub(crate) fn tend(&self) {
+        self.wait_for_retired();
+        // A store that is half full and still raw does not wait for a thread that may have no processor.
+        let trains = !self.has_background
+            || (self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get())
+                && self.tree.gauges.held() > self.tree.gauges.limit() / 2);
+        if trains && self.tree.dictionaries.take_packed() {
+            self.maintain_dictionary();
+        }
+    }
+    /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.
+    pub(crate) fn with_packs<R>(
+        &self,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        work: impl FnOnce(&mut Packs<'_>) -> R,
+    ) -> R {
+        Scratch::with(|scratch| work(&mut Packs::new(&self.tree, self, retention, guard, scratch)))
+    }
+
+    /// Packs `leaf`, which the caller owns, as [`Packs::pack`] does. `false` if the leaf is on SSD, and its overlay has
+    /// no room for the landing.
+    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, retention: &mut dyn Retention, guard: &Guard) -> bool {
+        self.count_merge();
+        match leaf.state(guard).below {
+            Some(_) => self.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack(leaf, goal)),
+        }
+    }
+
+    /// As [`Core::pack`], for work in the background: see [`Packs::pack_while`].
+    pub(crate) fn pack_while(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        meanwhile: &mut dyn FnMut(),
+    ) -> bool {
+        self.count_merge();
+        match leaf.state(guard).below {
+            Some(_) => self.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile)),
+        }
+    }
+
+    /// Packs `leaf` if no other thread maintains it and its new body has a place. With `anyway` it need not have one,
+    /// unless the leaf is on SSD.
+    pub(crate) fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
+        let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
+        let state = leaf.state(guard);
+        if state.sealed.is_some() {
+            let raised_bytes = if anyway { 0 } else { self.room().bytes_to_raise(&[state]) };
+            if raised_bytes > 0 && self.room().admit(raised_bytes).is_err() {
+                return Unowned::NoPlace { raised_bytes };
+            }
+            let retention = &mut self.retention();
+            if !self.pack(leaf, Goal::Keep, retention, guard) {
+                return Unowned::Crowded;
+            }
+        }
+        Unowned::Packed
+    }
+
+    /// Counts a pack for tests.
+    #[inline]
+    fn count_merge(&self) {
+        #[cfg(test)]
+        self.pressure.count_merge();
+    }
+}
+
+/// The outcome of packing a leaf that the caller does not own yet.
+pub(crate) enum Unowned {
+    /// The landing that was sealed lies in its body.
+    Packed,
+    /// Another thread maintains it.
+    Busy,
+    /// Its body would come up from far memory, and DRAM is too full for that.
+    NoPlace { raised_bytes: usize },
+    /// It is on SSD, and its overlay has no room for the landing: [`Core::promote_crowded`] makes some.
+    Crowded,
+}

@@ -1,0 +1,104 @@
+//! What the tree asks of the engine around it, and what it tells the engine.
+//!
+//! Not for which records stay: a pack asks [`Retention`](crate::retention::Retention) of each.
+
+use crossbeam_epoch::Guard;
+
+use crate::Error;
+use crate::large::ChunkPlace;
+use crate::leaf::{Leaf, LeafState};
+use crate::marks::Mark;
+use crate::memory::Reserved;
+use crate::operation::Operation;
+
+/// The log, as writers see it.
+pub(crate) trait Journal {
+    /// Waits until the log has room, so that no write waits for the disk under a lock.
+    fn wait_for_room(&self) -> Result<(), Error>;
+
+    /// Logs one operation. The caller holds the writer lock of its leaf and applies it after this, for certain.
+    ///
+    /// # Errors
+    /// A full disk or an earlier failure: the operation is not in the log, and must not be applied.
+    fn append(&self, operation: &Operation<'_>) -> Result<(), Error>;
+
+    /// Logs operations that are made together or not at all. The caller holds the writer locks of all their leaves.
+    ///
+    /// # Errors
+    /// As [`Journal::append`].
+    fn append_all(&self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Result<(), Error>;
+}
+
+/// Room for bytes, as writers and packs see it.
+pub(crate) trait Admission {
+    /// Whether `bytes` more may be held.
+    fn admit(&self, bytes: usize) -> Result<(), Error>;
+
+    /// Whether new expiries may be held. They have a little room beyond the limit.
+    fn admit_in_time(&self) -> Result<(), Error>;
+
+    /// Whether the background may take so many bytes more without anything being evicted for them.
+    fn has_room_for_growth(&self, bytes: usize) -> bool;
+
+    /// Whether DRAM is so short that nothing should come there from far memory without need.
+    fn is_short(&self) -> bool;
+
+    /// Whether the new bodies of `leaves` have a place. They may not come up to DRAM that is full.
+    fn has_place_for(&self, leaves: &[&LeafState]) -> bool;
+
+    /// The place for the chunks of a new large value of `bytes` bytes.
+    fn chunk_place(&self, bytes: usize) -> ChunkPlace<'_>;
+
+    /// The refusal of a write for want of room, with how full each place is.
+    fn refusal(&self) -> Error;
+
+    /// As [`Admission::admit`], but makes room first if that is all that lacks. The caller holds no guard and no lock.
+    fn make_room(&self, bytes: usize) -> Result<(), Error>;
+
+    /// As [`Admission::admit_in_time`], but makes room first. The caller holds no guard and no lock.
+    fn make_room_in_time(&self, bytes: usize) -> Result<(), Error>;
+
+    /// Makes room, and keeps it while others ask for room, too. The caller holds no guard and no lock.
+    fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error>;
+
+    /// Waits while much is retired that readers still hold. The caller holds no guard.
+    fn wait_for_retired(&self);
+}
+
+/// The engine, as writers and packs see it. See the module.
+pub(crate) trait Host: Admission {
+    /// `leaf` was given a landing.
+    fn note_landing(&self, leaf: &Leaf);
+
+    /// The open landing of `leaf` is above the watermark, and packers may take it before it is full.
+    fn note_watermark(&self, leaf: &Leaf);
+
+    /// A landing of `leaf` was sealed: packs it, or hands it to packers that keep up.
+    fn sealed(&self, leaf: &Leaf, guard: &Guard);
+
+    /// Both landings of the leaf of `key` are full: packs it, or waits a moment for whoever does. It is packed `anyway`
+    /// if its new body has no place, unless it is on SSD. The caller holds no guard and no lock.
+    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error>;
+
+    /// Makes memory know what `key` holds, if that lies below. The caller holds no guard.
+    fn bring_up(&self, key: &[u8]) -> Result<(), Error>;
+
+    /// Whether records may have been evicted since the store was opened.
+    fn has_evicted(&self) -> bool;
+
+    /// A write had a landing packed. The caller holds no guard.
+    fn after_packs(&self);
+
+    /// A batch was written. The caller holds no guard.
+    fn after_batch(&self);
+
+    /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before
+    /// eviction did has none.
+    fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard);
+
+    /// Seals the open landing of `leaf`, whose sealed one was packed, if it has more than single writes leave there.
+    /// Each look-up would compare its key with all of its records for as long as it stays open.
+    ///
+    /// A batch that holds the writer lock seals the landing itself.
+    fn seal_left(&self, leaf: &Leaf, guard: &Guard);
+}

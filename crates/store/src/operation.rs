@@ -1,0 +1,54 @@
+//! Changes of a tree, as the log has them.
+//!
+//! Not for their bytes in the log, which are `durable::operation`.
+
+use crate::record::Fields;
+
+/// One change of the tree. Doing it again after later ones, and these after it, changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation<'a> {
+    Put {
+        key: &'a [u8],
+        value: &'a [u8],
+        expires_at_ms: Option<u64>,
+        flags: u32,
+    },
+    Delete {
+        key: &'a [u8],
+    },
+    /// Another expiry for the value that is there.
+    Expire {
+        key: &'a [u8],
+        expires_at_ms: Option<u64>,
+    },
+    /// Every key from `low` on and below `high`, if there is one.
+    DeleteRange {
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    },
+}
+
+impl<'a> Operation<'a> {
+    /// The put of a record with these fields.
+    pub(crate) fn put(key: &'a [u8], value: &'a [u8], fields: &Fields) -> Self {
+        Self::Put { key, value, expires_at_ms: fields.expires_at_ms, flags: fields.flags }
+    }
+
+    /// Its key, or the first one of its range.
+    pub(crate) fn key(&self) -> &'a [u8] {
+        match *self {
+            Self::Put { key, .. } | Self::Delete { key } | Self::Expire { key, .. } => key,
+            Self::DeleteRange { low, .. } => low,
+        }
+    }
+
+    /// Bytes of its key and value, or of both ends of its range.
+    pub(crate) fn bytes(&self) -> u64 {
+        let second = match *self {
+            Self::Put { value, .. } => value,
+            Self::DeleteRange { high, .. } => high.unwrap_or_default(),
+            Self::Delete { .. } | Self::Expire { .. } => &[],
+        };
+        (self.key().len() + second.len()) as u64
+    }
+}

@@ -24,6 +24,7 @@ BASE ?= main
 PROFILE ?= dev
 PREFIX ?= $(abspath $(TARGET_DIR))/capi
 HISTORIES ?= 4000
+SIMULATIONS ?= 100000
 MIRI_SEEDS ?= 64
 # With CI=true everything that is built lies outside the checkout, so that the next run is quick; two checkouts do not
 # share it, for Cargo tells fresh from stale by the time of a file, and times of two checkouts do not compare. What a
@@ -215,7 +216,7 @@ faults: setup ## ten million accelerator jobs under injected faults
 # Each run has another seed unless ZIPTIER_SEED names one.
 torture: export ZIPTIER_SEED := $(or $(ZIPTIER_SEED),$(shell date +%s))
 torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and flipped bits, and check histories: \
-  IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 MIRI_SEEDS=64
+  IMAGES=2000000 KILLS=1000 FLIPS=5000000 RUNS=1000 INPUTS=10000000 HISTORIES=4000 SIMULATIONS=100000 MIRI_SEEDS=64
 	@echo "ZIPTIER_SEED=$$ZIPTIER_SEED repeats this run"
 	cargo run --release --locked -p ziptier-media --example crash_images -- $(IMAGES)
 	ZIPTIER_IMAGES=$(IMAGES) cargo test --release --locked -p ziptier-media --lib a_crash_loses_no_acknowledged_block
@@ -235,6 +236,7 @@ torture: setup setup-nextest setup-rocksdb ## recover from power cuts, kills and
 	  a_power_cut_leaves_all_that_was_synced -- --nocapture
 	ZIPTIER_RUNS=$(RUNS) ZIPTIER_STEPS=20000 cargo test --release --locked -p ziptier --test suite -- \
 	  store_agrees_with_a_btreemap:: --nocapture
+	ZIPTIER_SIMULATIONS=$(SIMULATIONS) cargo test --release --locked -p ziptier --lib simulation::
 	ZIPTIER_ROUNDS=1000 cargo test --release --locked -p ziptier --test suite -- readers_see_whole_versions::
 	ZIPTIER_ROUNDS=12 cargo test --release --locked -p ziptier --test suite -- readers_see_whole_values_while_they_move
 	ZIPTIER_WRITES=400000 cargo test --release --locked -p ziptier --test suite -- \

@@ -1,6 +1,6 @@
 //! The store's clock, by which everything expires.
 //!
-//! Not for measuring how long something takes: `Instant` does that.
+//! Not for measuring how long something takes: [`steady`] does that.
 //!
 //! 1. A user or a daemon may set the system's clock back. A record that had expired for one thread would then live
 //!    again for another.
@@ -72,6 +72,39 @@ pub(crate) fn now_ms() -> u64 {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     };
     STEADY.now_us(|| STARTED.elapsed().as_micros() as u64, wall_us) / 1000
+}
+
+/// The steady clock, by which work in the background is paced and measured. A simulation shows its own.
+pub(crate) fn steady() -> Instant {
+    #[cfg(test)]
+    if let Some(now) = simulated::NOW.get() {
+        return now;
+    }
+    Instant::now()
+}
+
+/// Whether this thread simulates a store. It does itself what threads of the store do otherwise.
+pub(crate) fn is_simulated() -> bool {
+    #[cfg(test)]
+    return simulated::NOW.get().is_some();
+    #[cfg(not(test))]
+    false
+}
+
+/// The time since a moment of the steady clock.
+pub(crate) fn since(moment: Instant) -> Duration {
+    steady().saturating_duration_since(moment)
+}
+
+/// The steady clock of a thread that simulates a store.
+#[cfg(test)]
+pub(crate) mod simulated {
+    use std::cell::Cell;
+    use std::time::Instant;
+
+    std::thread_local! {
+        pub(crate) static NOW: Cell<Option<Instant>> = const { Cell::new(None) };
+    }
 }
 
 /// A steady clock that is put forward to the wall clock, and never back.

@@ -8,14 +8,16 @@ mod host;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use ziptier_media::disk::Disk;
+
 use crate::Error;
-use crate::durable::{Checkpointer, WriteLog};
+use crate::durable::{Checkpointer, Folder, WriteLog};
 use crate::evict::Eviction;
 use crate::maintenance::{Queue, Unsettled};
 use crate::memory::Gauges;
 use crate::options::Options;
 use crate::places::far::FarMemory;
-use crate::places::ssd::Cold;
+use crate::places::ssd::{Cold, Tier};
 use crate::pressure::Pressure;
 use crate::tree::Tree;
 
@@ -54,6 +56,35 @@ impl Core {
     #[cfg(test)]
     pub(crate) fn with_far(options: &Options, far: Arc<FarMemory>) -> Self {
         Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), Some(far), None)
+    }
+
+    /// A core with the places that `options` name, and its folder, of which nothing was read yet. The SSD of a core
+    /// without a folder lies on `disk`.
+    ///
+    /// # Errors
+    /// A folder or an SSD that is in use, damaged, or not that of a store.
+    pub(crate) fn open(
+        disk: Arc<dyn Disk>,
+        options: &Options,
+        far: Option<Arc<FarMemory>>,
+    ) -> Result<(Self, Option<Folder>), Error> {
+        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
+        let ssd = options.ssd.as_ref();
+        let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
+        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
+            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it \
+                          without eviction";
+            return Err(Error::Ssd { reason: reason.to_owned() });
+        }
+        let cold = match (&folder, ssd) {
+            (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
+                let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
+                Some(Cold::over(tier, &gauges))
+            }
+            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
+            _ => None,
+        };
+        Ok((Self::with_places(options, gauges, far, cold), folder))
     }
 
     /// A core with the places below DRAM.

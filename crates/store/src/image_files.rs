@@ -41,6 +41,17 @@ struct Needed {
     kept: Option<u64>,
 }
 
+impl Needed {
+    /// Whether the checkpoint in force names the segment.
+    fn names(&self, segment: u64) -> bool {
+        #[cfg(test)]
+        if crate::faults::has(crate::faults::Fault::NamedImageFreed) {
+            return false;
+        }
+        self.named.contains(&segment)
+    }
+}
+
 impl ImageFiles {
     /// Files of which no checkpoint needs anything.
     pub(crate) fn new(segments: Segments) -> Arc<Self> {
@@ -97,7 +108,7 @@ impl ImageFiles {
             .into_iter()
             .take_while(|candidate| candidate.live_bytes == 0)
             .map(|candidate| candidate.segment)
-            .filter(|segment| !needed.named.contains(segment) && needed.kept < Some(*segment))
+            .filter(|segment| !needed.names(*segment) && needed.kept < Some(*segment))
             .collect();
         if dead.is_empty() {
             return Ok(0);

@@ -94,6 +94,8 @@ mod dictionaries;
 mod durable;
 mod error;
 mod evict;
+#[cfg(test)]
+mod faults;
 mod few;
 mod form;
 mod ghosts;
@@ -125,6 +127,8 @@ mod record;
 mod retention;
 #[cfg(all(test, shuttle))]
 mod schedules;
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod simulation;
 mod spread;
 mod stats;
 mod store;

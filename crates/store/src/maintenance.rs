@@ -25,6 +25,7 @@ pub(crate) use self::sweep::Sweep;
 pub(crate) use self::unsettled::{Rounds, Unsettled};
 use crate::Error;
 use crate::body::Body;
+use crate::clock::{since, steady};
 use crate::core::Core;
 use crate::form::Form;
 use crate::host::Journal;
@@ -83,7 +84,7 @@ impl Drop for Packers {
 }
 
 /// The work of a background thread, and how far it has come.
-struct Background {
+pub(crate) struct Background {
     /// It also makes room, evicts, tiers and sweeps.
     is_first: bool,
     rounds: Rounds,
@@ -100,7 +101,7 @@ struct Background {
 }
 
 impl Background {
-    fn new(is_first: bool, now: Instant) -> Self {
+    pub(crate) fn new(is_first: bool, now: Instant) -> Self {
         Self {
             is_first,
             rounds: Rounds::new(now),
@@ -170,13 +171,13 @@ impl Tree {
 impl Core {
     fn pack_in_background(&self, is_first: bool) {
         Scratch::work_in_background();
-        let mut work = Background::new(is_first, Instant::now());
+        let mut work = Background::new(is_first, steady());
         while !self.queue.stopping.load(Ordering::Acquire) {
             if self.loading.load(Ordering::Acquire) {
                 std::thread::park_timeout(NAP_MAX);
                 continue;
             }
-            if self.do_next(&mut work, Instant::now()) {
+            if self.do_next(&mut work, steady()) {
                 if is_first && !work.laps.look_in_vain() {
                     self.rests.store(false, Ordering::Relaxed);
                 }
@@ -206,7 +207,7 @@ impl Core {
     }
 
     /// Does the first part of the work that is due `now`; `false` if none is, so that the thread may rest.
-    fn do_next(&self, work: &mut Background, now: Instant) -> bool {
+    pub(crate) fn do_next(&self, work: &mut Background, now: Instant) -> bool {
         if work.is_first && self.relieve() {
             work.packs += 1;
             if work.packs.is_multiple_of(DICTIONARY_PACKS) {
@@ -252,13 +253,13 @@ impl Core {
         if !work.laps.has_begun() {
             work.generation = self.tree.dictionaries.generation();
         }
-        let began = Instant::now();
+        let began = steady();
         work.sweep.counts = work.laps.counts(began);
         let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);
-        let looked = began.elapsed().saturating_sub(std::mem::take(&mut work.sweep.busy));
+        let looked = since(began).saturating_sub(std::mem::take(&mut work.sweep.busy));
         work.laps.note_part(looked, std::mem::take(&mut work.sweep.worked));
         if ended {
-            work.laps.end(Instant::now(), std::mem::take(&mut work.sweep.has_expiring));
+            work.laps.end(steady(), std::mem::take(&mut work.sweep.has_expiring));
             work.has_settled |= std::mem::take(&mut work.sweep.found_room);
             self.tree.dictionaries.release_idle();
             Scratch::release();

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
+use crate::clock::{since, steady};
 use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
@@ -142,10 +143,10 @@ impl Tierer {
         let reads = self.reads_since(core);
         if reads == 0 && self.heats.sum == 0.0 {
             // The time begins with the first read.
-            self.ended = Some(Instant::now());
+            self.ended = Some(steady());
             return false;
         }
-        let pause = self.ended.map_or(ROUND_MAX, |ended| ended.elapsed());
+        let pause = self.ended.map_or(ROUND_MAX, since);
         // Counts decay until none is left, also when nobody reads any more.
         let due = reads >= reads_wanted(core) || pause >= ROUND_MAX;
         due && pause >= (self.busy - self.changing) * WALK_PAUSE_FACTOR
@@ -167,14 +168,14 @@ impl Tierer {
         self.cursor.clear();
         self.pass = match self.pass {
             Pass::Measure if self.heats.sum == 0.0 && !place_below => {
-                self.ended = Some(Instant::now());
+                self.ended = Some(steady());
                 Pass::Measure
             }
             Pass::Measure if self.heated_bytes == 0 => Pass::Heat,
             Pass::Measure => Pass::Cool,
             Pass::Cool => Pass::Heat,
             Pass::Heat => {
-                self.ended = Some(Instant::now());
+                self.ended = Some(steady());
                 Pass::Measure
             }
         };
@@ -189,7 +190,7 @@ fn reads_wanted(core: &Core) -> u64 {
 impl Core {
     /// Does the next part of a round, of up to `leaves` leaves; `true` when that ended it.
     pub(crate) fn tier(&self, tierer: &mut Tierer, leaves: usize) -> bool {
-        let began = Instant::now();
+        let began = steady();
         if tierer.cursor.is_empty() && tierer.pass == Pass::Measure {
             let reads = tierer.reads_since(self);
             *tierer = Tierer {
@@ -231,7 +232,7 @@ impl Core {
             }
         };
         guard.flush();
-        tierer.busy += began.elapsed();
+        tierer.busy += since(began);
         if passed && self.tree.far.is_some() {
             match tierer.pass {
                 Pass::Measure => self.note_spread(&tierer.spread),
@@ -320,7 +321,7 @@ impl Core {
         if state.closed || state.place() == Place::Ssd || is_hot == (goal == Goal::Heat) {
             return false;
         }
-        let (began, changing) = (Instant::now(), tierer.changing);
+        let (began, changing) = (steady(), tierer.changing);
         let bytes = raw_bytes(state);
         let mut meanwhile = || {
             let mut next = leaf.state(guard).right(guard);
@@ -344,7 +345,7 @@ impl Core {
             self.tree.stats.cooled.raise();
             tierer.heated_bytes = tierer.heated_bytes.saturating_sub(bytes);
         }
-        tierer.changing = changing + began.elapsed();
+        tierer.changing = changing + since(began);
         true
     }
 
@@ -393,14 +394,14 @@ impl Core {
         if state.closed || state.place() == Place::Ssd || !has_entropy(state) {
             return false;
         }
-        let began = Instant::now();
+        let began = steady();
         let goal = Goal::Relax;
         let retention = &mut self.background_retention();
         if self.pack_while(leaf, goal, retention, guard, &mut || ()) {
             self.count_settled(goal, false);
         }
         leaf.usage.reset();
-        tierer.changing += began.elapsed();
+        tierer.changing += since(began);
         true
     }
 

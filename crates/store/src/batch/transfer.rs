@@ -126,7 +126,12 @@ impl Writes<'_> {
                     continue;
                 }
                 Err(error) => return Err(error),
-                Ok(Tried::Ended(transferred)) => return Ok(transferred),
+                Ok(Tried::Ended(transferred)) => {
+                    if transferred == Transferred::Done {
+                        self.host.after_batch();
+                    }
+                    return Ok(transferred);
+                }
                 Ok(Tried::Busy) if grant(Need::Wait) => {
                     waits = true;
                     continue;

@@ -39,6 +39,7 @@ use super::journal::WriteLog;
 use super::manifest::Head;
 use crate::Error;
 use crate::clock::now_ms;
+use crate::clock::{since, steady};
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use attempt::{Attempt, Written};
@@ -194,7 +195,7 @@ impl Checkpointer {
             had_no_room: AtomicBool::new(false),
             dead_bytes_before: AtomicU64::new(0),
             vain: AtomicU32::new(0),
-            ended: Mutex::new(Instant::now()),
+            ended: Mutex::new(steady()),
             attempts: AtomicU64::new(0),
             thread: OnceLock::new(),
             is_wanted: AtomicBool::new(false),
@@ -225,7 +226,7 @@ impl Checkpointer {
         if have_died {
             self.vain.store(0, Ordering::Relaxed);
         }
-        let since_ms = self.ended.lock().elapsed().as_millis() as u64;
+        let since_ms = since(*self.ended.lock()).as_millis() as u64;
         let is_long_ago =
             since_ms > ROOM_AGAIN_FACTOR * (1 + self.counts.last_took_ms.load(Ordering::Relaxed));
         let may_free = have_died || (is_long_ago && dead_bytes >= gain_bytes);
@@ -247,6 +248,11 @@ impl Checkpointer {
     /// Whether writers at the limit wait for a checkpoint.
     pub(crate) fn holds_up_writers(&self) -> bool {
         self.is_awaited() && self.gives_room()
+    }
+
+    /// Whether a thread makes the checkpoints that are wished for. Otherwise those who wish make them.
+    pub(crate) fn has_thread(&self) -> bool {
+        self.thread.get().is_some()
     }
 
     /// Names the thread that a wish for room wakes.
@@ -317,8 +323,8 @@ impl Checkpointer {
     /// time. After a salvage that left something out none is made: the next start may find it.
     pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &WriteLog) {
         if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
-            let deadline = Instant::now() + self.stop_time_max;
-            let may_go_on = || if Instant::now() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
+            let deadline = steady() + self.stop_time_max;
+            let may_go_on = || if steady() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
             // Without it the next start replays the log, which has everything.
             let _ = self.checkpoint_while(&may_go_on, core, journal);
         }
@@ -334,7 +340,7 @@ impl Checkpointer {
         self.counts.is_running.store(true, Ordering::Release);
         // One who wants it from here on gets another one.
         self.is_wanted.store(false, Ordering::Release);
-        let began = Instant::now();
+        let began = steady();
         self.counts.began_ms.store(now_ms(), Ordering::Relaxed);
         let log_written = journal.log().stats().written_bytes;
         let made = self.make(&mut state, may_go_on, core, journal);
@@ -342,9 +348,9 @@ impl Checkpointer {
             Ok(_) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
                 self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
-                *self.ended.lock() = Instant::now();
+                *self.ended.lock() = steady();
                 self.counts.last_ended_ms.store(now_ms(), Ordering::Relaxed);
-                self.counts.last_took_ms.store(began.elapsed().as_millis() as u64, Ordering::Relaxed);
+                self.counts.last_took_ms.store(since(began).as_millis() as u64, Ordering::Relaxed);
                 *self.counts.last_error.lock() = None;
             }
             Err(error) => {

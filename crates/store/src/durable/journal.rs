@@ -19,6 +19,7 @@ use ziptier_media::log::{Keeper, Log, LogError, Lsn};
 use super::operation::Heads;
 use super::{Durability, DurableStats};
 use crate::Error;
+use crate::clock::is_simulated;
 use crate::host::Journal;
 use crate::operation::Operation;
 
@@ -76,7 +77,9 @@ impl WriteLog {
         let log = Arc::new(log);
         let newest = log.last_lsn();
         let sync_every = (durability == Durability::Everysec).then_some(SYNC_EVERY);
-        let keeper = Keeper::start(log.clone(), sync_every)
+        let keeper = (!is_simulated())
+            .then(|| Keeper::start(log.clone(), sync_every))
+            .transpose()
             .map_err(|error| Error::Thread { reason: error.to_string() })?;
         Ok(Self {
             log,
@@ -84,7 +87,7 @@ impl WriteLog {
             waits,
             newest: AtomicU64::new(newest),
             written: AtomicU64::new(newest),
-            keeper: Mutex::new(Some(keeper)),
+            keeper: Mutex::new(keeper),
             _locks: locks,
         })
     }

@@ -79,7 +79,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    const ALL: [Self; 3] = [Self::Always, Self::Everysec, Self::No];
+    pub(crate) const ALL: [Self; 3] = [Self::Always, Self::Everysec, Self::No];
 
     fn name(self) -> &'static str {
         match self {

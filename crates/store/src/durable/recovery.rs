@@ -198,6 +198,8 @@ pub(crate) fn recover(
     core.tree.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
+    // Other threads may have had the leaves that would have made room. What cannot go stays.
+    let _ = core.make_room(0);
     Ok(recovered)
 }
 

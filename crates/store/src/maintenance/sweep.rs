@@ -2,10 +2,11 @@
 //!
 //! Not for when laps begin, which `laps` says, nor for leaves that were just written to, which `unsettled` lists.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 
+use crate::clock::{since, steady};
 use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
@@ -157,10 +158,10 @@ impl Core {
         };
         let state = leaf.state(guard);
         if !state.closed && self.room().has_place_for(&[state]) {
-            let began = Instant::now();
+            let began = steady();
             if self.work_on(leaf, sweep, quiet, rests, guard) {
                 sweep.worked = true;
-                sweep.busy += began.elapsed();
+                sweep.busy += since(began);
             }
         }
         Visited::Done

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::sweep::{Sweep, Visited};
+use crate::clock::{since, steady};
 use crate::core::Core;
 use crate::laps;
 use crate::leaf::Leaf;
@@ -136,7 +137,7 @@ impl Rounds {
             if std::mem::take(&mut self.vain.is_tried) {
                 self.vain.note_round(settled, pause, room_bytes);
             } else {
-                (self.ended, self.pause) = (Instant::now(), pause);
+                (self.ended, self.pause) = (steady(), pause);
             }
         }
         !busy.is_zero()
@@ -157,7 +158,7 @@ impl Vain {
     /// Notes the end of a round, the pause that its length asks for, and the room behind it.
     fn note_round(&mut self, settled: bool, pause: Duration, room_bytes: u64) {
         self.pause = if settled { pause } else { pause.max(2 * self.pause).min(laps::PAUSE_MAX) };
-        (self.ended, self.room_bytes) = (Instant::now(), room_bytes);
+        (self.ended, self.room_bytes) = (steady(), room_bytes);
     }
 }
 
@@ -169,13 +170,13 @@ fn room_bytes(core: &Core) -> u64 {
 impl Core {
     /// Visits up to `leaves` leaves of a round; `true` when that changed any.
     pub(crate) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
-        let began = Instant::now();
+        let began = steady();
         let mut waited = Duration::ZERO;
         for _ in 0..leaves {
             // New bodies and old ones are held beside each other until no reader has the old ones.
-            let waits = Instant::now();
+            let waits = steady();
             self.wait_for_retired();
-            waited += waits.elapsed();
+            waited += since(waits);
             if self.room().is_eviction_due() {
                 break;
             }
@@ -197,7 +198,7 @@ impl Core {
             self.tree.dictionaries.release_idle();
             Scratch::release();
         }
-        rounds.note_part(began.elapsed().saturating_sub(waited), room_bytes(self))
+        rounds.note_part(since(began).saturating_sub(waited), room_bytes(self))
     }
 }
 

@@ -42,7 +42,12 @@ impl Core {
         let attempts = checkpointer.attempts();
         // The hand found nothing a moment ago, and looking again would take images from the checkpoint's disk.
         while checkpointer.attempts() == attempts && may_give() && self.room().admit(bytes).is_err() {
-            std::thread::sleep(ROOM_PAUSE);
+            if checkpointer.has_thread() {
+                std::thread::sleep(ROOM_PAUSE);
+            } else if let Some(journal) = self.journal.get() {
+                // It counts its failures itself.
+                let _ = checkpointer.checkpoint(self, journal);
+            }
             self.tree.reclaim();
         }
         true

@@ -9,7 +9,7 @@
 //! 3. A cycle that freed little widens the reach. A cycle that freed more narrows it again.
 //! 4. A hand whose whole cycle freed nothing is *stuck*. It declines to move some times before it tries again.
 
-use std::sync::Arc;
+use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_media::placement::Side;
@@ -119,7 +119,7 @@ struct Hand {
     /// In this cycle, another thread owned a leaf that was to go.
     busy: bool,
     /// The leaf that was looked at last: the next one may be joined with it if both are on SSD.
-    before: Option<Arc<Leaf>>,
+    before: Weak<Leaf>,
     /// There was nothing to demote, or no place to demote it to.
     stuck: Option<Stuck>,
     /// It was the place that had no room.
@@ -180,7 +180,7 @@ impl Hand {
     /// The hand came round; its place has so many bytes of bodies, and `held` bytes that it can give.
     fn end_lap(&mut self, bodies: u64, held: u64) {
         self.cursor.clear();
-        self.before = None;
+        self.before = Weak::new();
         let (freed_bytes, busy) = (std::mem::take(&mut self.freed_bytes), std::mem::take(&mut self.busy));
         self.reach = match self.reach {
             Reach::Any if freed_bytes == 0 => {
@@ -233,7 +233,7 @@ impl Core {
                 Demoted::Full => refusals += usize::from(!self.clean_ssd()),
             }
             if self.cold.is_some() {
-                hand.before = self.join_with(hand.before.take(), leaf);
+                hand.before = self.join_with(&hand.before, &leaf);
             }
             let Some(next) = next else {
                 let (bodies, held) = self.room().demotable_bytes(wish.source);
@@ -377,6 +377,8 @@ mod tests_with_ssd;
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::options::{CodecChoice, Options};
     use crate::packing::Goal;

@@ -369,11 +369,17 @@ impl Core {
 
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod tests {
+    use std::sync::Arc;
+
+    use ziptier_media::testing::RecordingDisk;
+
     use super::room::LAPS_IN_VAIN;
     use super::*;
+    use crate::durable::recover;
     use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::places::far::FarMemory;
     use crate::record::PutMeta;
+    use crate::{DiskHandle, DurableOptions, SsdOptions, Store};
 
     const FAR_BYTES: u64 = 4 << 20;
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
@@ -432,5 +438,42 @@ mod tests {
         assert!((0..refused / 2).all(put_soon), "{:?}", core.tree.gauges.memory_use());
         assert_eq!(hoped.get(), LAPS_IN_VAIN, "the hands sent something, and still nobody waits for them");
         assert!(core.tree.gauges.held() <= MEMORY_LIMIT_BYTES_MIN);
+    }
+
+    /// A recovery passes by what another thread has, and ends with more than the limit.
+    #[test]
+    fn a_start_waits_for_a_thread_that_makes_room() {
+        let recording = RecordingDisk::new();
+        let options = |disk: &RecordingDisk, limit_bytes| {
+            let mut durable = DurableOptions::new("/data");
+            durable.disk = DiskHandle(Arc::new(disk.clone()));
+            durable.checkpoint_log_bytes = Some(1 << 30);
+            Options {
+                memory_limit_bytes: limit_bytes,
+                ssd: Some(SsdOptions { path: None, limit_bytes: 64 << 20 }),
+                durable: Some(durable),
+                codec: CodecChoice::None,
+                background_threads: 0,
+                ..Options::default()
+            }
+        };
+        let store = Store::open(options(&recording, None)).unwrap();
+        (0..16_u8).for_each(|n| store.put(&[n], &[n; 100_000]).unwrap());
+        drop(store);
+        let options = options(&recording.killed(), Some(MEMORY_LIMIT_BYTES_MIN));
+        let (disk, durable) = (Arc::new(recording.clone()), options.durable.as_ref().unwrap());
+        let (core, folder) = Core::open(disk, &options, None).unwrap();
+        let (core, folder) = (&core, folder.expect("it has one"));
+        std::thread::scope(|scope| {
+            let taken = core.pressure.hands.take(Side::Dram);
+            let starting = scope.spawn(|| recover(core, &options, durable, folder, &mut |_| {}));
+            // The replay gives up for each value, and the start does not.
+            while core.pressure.waits.load(Relaxed) == 0 && !starting.is_finished() {
+                std::thread::yield_now();
+            }
+            drop(taken);
+            assert!(starting.join().expect("it does not panic").is_ok());
+        });
+        assert!(core.tree.gauges.held() <= MEMORY_LIMIT_BYTES_MIN, "{:?}", core.tree.gauges.memory_use());
     }
 }

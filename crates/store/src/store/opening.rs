@@ -8,12 +8,10 @@ use ziptier_media::far::Fit;
 use super::Store;
 use crate::Error;
 use crate::core::Core;
-use crate::durable::{CheckpointThread, Folder, Recovered, Recovery, WriteLog, recover};
+use crate::durable::{CheckpointThread, Recovered, Recovery, WriteLog, recover};
 use crate::maintenance::Packers;
-use crate::memory::Gauges;
 use crate::options::Options;
 use crate::places::far::FarMemory;
-use crate::places::ssd::{Cold, Tier};
 
 /// # Open, close
 impl Store {
@@ -42,26 +40,11 @@ impl Store {
         mut progress: impl FnMut(Recovery),
     ) -> Result<Self, Error> {
         options.check()?;
-        let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         // A body without a slot of its size goes to SSD, or others are evicted for it.
         let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
         let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
-        let ssd = options.ssd.as_ref();
-        let folder = options.durable.as_ref().map(|durable| Folder::open(durable, ssd)).transpose()?;
-        if options.eviction && folder.as_ref().is_some_and(Folder::has_cold) {
-            let reason = "the folder has leaves on SSD, where a store that evicts keeps nothing; open it \
-                          without eviction";
-            return Err(Error::Ssd { reason: reason.to_owned() });
-        }
-        let cold = match (&folder, ssd) {
-            (Some(folder), _) if ssd.is_some() || folder.has_cold() => {
-                let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
-                Some(Cold::over(tier, &gauges))
-            }
-            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
-            _ => None,
-        };
-        let core = Arc::new(Core::with_places(&options, gauges, far, cold));
+        let (core, folder) = Core::open(disk, &options, far)?;
+        let core = Arc::new(core);
         let packers = Packers::start(&core, options.background_threads)?;
         let mut store = Self { _packers: packers, core, checkpoints: None, recovered: None };
         if let (Some(durable), Some(folder)) = (&options.durable, folder) {

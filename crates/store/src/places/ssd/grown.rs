@@ -1,8 +1,6 @@
 //! Cold leaves whose overlay has outgrown their images: the leaf is promoted if memory has room, or its overlay is
 //! merged with the images. A leaf with many large values is promoted in any case, and cut.
 
-use std::sync::Arc;
-
 use ziptier_media::placement::Side;
 
 use super::upper::has_grown;
@@ -14,12 +12,16 @@ impl Core {
     /// `true` if there was such a leaf. The caller holds no guard.
     pub(crate) fn merge_grown(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
-        let Some(leaf) = cold.grown.lock().pop_front() else { return false };
+        let next = || {
+            let mut grown = cold.grown.lock();
+            std::iter::from_fn(|| grown.pop_front()).find_map(|leaf| leaf.upgrade())
+        };
+        let Some(leaf) = next() else { return false };
         if leaf.is_owned() {
             // One that was joined with its left neighbour is never free again.
             let is_gone = self.tree.index.has_let_go_of(&leaf, &self.tree.pin());
             if !is_gone {
-                cold.grown.lock().push_back(leaf);
+                cold.note_grown(&leaf);
             }
             return is_gone;
         }
@@ -36,7 +38,7 @@ impl Core {
             let _ = self.write_to_ssd(&leaf, Pick::Unread, Side::Dram);
             // Each attempt noted a leaf whose landing has no room, and a thread would try that leaf for ever. The next
             // pack notes it again.
-            cold.grown.lock().retain(|noted| !Arc::ptr_eq(noted, &leaf));
+            cold.grown.lock().retain(|noted| !std::ptr::eq(noted.as_ptr(), &raw const *leaf));
         }
         true
     }
@@ -45,6 +47,7 @@ impl Core {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::Ordering::Relaxed;
 
     use ziptier_media::disk::RealDisk;
@@ -78,7 +81,7 @@ mod tests {
         let guard = core.tree.pin();
         let left = core.tree.locate(&[0], &guard).0;
         let right = left.state(&guard).right(&guard).expect("there are more than two leaves");
-        cold.note_grown(right, &guard);
+        cold.note_grown(right);
         let ownership = left.try_own().expect("nobody maintains it");
         assert!(core.join_cold(left, &guard));
         drop(ownership);

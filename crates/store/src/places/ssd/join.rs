@@ -1,8 +1,8 @@
 //! Joins two neighbours on SSD into one leaf, and cuts a leaf that has grown in two. Lists are joined or cut, and
 //! nothing is read or written.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
 
@@ -81,16 +81,16 @@ impl Core {
     }
 
     /// Joins a leaf with the one before it, if both are cold; what the next one may be joined with. The caller holds no
-    /// guard.
-    pub(crate) fn join_with(&self, before: Option<Arc<Leaf>>, leaf: Arc<Leaf>) -> Option<Arc<Leaf>> {
-        let Some(before) = before else { return Some(leaf) };
+    /// guard. What it remembers until the next leaf keeps no leaf alive.
+    pub(crate) fn join_with(&self, before: &Weak<Leaf>, leaf: &Arc<Leaf>) -> Weak<Leaf> {
+        let Some(before) = before.upgrade() else { return leaf.share_weakly() };
         let guard = self.tree.pin();
         let joined = before.try_own().is_some_and(|_ownership| {
             before.state(&guard).below.is_some()
                 && !before.state(&guard).closed
                 && self.join_cold(&before, &guard)
         });
-        Some(if joined { before } else { leaf })
+        if joined { before.share_weakly() } else { leaf.share_weakly() }
     }
 }
 
@@ -183,7 +183,6 @@ fn joined(left: &Body, right: &Body) -> Body {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use super::*;
     use crate::batch::Batch;
     use crate::places::ssd::with_cold_neighbours;
 
@@ -200,15 +199,15 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let index = core.tree.index.hold();
-            let joining = scope.spawn(|| core.join_with(Some(leaf.clone()), right));
+            let joining = scope.spawn(|| core.join_with(&leaf.share_weakly(), &right));
             while !leaf.state(&core.tree.pin()).covers(&key) && !joining.is_finished() {
                 std::thread::yield_now();
             }
             // The leaf has the keys of its neighbour, and the index does not know yet.
             written(false);
             drop(index);
-            let joined = joining.join().ok().flatten();
-            assert!(joined.is_some_and(|joined| Arc::ptr_eq(&joined, &leaf)));
+            let joined = joining.join().expect("it does not panic");
+            assert!(std::ptr::eq(joined.as_ptr(), &raw const *leaf));
         });
         assert!(written(true));
     }

@@ -48,10 +48,9 @@ mod tier;
 mod upper;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
-use crossbeam_epoch::Guard;
 use ziptier_media::disk::{DirLock, Disk};
 use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
@@ -78,8 +77,8 @@ const OWNER_ROUNDS: u32 = 50_000;
 /// The parts that a store with an SSD has besides.
 pub(crate) struct Cold {
     pub(crate) tier: Arc<Tier>,
-    /// Leaves whose overlay has grown.
-    grown: Mutex<VecDeque<Arc<Leaf>>>,
+    /// Leaves whose overlay has grown. The list keeps none alive that was joined with its neighbour.
+    grown: Mutex<VecDeque<Weak<Leaf>>>,
     /// One thread cleans at a time.
     cleaning: AtomicBool,
     /// The SSD is full, or failed: nothing goes there for now.
@@ -117,8 +116,8 @@ impl Cold {
     }
 
     /// Notes that the overlay of a leaf has grown.
-    fn note_grown(&self, leaf: &Leaf, guard: &Guard) {
-        self.grown.lock().push_back(leaf.share(guard));
+    fn note_grown(&self, leaf: &Leaf) {
+        self.grown.lock().push_back(leaf.share_weakly());
     }
 }
 

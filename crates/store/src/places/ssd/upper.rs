@@ -54,13 +54,13 @@ impl Core {
         let cold = self.cold.as_ref().expect("a cold leaf has an SSD");
         let mut newest = newest(state.sealed.as_deref().into_iter(), &self.tree.commits);
         if state.body.len() + newest.pending.len() > UPPER_RECORDS_MAX {
-            cold.note_grown(leaf, guard);
+            cold.note_grown(leaf);
             return false;
         }
         newest.expired_by_ms = self.tree.expired_by_ms(leaf, state, &newest, guard);
         self.with_packs(&mut KeepsAll, guard, |packs| packs.pack_overlay(leaf, state, newest));
         if has_grown(leaf.state(guard)) {
-            cold.note_grown(leaf, guard);
+            cold.note_grown(leaf);
         }
         true
     }

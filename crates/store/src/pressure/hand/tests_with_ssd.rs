@@ -1,5 +1,7 @@
 //! A hand asks an SSD for leaves to change, and demotes large values beside the records of leaves.
 
+use std::sync::Arc;
+
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 

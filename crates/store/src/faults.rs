@@ -1,0 +1,46 @@
+//! Faults that a test puts into the store, to see that the simulation finds them.
+//!
+//! The store asks for them where they take effect, in builds for tests alone.
+
+use std::cell::Cell;
+
+/// A fault. Each loses, keeps or brings back something that it should not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A leaf goes down to an image that a checkpoint wrote before the leaf's newest records came.
+    LostDemotion,
+    /// There is always room.
+    RoomWithoutEnd,
+    /// A segment is removed that the checkpoint in force names.
+    NamedImageFreed,
+    /// The delete of a key that was evicted is not logged.
+    TombstoneForgotten,
+    /// A recovery passes over one window of the log.
+    WindowSkipped,
+}
+
+impl Fault {
+    #[cfg(all(not(miri), not(shuttle)))]
+    pub(crate) const ALL: [Self; 5] = [
+        Self::LostDemotion,
+        Self::RoomWithoutEnd,
+        Self::NamedImageFreed,
+        Self::TombstoneForgotten,
+        Self::WindowSkipped,
+    ];
+}
+
+std::thread_local! {
+    static PUT_IN: Cell<Option<Fault>> = const { Cell::new(None) };
+}
+
+/// Whether this thread's stores have the fault.
+pub(crate) fn has(fault: Fault) -> bool {
+    PUT_IN.get() == Some(fault)
+}
+
+/// Gives this thread's stores a fault, or none.
+#[cfg(all(not(miri), not(shuttle)))]
+pub(crate) fn put_in(fault: Option<Fault>) {
+    PUT_IN.set(fault);
+}

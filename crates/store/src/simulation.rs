@@ -1,0 +1,86 @@
+//! A whole store in one thread: callers, background, log, checkpoints and disk take turns, drawn from a seed.
+//!
+//! Not for threads that race: `races`, `schedules` and the histories have those.
+//!
+//! 1. A seed draws a store (`setup`) and its steps (`steps`): calls, work in the background, time that passes, a
+//!    checkpoint, a disk that is full or fails, a kill, a power cut, a clean stop.
+//! 2. The disk, far memory and both clocks are simulated. A step takes no time; time passes between steps.
+//! 3. A model says after each step what the store must answer (`model`). After each start all keys are compared.
+//! 4. The same seed takes the same steps with the same outcomes. A failure names the seed and the step, and
+//!    `ZIPTIER_SEED=SEED ZIPTIER_SIMULATIONS=1` repeats it.
+
+mod model;
+mod setup;
+mod steps;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use ziptier_testing::{count, seed};
+
+use crate::clock::simulated;
+use crate::faults::{self, Fault};
+use world::World;
+
+/// Steps of a simulation.
+const STEPS: u64 = 10_000;
+/// Simulations until a fault must have been found.
+const SEEDS_PER_FAULT: u64 = 1000;
+
+/// Simulates a store for so many steps. Returns a hash of all outcomes.
+fn simulate(seed: u64, steps: u64) -> u64 {
+    simulated::NOW.set(Some(Instant::now()));
+    let mut world = World::new(seed);
+    for step in 0..steps {
+        world.step(step);
+    }
+    world.end()
+}
+
+/// Simulates the stores of a part of all seeds, one in four.
+fn simulate_part(part: u64) {
+    let (first, seeds) = (seed(), count("ZIPTIER_SIMULATIONS", 1000));
+    (0..seeds).filter(|n| n % 4 == part).for_each(|n| {
+        simulate(first + n, STEPS);
+    });
+}
+
+#[test]
+fn a_store_answers_as_its_model_does_whatever_fails_in_part_0() {
+    simulate_part(0);
+}
+
+#[test]
+fn a_store_answers_as_its_model_does_whatever_fails_in_part_1() {
+    simulate_part(1);
+}
+
+#[test]
+fn a_store_answers_as_its_model_does_whatever_fails_in_part_2() {
+    simulate_part(2);
+}
+
+#[test]
+fn a_store_answers_as_its_model_does_whatever_fails_in_part_3() {
+    simulate_part(3);
+}
+
+#[test]
+fn the_same_seed_has_the_same_outcomes() {
+    for seed in seed()..seed() + 8 {
+        assert_eq!(simulate(seed, STEPS), simulate(seed, STEPS), "seed {seed}");
+    }
+}
+
+#[test]
+fn each_fault_that_is_put_in_is_found() {
+    for fault in Fault::ALL {
+        faults::put_in(Some(fault));
+        let found = (0..SEEDS_PER_FAULT)
+            .find(|n| catch_unwind(AssertUnwindSafe(|| simulate(seed() + n, STEPS))).is_err());
+        faults::put_in(None);
+        eprintln!("{fault:?} was found by simulation {found:?}");
+        assert!(found.is_some(), "{fault:?} was not found by {SEEDS_PER_FAULT} simulations");
+    }
+}

@@ -1,0 +1,355 @@
+//! The simulated store between its starts and its ends.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ziptier_media::disk::Disk;
+use ziptier_media::log::Lsn;
+use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
+
+use super::model::{Entry, Model};
+use super::setup::{Random, Setup};
+use crate::clock::{Clock, simulated, steady};
+use crate::core::Core;
+use crate::durable::recover;
+use crate::maintenance::Background;
+use crate::places::far::FarMemory;
+use crate::record::Meta;
+use crate::{Durability, Error};
+
+/// Bytes that a store may hold beyond its limit between steps: a pack makes a body larger before the landing is free,
+/// and readers may still have the body that was there.
+const OVERSHOOT_BYTES: u64 = 32 << 10;
+
+/// How a store ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Stop,
+    Kill,
+    PowerCut,
+}
+
+/// A moment between two steps: how many operations the disk had by then, and which writes must last.
+#[derive(Clone, Copy, Default)]
+struct Moment {
+    position: usize,
+    durable: Lsn,
+    acknowledged: Lsn,
+}
+
+/// The store that runs now.
+pub(super) struct Running {
+    pub(super) core: Core,
+    pub(super) background: Background,
+}
+
+/// A simulation: the store, everything around it, and what it must answer.
+pub(super) struct World {
+    seed: u64,
+    step: u64,
+    /// What the step does, for the message of a failure.
+    pub(super) what: &'static str,
+    pub(super) random: Random,
+    pub(super) setup: Setup,
+    pub(super) clock: Clock,
+    disk: RecordingDisk,
+    pub(super) failing: FailingDisk,
+    pub(super) running: Option<Running>,
+    pub(super) model: Model,
+    /// The store evicts, or did: a key may be gone.
+    pub(super) may_be_gone: bool,
+    /// The disk was told to fail or is full: calls may fail.
+    pub(super) is_troubled: bool,
+    /// The number of the newest write that was acknowledged.
+    acknowledged: Lsn,
+    /// The moment before this step.
+    before: Moment,
+    /// Writes of a store without a log are numbered here.
+    unlogged: Lsn,
+    /// Bytes that the store may hold: its limit, or what it had at a start or after a move, until it has less.
+    ceiling_bytes: u64,
+    outcomes: DefaultHasher,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let setup = Setup::draw(&mut random);
+        let disk = RecordingDisk::new();
+        let may_be_gone = setup.evicts;
+        let mut world = Self {
+            seed,
+            step: 0,
+            what: "start",
+            random,
+            setup,
+            clock: Clock::manual(1 << 40),
+            failing: failing(&disk),
+            disk,
+            running: None,
+            model: Model::default(),
+            may_be_gone,
+            is_troubled: false,
+            acknowledged: 0,
+            before: Moment::default(),
+            unlogged: 0,
+            ceiling_bytes: 0,
+            outcomes: DefaultHasher::new(),
+        };
+        world.open();
+        world
+    }
+
+    pub(super) fn step(&mut self, step: u64) {
+        self.step = step;
+        self.before = Moment {
+            position: self.disk.position(),
+            durable: self.core().journal.get().map_or(0, |journal| journal.log().durable_lsn()),
+            acknowledged: self.acknowledged,
+        };
+        self.take_step();
+        let held_bytes = self.core().tree.gauges.held();
+        self.check_room();
+        self.note((step, held_bytes, self.newest()));
+    }
+
+    /// The store keeps to its limit. A store without eviction and SSD may have more at a start, and any store after
+    /// [`World::move_leaves`], which asks nobody, or under a smaller limit. They must not grow then.
+    fn check_room(&mut self) {
+        self.core().tree.reclaim();
+        let retired = self.core().tree.gauges.retired.held();
+        assert_eq!(retired, 0, "retired");
+        let Some(limit_bytes) = self.setup.limit_bytes else { return };
+        let held_bytes = self.core().tree.gauges.held();
+        let may_have_more = match self.what {
+            "stop" | "kill" | "power cut" => !self.setup.evicts && self.setup.ssd_bytes.is_none(),
+            what => matches!(what, "moves of leaves" | "change of room"),
+        };
+        if may_have_more {
+            self.ceiling_bytes = held_bytes;
+        }
+        self.ceiling_bytes = self.ceiling_bytes.min(held_bytes).max(limit_bytes);
+        let bound_bytes = self.ceiling_bytes + OVERSHOOT_BYTES;
+        assert!(held_bytes <= bound_bytes, "{held_bytes} bytes are held, and {bound_bytes} are a lot");
+    }
+
+    /// Ends the simulation; a hash of its outcomes.
+    pub(super) fn end(mut self) -> u64 {
+        self.what = "last comparison";
+        self.compare_all();
+        self.outcomes.finish()
+    }
+
+    /// Takes an outcome into the hash.
+    pub(super) fn note(&mut self, outcome: impl Hash) {
+        outcome.hash(&mut self.outcomes);
+    }
+
+    pub(super) fn core(&self) -> &Core {
+        &self.running.as_ref().expect("it runs between steps").core
+    }
+
+    /// The number of the newest write.
+    pub(super) fn newest(&self) -> Lsn {
+        self.core().journal.get().map_or(self.unlogged, |journal| journal.newest())
+    }
+
+    /// Lets time pass. What the log's thread does in that time is done.
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.clock.advance(time);
+        simulated::NOW.set(Some(steady() + time));
+        let Some(journal) = self.core().journal.get() else { return };
+        let is_due = self.setup.durability == Some(Durability::Everysec) && time >= Duration::from_secs(1);
+        let synced = if is_due { journal.log().sync(journal.newest()) } else { Ok(()) };
+        let prepared = journal.log().prepare_segment();
+        assert!(self.is_troubled || synced.is_ok() && prepared.is_ok(), "{synced:?} {prepared:?}");
+    }
+
+    /// Waits for a write that has succeeded, as the store's callers do. Its changes are in the model.
+    pub(super) fn acknowledge(&mut self) {
+        let Some(journal) = self.core().journal.get() else { return };
+        let (waited, newest) = (journal.wait(), journal.newest());
+        match waited {
+            Ok(()) => self.acknowledged = newest,
+            Err(error) => assert!(self.is_troubled, "a write was not acknowledged: {error}"),
+        }
+        // A kill or a power cut may come in the middle of this step.
+        self.model.keep(self.before.durable);
+    }
+
+    /// The number for a write whose call has returned. A call that fails has written nothing.
+    pub(super) fn number_of<T>(&mut self, before: Lsn, outcome: &Result<T, Error>) -> Lsn {
+        match outcome {
+            Ok(_) if self.core().journal.get().is_none() => self.unlogged += 1,
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(self.newest(), before, "a call failed, and the log has it: {error}");
+                self.check_error(error);
+            }
+        }
+        self.newest()
+    }
+
+    /// An error that no trouble explains is a fault.
+    pub(super) fn check_error(&self, error: &Error) {
+        let has_limit = self.setup.limit_bytes.is_some();
+        let is_expected = self.is_troubled || has_limit && error.kind() == crate::ErrorKind::NoRoom;
+        assert!(is_expected, "{error}");
+    }
+
+    /// Compares what was found of a key with the model.
+    pub(super) fn compare(&self, key: &[u8], found: Option<(&[u8], Meta)>) {
+        match (self.model.get(key, self.clock.now_ms()), found) {
+            (Some(entry), Some((value, meta))) => {
+                let name = || String::from_utf8_lossy(key).into_owned();
+                assert!(entry.is(value, meta), "{}: {} bytes, {meta:?}, not {entry:?}", name(), value.len());
+            }
+            (None, None) => {}
+            (Some(_), None) => {
+                assert!(self.may_be_gone, "{} is lost", String::from_utf8_lossy(key));
+            }
+            (None, Some(_)) => panic!("{} came back", String::from_utf8_lossy(key)),
+        }
+    }
+
+    /// Compares all keys with the model.
+    pub(super) fn compare_all(&mut self) {
+        if self.is_troubled {
+            return;
+        }
+        let mut range =
+            crate::Range::new(self.core(), std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let now_ms = self.clock.now_ms();
+        let mut expected = self.model.live(now_ms).peekable();
+        let mut keys = 0_u64;
+        while let Some(next) = range.next_opened() {
+            let (key, opened) = next.expect("nothing is damaged");
+            let mut value = Vec::new();
+            opened.read_at(0, usize::MAX, &mut value).expect("nothing is damaged");
+            let skipped = |(at, _): &(&Vec<u8>, &Entry)| **at < key;
+            while let Some((lost, _)) = expected.next_if(skipped) {
+                assert!(self.may_be_gone, "{} is lost", String::from_utf8_lossy(lost));
+            }
+            self.compare(&key, Some((&value, opened.meta())));
+            let is_same = expected.next().is_some_and(|(at, _)| *at == key);
+            assert!(is_same, "{} comes twice, or out of order", String::from_utf8_lossy(&key));
+            keys += 1;
+        }
+        if let Some((lost, _)) = expected.next() {
+            assert!(self.may_be_gone, "{} is lost", String::from_utf8_lossy(lost));
+        }
+        drop(expected);
+        let counted = self.core().tree.count_keys();
+        assert!(counted >= keys, "{counted} keys are counted of {keys}");
+        self.note((keys, counted));
+    }
+}
+
+/// Ends and starts.
+impl World {
+    fn open(&mut self) {
+        if let Err(error) = self.try_open() {
+            panic!("the folder is sound: {error}");
+        }
+    }
+
+    fn try_open(&mut self) -> Result<(), Error> {
+        let disk: Arc<dyn Disk> = Arc::new(self.failing.clone());
+        let options = self.setup.options(disk.clone(), &self.clock);
+        let far = self.setup.far_bytes.map(FarMemory::on_heap);
+        let (core, folder) = Core::open(disk, &options, far)?;
+        if let (Some(durable), Some(folder)) = (&options.durable, folder) {
+            let recovered = recover(&core, &options, durable, folder, &mut |_| {})?;
+            let is_sound = recovered.skipped.is_empty() || self.failing.has_failed();
+            assert!(is_sound, "{:?}", recovered.skipped);
+            core.set_memory_limit(options.memory_limit_bytes);
+        }
+        self.running = Some(Running { core, background: Background::new(true, steady()) });
+        Ok(())
+    }
+
+    /// Ends the store, within this step if the end is sudden, starts it anew from what the disk has then, and compares
+    /// all keys.
+    pub(super) fn restart(&mut self, end: End) {
+        let Running { core, .. } = self.running.take().expect("it runs between steps");
+        if core.journal.get().is_none() {
+            drop(core);
+            self.model.clear();
+            (self.disk, self.acknowledged, self.is_troubled) = (RecordingDisk::new(), 0, false);
+            self.failing = failing(&self.disk);
+            return self.open();
+        }
+        let position = self.before.position;
+        let position = position + self.random.below((self.disk.position() - position + 1) as u64) as usize;
+        let must_have = match end {
+            End::PowerCut => self.before.durable,
+            End::Kill => self.before.acknowledged,
+            End::Stop => self.stop(&core),
+        };
+        let disk = match end {
+            End::Stop => self.disk.killed(),
+            End::Kill => self.disk.killed_at(position),
+            End::PowerCut => {
+                let (images, seed) = (self.disk.images(), self.random.next());
+                images.sample_from(position, seed, 1).next().expect("one was asked for").disk
+            }
+        };
+        drop(core);
+        self.start_on(disk);
+        let last = self.core().journal.get().expect("it has a folder").log().last_lsn();
+        assert!(last >= must_have, "the log ends with {last}, and {must_have} was promised");
+        self.acknowledged = last;
+        self.model.lose_behind(last);
+        self.note((end as u64, last));
+        self.compare_all();
+    }
+
+    /// Stops the store as its user does. Returns the number of the newest write that must last.
+    fn stop(&self, core: &Core) -> Lsn {
+        let journal = core.journal.get().expect("it has a folder");
+        let checkpointer = core.checkpointer.get().expect("it has a folder");
+        let sealed = journal.seal();
+        if sealed.is_ok() {
+            checkpointer.checkpoint_at_stop(core, journal);
+        }
+        match sealed.and(checkpointer.close()) {
+            Ok(()) => journal.newest(),
+            Err(error) => {
+                assert!(self.is_troubled, "{error}");
+                self.acknowledged
+            }
+        }
+    }
+
+    /// Starts the store from what a disk has. Some starts fail halfway, and are tried again.
+    fn start_on(&mut self, mut disk: RecordingDisk) {
+        if self.random.once_in(4) {
+            let nth = self.random.below(100);
+            let failing = FailingDisk::new(Arc::new(disk.clone()), Fault::Io, nth);
+            failing.set_full(self.random.once_in(2));
+            self.failing = failing.clone();
+            let started = self.try_open();
+            self.note(started.is_ok());
+            self.running = None;
+            disk = disk.killed();
+        }
+        self.failing = failing(&disk);
+        (self.disk, self.is_troubled) = (disk, false);
+        self.open();
+    }
+}
+
+/// A disk that fails when it is told to.
+fn failing(disk: &RecordingDisk) -> FailingDisk {
+    FailingDisk::new(Arc::new(disk.clone()), Fault::Io, u64::MAX)
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self { seed, step, what, setup, .. } = self;
+            eprintln!("seed {seed}, step {step} ({what}), {setup:?}");
+        }
+    }
+}

@@ -491,6 +491,8 @@ impl Chain<'_> {
         }
         core.take_up(&next, &guard);
         drop(guard);
+        // A leaf that eviction joins with its neighbour is free once nobody has a share of it.
+        drop(next);
         // In a store with an SSD, leaves that memory has no room for were not read.
         if core.cold.is_none() {
             core.keep_to_limit();

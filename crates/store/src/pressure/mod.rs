@@ -91,6 +91,12 @@ impl Pressure {
         self.merges.load(Relaxed)
     }
 
+    /// Rounds in which threads waited for retired bytes.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn retired_waits(&self) -> u64 {
+        self.retired_waits.load(Relaxed)
+    }
+
     /// Asks for room in DRAM for hot leaves of so many bytes, if colder ones can make it.
     pub(crate) fn want(&self, bytes: u64) {
         self.wanted_bytes.store(bytes, Relaxed);

@@ -72,8 +72,8 @@ impl Setup {
             let mut durable = DurableOptions::new("/data");
             durable.durability = durability;
             durable.log.segment_bytes = 16 << 10;
-            durable.segments.segment_bytes = 256 << 10;
-            durable.segments.write_bytes = 16 << 10;
+            durable.segments.segment_bytes = 64 << 10;
+            durable.segments.write_bytes = 4 << 10;
             durable.checkpoint_log_bytes = Some(64 << 10);
             durable.disk = DiskHandle(disk);
             durable

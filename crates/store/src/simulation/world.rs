@@ -22,6 +22,9 @@ use crate::{Durability, Error};
 /// and readers may still have the body that was there.
 const OVERSHOOT_BYTES: u64 = 32 << 10;
 
+/// Rounds in which a step may wait for retired bytes: each frees what the one before retired.
+const RETIRED_WAITS_MAX: u64 = 1000;
+
 /// How a store ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
@@ -67,6 +70,8 @@ pub(super) struct World {
     before: Moment,
     /// Writes of a store without a log are numbered here.
     unlogged: Lsn,
+    /// Rounds in which the store has waited for retired bytes.
+    retired_waits: u64,
     /// Bytes that the store may hold: its limit, or what it had at a start or after a move, until it has less.
     ceiling_bytes: u64,
     outcomes: DefaultHasher,
@@ -94,6 +99,7 @@ impl World {
             acknowledged: 0,
             before: Moment::default(),
             unlogged: 0,
+            retired_waits: 0,
             ceiling_bytes: 0,
             outcomes: DefaultHasher::new(),
         };
@@ -117,9 +123,12 @@ impl World {
     /// The store keeps to its limit. A store without eviction and SSD may have more at a start, and any store after
     /// [`World::move_leaves`], which asks nobody, or under a smaller limit. They must not grow then.
     fn check_room(&mut self) {
+        // Nobody reads, so nothing stays retired, and nobody waits for that.
         self.core().tree.reclaim();
-        let retired = self.core().tree.gauges.retired.held();
-        assert_eq!(retired, 0, "retired");
+        assert_eq!(self.core().tree.gauges.retired.held(), 0, "bytes stay retired");
+        let waits = self.core().pressure.retired_waits();
+        assert!(waits < self.retired_waits + RETIRED_WAITS_MAX, "it waited {waits} times for retired bytes");
+        self.retired_waits = waits;
         let Some(limit_bytes) = self.setup.limit_bytes else { return };
         let held_bytes = self.core().tree.gauges.held();
         let may_have_more = match self.what {
@@ -265,6 +274,7 @@ impl World {
             assert!(is_sound, "{:?}", recovered.skipped);
             core.set_memory_limit(options.memory_limit_bytes);
         }
+        self.retired_waits = 0;
         self.running = Some(Running { core, background: Background::new(true, steady()) });
         Ok(())
     }
@@ -272,6 +282,11 @@ impl World {
     /// Ends the store, within this step if the end is sudden, starts it anew from what the disk has then, and compares
     /// all keys.
     pub(super) fn restart(&mut self, end: End) {
+        self.what = match end {
+            End::Stop => "stop",
+            End::Kill => "kill",
+            End::PowerCut => "power cut",
+        };
         let Running { core, .. } = self.running.take().expect("it runs between steps");
         if core.journal.get().is_none() {
             drop(core);
@@ -288,12 +303,10 @@ impl World {
             End::Stop => self.stop(&core),
         };
         let disk = match end {
-            End::Stop => self.disk.killed(),
             End::Kill => self.disk.killed_at(position),
-            End::PowerCut => {
-                let (images, seed) = (self.disk.images(), self.random.next());
-                images.sample_from(position, seed, 1).next().expect("one was asked for").disk
-            }
+            // The power goes after a stop, too.
+            End::Stop => self.cut_power(self.disk.position()),
+            End::PowerCut => self.cut_power(position),
         };
         drop(core);
         self.start_on(disk);
@@ -303,6 +316,12 @@ impl World {
         self.model.lose_behind(last);
         self.note((end as u64, last));
         self.compare_all();
+    }
+
+    /// What a power cut leaves of the disk after so many operations.
+    fn cut_power(&mut self, position: usize) -> RecordingDisk {
+        let seed = self.random.next();
+        self.disk.images().sample_from(position, seed, 1).next().expect("one was asked for").disk
     }
 
     /// Stops the store as its user does. Returns the number of the newest write that must last.
@@ -317,7 +336,7 @@ impl World {
             Ok(()) => journal.newest(),
             Err(error) => {
                 assert!(self.is_troubled, "{error}");
-                self.acknowledged
+                self.before.durable
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The store's clock, by which everything expires.
 //!
-//! Not for measuring how long something takes: [`steady`] does that.
+//! Beside it stands the steady clock, by which work is paced and measured ([`steady`], [`since`]).
 //!
 //! 1. A user or a daemon may set the system's clock back. A record that had expired for one thread would then live
 //!    again for another.

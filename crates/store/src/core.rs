@@ -58,8 +58,8 @@ impl Core {
         Self::with_places(options, Arc::new(Gauges::new(options.memory_limit_bytes)), Some(far), None)
     }
 
-    /// A core with the places that `options` name, and its folder, of which nothing was read yet. The SSD of a core
-    /// without a folder lies on `disk`.
+    /// A core with `far` memory and the SSD that `options` name, and its folder, of which no image and no log was read
+    /// yet. The SSD of a core without a folder lies on `disk`.
     ///
     /// # Errors
     /// A folder or an SSD that is in use, damaged, or not that of a store.

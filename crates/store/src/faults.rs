@@ -7,15 +7,15 @@ use std::cell::Cell;
 /// A fault. Each loses, keeps or brings back something that it should not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A leaf goes down to an image that a checkpoint wrote before the leaf's newest records came.
+    /// A leaf goes down to an image that a checkpoint wrote, whatever was written since.
     LostDemotion,
     /// There is always room.
     RoomWithoutEnd,
     /// A segment is removed that the checkpoint in force names.
     NamedImageFreed,
-    /// The delete of a key that was evicted is not logged.
+    /// The delete of a key that memory does not have is not logged, though the key may lie in a checkpoint.
     TombstoneForgotten,
-    /// A recovery passes over one window of the log.
+    /// A recovery passes over all windows of the log but the last.
     WindowSkipped,
 }
 

@@ -89,7 +89,7 @@ pub(crate) trait Host: Admission {
     /// A write had a landing packed. The caller holds no guard.
     fn after_packs(&self);
 
-    /// A batch was written. The caller holds no guard.
+    /// A batch, a rename or a copy was written. The caller holds no guard.
     fn after_batch(&self);
 
     /// Takes `marks` for the records of `leaf`, which the caller owns and whose body is new. A pack that began before

@@ -42,7 +42,8 @@ pub enum CodecChoice {
 }
 
 impl CodecChoice {
-    const ALL: [Self; 6] = [Self::Auto, Self::None, Self::Token, Self::Lz4, Self::Zstd, Self::Deflate];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Auto, Self::None, Self::Token, Self::Lz4, Self::Zstd, Self::Deflate];
 
     fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,7 @@
 //! A whole store in one thread: callers, background, log, checkpoints and disk take turns, drawn from a seed.
 //!
-//! Not for threads that race: `races`, `schedules` and the histories have those.
+//! Not for threads that race: `races`, `schedules` and the histories have those. Images are read in this thread where
+//! the kernel has `io_uring`, and elsewhere by threads whose answers have the order of the questions.
 //!
 //! 1. A seed draws a store (`setup`) and its steps (`steps`): calls, work in the background, time that passes, a
 //!    checkpoint, a disk that is full or fails, a kill, a power cut, a clean stop.

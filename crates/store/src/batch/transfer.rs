@@ -127,7 +127,8 @@ impl Writes<'_> {
                 }
                 Err(error) => return Err(error),
                 Ok(Tried::Ended(transferred)) => {
-                    if transferred == Transferred::Done {
+                    drop((turn, carried));
+                    if transferred == Transferred::Done && source != target {
                         self.host.after_batch();
                     }
                     return Ok(transferred);

@@ -176,6 +176,7 @@ impl Core {
             self.maintain_dictionary();
         }
     }
+
     /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.
     pub(crate) fn with_packs<R>(
         &self,
@@ -214,7 +215,7 @@ impl Core {
 
     /// Packs `leaf` if no other thread maintains it and its new body has a place. With `anyway` it need not have one,
     /// unless the leaf is on SSD.
-    pub(crate) fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
+    fn pack_unowned(&self, leaf: &Leaf, anyway: bool, guard: &Guard) -> Unowned {
         let Some(_ownership) = leaf.try_own() else { return Unowned::Busy };
         let state = leaf.state(guard);
         if state.sealed.is_some() {
@@ -239,7 +240,7 @@ impl Core {
 }
 
 /// The outcome of packing a leaf that the caller does not own yet.
-pub(crate) enum Unowned {
+enum Unowned {
     /// The landing that was sealed lies in its body.
     Packed,
     /// Another thread maintains it.

@@ -38,8 +38,7 @@ use super::generation::GenerationFiles;
 use super::journal::WriteLog;
 use super::manifest::Head;
 use crate::Error;
-use crate::clock::now_ms;
-use crate::clock::{since, steady};
+use crate::clock::{now_ms, since, steady};
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use attempt::{Attempt, Written};
@@ -250,13 +249,14 @@ impl Checkpointer {
         self.is_awaited() && self.gives_room()
     }
 
-    /// Whether a thread makes the checkpoints that are wished for. Otherwise those who wish make them.
+    /// Whether a thread makes the checkpoints that are wished for: not during the start, nor once the store ends.
+    /// Those who wish make them then.
     pub(crate) fn has_thread(&self) -> bool {
-        self.thread.get().is_some()
+        self.thread.get().is_some() && !self.is_stopping.load(Ordering::Acquire)
     }
 
     /// Names the thread that a wish for room wakes.
-    fn wake_by(&self, thread: Thread) {
+    pub(super) fn wake_by(&self, thread: Thread) {
         let _is_first = self.thread.set(thread);
     }
 

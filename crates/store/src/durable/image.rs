@@ -329,9 +329,6 @@ impl Stored {
 
     /// The place of the image, if the leaf still says the same. The form of its records may have changed meanwhile.
     pub(crate) fn current(&self, appends: u64, generation: Option<u32>) -> Option<&StoredAt> {
-        #[cfg(test)]
-        let appends =
-            if crate::faults::has(crate::faults::Fault::LostDemotion) { self.appends } else { appends };
         self.at.get().filter(|at| self.appends == appends && at.generation == generation)
     }
 }

@@ -144,7 +144,8 @@ fn open_segments(
 }
 
 /// Fills an empty store from its folder, and opens the log that its writes go to. Lifts the memory limit for that if
-/// nothing can go elsewhere or be evicted.
+/// nothing can go elsewhere or be evicted. Otherwise the store keeps to its limit at the end, which may take a
+/// checkpoint. A salvage that left something out makes none.
 pub(crate) fn recover(
     core: &Core,
     store_options: &Options,
@@ -179,12 +180,13 @@ pub(crate) fn recover(
     if !recovered.skipped.is_empty() {
         files.keep_all();
     }
+    let keeps_all = files.keeps_all();
     recovered.images = loaded.images;
     recovered.image_bytes = loaded.bytes;
     recovered.skipped.splice(..0, loaded.skipped);
     // The next start may find the bytes that a salvage left out, so no checkpoint is made of the replayed records
     // alone.
-    let log_bytes = if files.keeps_all() { 0 } else { recovered.log_bytes };
+    let log_bytes = if keeps_all { 0 } else { recovered.log_bytes };
     let in_force = InForce { files, generations, head: manifest.head };
     let checkpointer = Checkpointer::new(
         disk,
@@ -198,8 +200,10 @@ pub(crate) fn recover(
     core.tree.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
-    // Other threads may have had the leaves that would have made room. What cannot go stays.
-    let _ = core.make_room(0);
+    if !keeps_all {
+        // Other threads may have had the leaves that would have made room. What cannot go stays.
+        let _ = core.make_room(0);
+    }
     Ok(recovered)
 }
 

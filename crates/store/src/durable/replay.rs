@@ -61,7 +61,7 @@ pub(super) fn replay(
     let (mut window, mut next) = (Window::default(), Window::default());
     reader.read(&mut window)?;
     loop {
-        let threads = threads.min(window.changes.len() / CHANGES_MIN);
+        let threads = if is_simulated() { 0 } else { threads.min(window.changes.len() / CHANGES_MIN) };
         let damages = Damages { salvage, noted: Mutex::default() };
         #[cfg(test)]
         if crate::faults::has(crate::faults::Fault::WindowSkipped) && !window.is_last {
@@ -358,7 +358,7 @@ impl Core {
         let has_grown = self.tree.seal_grown(leaf, &guard);
         drop(locked);
         if has_grown {
-            Host::sealed(self, leaf, &guard);
+            self.sealed(leaf, &guard);
         }
         let crowded = leaf.state(&guard).is_crowded().then(|| leaf.share(&guard));
         drop(guard);

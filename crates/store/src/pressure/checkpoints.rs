@@ -1,11 +1,12 @@
 //! Waiting for room on SSD that a checkpoint gives.
 //!
-//! Not for making checkpoints: `durable` does that, and counts the attempts that gave nothing.
+//! Not for how a checkpoint is made: `durable` does that, and counts the attempts that gave nothing.
 //!
 //! 1. In a store with a folder, the segments of dead images go only with the next checkpoint.
 //! 2. A writer that finds no room wishes for one, which wakes the checkpoint thread, and waits for the end of one
 //!    attempt.
-//! 3. After two attempts in a row that gave nothing no writer waits, until more images have died.
+//! 3. Without that thread, at a start and at the end of a store, who waits makes the checkpoint.
+//! 4. After two attempts in a row that gave nothing no writer waits, until more images have died.
 //!
 //! A caller that serves others on the same thread asks [`Core::may_wait_for_room`] before it writes.
 
@@ -42,7 +43,7 @@ impl Core {
         let attempts = checkpointer.attempts();
         // The hand found nothing a moment ago, and looking again would take images from the checkpoint's disk.
         while checkpointer.attempts() == attempts && may_give() && self.room().admit(bytes).is_err() {
-            if checkpointer.has_thread() {
+            if checkpointer.has_thread() || checkpointer.is_running() {
                 std::thread::sleep(ROOM_PAUSE);
             } else if let Some(journal) = self.journal.get() {
                 // It counts its failures itself.

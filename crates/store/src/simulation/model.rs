@@ -22,12 +22,9 @@ impl Entry {
 
     /// Whether a store that tells this tells the truth.
     pub(super) fn is(&self, value: &[u8], meta: Meta) -> bool {
-        self.value == value && self.is_meta(meta)
-    }
-
-    pub(super) fn is_meta(&self, meta: Meta) -> bool {
         let Meta { len, expires_at_ms, flags, .. } = meta;
-        (len, expires_at_ms, flags) == (self.value.len() as u64, self.expires_at_ms, self.flags)
+        self.value == value
+            && (len, expires_at_ms, flags) == (self.value.len() as u64, self.expires_at_ms, self.flags)
     }
 }
 

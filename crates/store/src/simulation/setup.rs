@@ -8,7 +8,6 @@ use crate::clock::Clock;
 use crate::{CodecChoice, DiskHandle, Durability, DurableOptions, Options, SsdOptions};
 
 /// Random numbers that a seed fixes (SplitMix64, Steele and others, 2014).
-#[derive(Clone)]
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -50,12 +49,11 @@ pub(super) struct Setup {
 
 impl Setup {
     pub(super) fn draw(random: &mut Random) -> Self {
-        use CodecChoice::{Auto, Lz4, None as Raw};
         let has_limit = !random.once_in(6);
         let evicts = has_limit && random.once_in(3);
-        let far_bytes = random.once_in(3).then(|| random.one_of(&[64 << 10, 512 << 10]));
+        let far_bytes = random.once_in(3).then(|| random.one_of(&[64 << 10, 512 << 10, 4 << 20]));
         Self {
-            codec: random.one_of(&[Auto, Raw, Raw, Lz4]),
+            codec: random.one_of(&CodecChoice::ALL),
             durability: (!random.once_in(8)).then(|| random.one_of(&Durability::ALL)),
             limit_bytes: has_limit.then(|| random.one_of(&[192 << 10, 384 << 10, 1 << 20])),
             ssd_bytes: (!evicts && random.once_in(2)).then(|| random.one_of(&[4 << 20, 16 << 20])),

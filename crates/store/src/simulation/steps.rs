@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use super::model::Entry;
+use super::setup::Random;
 use super::world::{End, Running, World};
 use crate::batch::{Batch, Condition, Transferred};
 use crate::clock::steady;
@@ -261,14 +262,12 @@ impl World {
             }
         }
         let now_ms = self.clock.now_ms();
-        let expected: Vec<_> = match backwards {
-            true => self.model.live(now_ms).filter(|(key, _)| **key <= from).collect(),
-            false => self.model.live(now_ms).filter(|(key, _)| **key >= from).collect(),
-        };
-        let mut expected: Box<dyn Iterator<Item = _>> = match backwards {
-            true => Box::new(expected.into_iter().rev()),
-            false => Box::new(expected.into_iter()),
-        };
+        let is_within = |key: &Vec<u8>| if backwards { *key <= from } else { *key >= from };
+        let mut expected: Vec<_> = self.model.live(now_ms).filter(|(key, _)| is_within(key)).collect();
+        if backwards {
+            expected.reverse();
+        }
+        let mut expected = expected.into_iter();
         for (key, value) in &found {
             let is_there = match self.may_be_gone {
                 true => expected.any(|(at, entry)| at == key && entry.value == *value),
@@ -328,8 +327,8 @@ impl World {
 
     fn move_leaves(&mut self) {
         self.what = "moves of leaves";
-        let (kind, mut random) = (self.random.below(3), self.random.clone());
-        let mut picks = || random.once_in(2);
+        let (kind, mut picked) = (self.random.below(3), Random(self.random.next()));
+        let mut picks = || picked.once_in(2);
         let core = self.core();
         match kind {
             0 => drop(core.send_some_to_ssd(&mut picks)),
@@ -387,7 +386,7 @@ impl World {
     /// Each leaf has a record of the log of its own, so the log is synced before a power cut may come.
     fn clear(&mut self) {
         self.what = "clear";
-        if self.is_troubled || !self.random.once_in(4) {
+        if self.is_troubled || !self.random.once_in(10) {
             return;
         }
         let outcome = self.core().clear();

@@ -31,6 +31,7 @@ impl CheckpointThread {
             .name("ziptier-checkpoint".to_owned())
             .spawn(move || work(&core, &stopping))
             .map_err(|error| Error::Thread { reason: error.to_string() })?;
+        own.checkpointer.get().inspect(|checkpointer| checkpointer.wake_by(thread.thread().clone()));
         Ok(Self { core: own, is_stopping, thread: Some(thread) })
     }
 
@@ -44,9 +45,6 @@ impl CheckpointThread {
 
 fn work(core: &Core, is_stopping: &AtomicBool) {
     let mut next = Instant::now();
-    if let Some(checkpointer) = core.checkpointer.get() {
-        checkpointer.wake_by(std::thread::current());
-    }
     while !is_stopping.load(Ordering::Acquire) {
         let (Some(journal), Some(checkpointer)) = (core.journal.get(), core.checkpointer.get()) else {
             return;

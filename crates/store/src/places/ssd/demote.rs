@@ -283,8 +283,13 @@ impl Core {
         state: &LeafState,
         appends: u64,
     ) -> Result<Option<bool>, SegmentError> {
-        let current =
-            state.stored.as_ref().and_then(|stored| stored.current(appends, state.form.generation()));
+        let current = state.stored.as_ref().and_then(|stored| {
+            #[cfg(test)]
+            if crate::faults::has(crate::faults::Fault::LostDemotion) {
+                return stored.at();
+            }
+            stored.current(appends, state.form.generation())
+        });
         let Some((at, Plain { records, logical_bytes })) = current.and_then(|at| Some((at, at.plain()?)))
         else {
             return Ok(None);

@@ -134,7 +134,8 @@ impl Core {
             KeyBelow { list, image, index }
         });
         let mut keys_below: Vec<KeyBelow> = keys_below.collect();
-        keys_below.sort_unstable_by_key(KeyBelow::owner);
+        // In key order, keys of one image stand beside each other, and images are read in the order of their keys.
+        keys_below.sort_unstable_by(|a, b| keys[a.index].as_ref().cmp(keys[b.index].as_ref()));
         let by_image: Vec<&[KeyBelow]> = keys_below.chunk_by(|a, b| a.owner() == b.owner()).collect();
         let (mut lay_there, mut bytes) = (true, Vec::new());
         for group in by_image.chunks(IMAGES_MAX) {

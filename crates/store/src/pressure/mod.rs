@@ -18,7 +18,8 @@
 //!
 //! All three move the *clock hand* of the place that is short (`hand`). `room` says what room there is.
 //!
-//! A store without a place below first packs everything that it holds raw (`squeeze`), and only then evicts or refuses.
+//! A store whose places take nothing more packs everything that it holds raw (`squeeze`), and only then evicts or
+//! refuses.
 //! A writer that waits for room does that work itself, so it writes no faster than the store packs.
 
 mod checkpoints;
@@ -224,8 +225,8 @@ impl Core {
         self.wait_for_retired();
     }
 
-    /// Makes room for the new body of the leaf that owns `key`, as far as there is any. The caller holds no guard and
-    /// no lock.
+    /// Makes room for the new body of the leaf that owns `key`, as far as there is any. It packs no other leaf for that
+    /// room, since it may be part of a walk that packs. The caller holds no guard and no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.tree.pin();
@@ -233,7 +234,7 @@ impl Core {
         };
         if bytes > 0 {
             // Without room, the leaf is left as it is.
-            let _ = self.make_room(bytes);
+            let _ = self.make_room_by(bytes, false);
         }
     }
 

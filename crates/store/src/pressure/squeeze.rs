@@ -1,6 +1,6 @@
 //! Packing everything that a store holds raw, before it evicts or refuses anything.
 //!
-//! Not for a store with far memory, or with room on its SSD: such a store demotes leaves instead.
+//! A store with a place below demotes leaves first. It packs when its places take nothing more.
 //!
 //! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
 //! 2. A thread that needs room walks the leaves once for each dictionary. It packs those that are raw or have an older
@@ -105,7 +105,7 @@ impl Core {
     /// no guard.
     pub(crate) fn squeeze_stale(&self) -> bool {
         // What is loaded from images was packed before.
-        if self.demotes_instead() || self.loading.load(Relaxed) {
+        if self.room().has_room_below() || self.loading.load(Relaxed) {
             return false;
         }
         if self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get()) {
@@ -127,11 +127,6 @@ impl Core {
             Walk::rest(&squeeze.stale, walk);
         }
         true
-    }
-
-    /// Whether packing is left to the demotion of leaves. Packing a body of full far memory takes DRAM.
-    fn demotes_instead(&self) -> bool {
-        self.tree.far.is_some() || self.room().has_room_below()
     }
 
     fn step_stale(&self, walk: &mut Stale, current: u32) {
@@ -171,7 +166,7 @@ impl Core {
     /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller
     /// holds no guard.
     fn squeeze_loose(&self) -> bool {
-        if self.demotes_instead() || self.tree.recovering() {
+        if self.tree.recovering() {
             return false;
         }
         let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return true };
@@ -223,7 +218,29 @@ fn is_stale(state: &LeafState, current: u32) -> bool {
 mod tests {
     use super::*;
     use crate::options::{CodecChoice, Options};
+    use crate::places::far::FarMemory;
     use crate::record::PutMeta;
+
+    /// As a start does, whose log is replayed to landings.
+    #[test]
+    fn landings_are_packed_when_far_memory_is_full() {
+        const FAR_BYTES: u64 = 64 << 10;
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::with_far(&options, FarMemory::on_heap(FAR_BYTES));
+        let put_each = |step: usize| {
+            (0u32..20_000).step_by(step).for_each(|n| {
+                core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
+            });
+        };
+        put_each(1);
+        core.settle();
+        let settled_bytes = core.tree.gauges.held();
+        put_each(12);
+        let landing_bytes = core.tree.gauges.landing.held();
+        assert!(landing_bytes > FAR_BYTES + FAR_BYTES / 2, "{landing_bytes}");
+        core.tree.gauges.set_limit(Some(settled_bytes));
+        assert_eq!(core.make_room(0), Ok(()), "{:?}", core.tree.gauges.memory_use());
+    }
 
     /// Each write that finds room after a step lets the walk rest, so readers have time to get leaves relaxed.
     #[test]

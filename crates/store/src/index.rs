@@ -493,7 +493,7 @@ mod tests {
         let epochs = Epochs::default();
         let mut lows = BTreeMap::from([(Vec::new(), ())]);
         let mut random = fastrand::Rng::with_seed(1);
-        let (leaves, probes) = if cfg!(miri) { (70, 0) } else { (6_000, 3) };
+        let (leaves, probes) = if cfg!(miri) { (63, 0) } else { (6_000, 3) };
         let low = |n: u32| match n % 3 {
             0 => format!("key:{:012}", n / 3 * 100).into_bytes(),
             1 => n.wrapping_mul(0x9e37_79b9).to_be_bytes().to_vec(),

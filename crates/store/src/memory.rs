@@ -403,7 +403,7 @@ mod tests {
                 }
                 most
             });
-            for _ in 0..if cfg!(miri) { 200 } else { 20_000 } {
+            for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
                 gauges.reserve(1000).becomes(900);
                 gauges.large.take_held(900);
             }

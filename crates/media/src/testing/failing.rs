@@ -106,6 +106,7 @@ impl Plan {
             return Ok(());
         }
         let error = match self.fault {
+            _ if has_no_room => io::ErrorKind::StorageFull.into(),
             Fault::Full | Fault::FullAtSync => io::ErrorKind::StorageFull.into(),
             Fault::TooManyFiles => rustix::io::Errno::MFILE.into(),
             _ => input_output_error(),
@@ -136,9 +137,9 @@ impl FailingDisk {
         FailingDisk { inner, plan: Arc::new(Plan { fault, nth, count, bad: None, is_full }) }
     }
 
-    /// Fails the next operation that the fault can hit, whatever failed before.
-    pub fn fail_next(&self) {
-        self.plan.nth.store(self.plan.count.load(Ordering::SeqCst), Ordering::SeqCst);
+    /// Fails the operation that comes after so many others, of those that the fault can hit, whatever failed before.
+    pub fn fail_after(&self, operations: u64) {
+        self.plan.nth.store(self.plan.count.load(Ordering::SeqCst) + operations, Ordering::SeqCst);
     }
 
     /// A disk that fails only while it is full, and has room at first.

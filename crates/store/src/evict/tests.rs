@@ -1,6 +1,8 @@
 use super::*;
 use crate::batch::Batch;
-use crate::options::{CodecChoice, Options};
+use crate::large::CHUNK_BYTES;
+use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
+use crate::places::far::FarMemory;
 use crate::record::{PutMeta, key_hash};
 
 /// Bytes of the bodies that the index leads to.
@@ -117,4 +119,22 @@ fn a_key_that_comes_back_as_its_leaf_is_cut_goes_to_the_main_queue() {
     };
     assert!(is_main(100) && !is_main(101));
     assert!(!core.eviction.ghosts.lock().take(returning), "it is taken for a ghost again");
+}
+
+/// Far memory takes the first chunks of a value, refuses the last one, and has room for the first ones again.
+#[test]
+fn a_cache_evicts_when_far_memory_has_room_for_parts_of_values_alone() {
+    let options = Options {
+        memory_limit_bytes: Some(MEMORY_LIMIT_BYTES_MIN),
+        eviction: true,
+        codec: CodecChoice::None,
+        background_threads: 0,
+        ..Options::default()
+    };
+    let core = Core::with_far(&options, FarMemory::on_heap(CHUNK_BYTES as u64 * 3 / 2));
+    for n in 0..4 * MEMORY_LIMIT_BYTES_MIN / (2 * CHUNK_BYTES as u64) {
+        let put = core.put(&n.to_be_bytes(), &vec![n as u8; 2 * CHUNK_BYTES], PutMeta::default());
+        assert_eq!(put, Ok(()), "value {n}, {:?}", core.tree.gauges.memory_use());
+    }
+    assert!(core.tree.stats.evicted.get() > 0);
 }

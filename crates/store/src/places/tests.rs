@@ -76,7 +76,7 @@ fn eventually(core: &Core, holds: impl Fn() -> bool) -> bool {
 fn readers_of_leaves_that_move_see_every_value() {
     // Replaced bytes may wait for the reader as long as that runs.
     let far = FarMemory::on_heap(1 << 30);
-    let (records, rounds) = if cfg!(miri) { (15u32, 2) } else { (500, 50) };
+    let (records, rounds) = if cfg!(miri) { (5u32, 2) } else { (500, 50) };
     {
         let core = core_over(&far, None);
         for n in 0..records {
@@ -395,7 +395,7 @@ fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {
 fn demoted_bytes_are_counted_where_they_lie_and_freed() {
     let far = FarMemory::on_heap(1 << 20);
     let core = core_over(&far, None);
-    let larges = if cfg!(miri) { 2 } else { 20 };
+    let larges = if cfg!(miri) { 1 } else { 20 };
     let put = |n: u32| core.put(&n.to_be_bytes(), &value_of(n), PutMeta::default());
     (0..10 * larges).for_each(|n| put(n).unwrap());
     core.settle();

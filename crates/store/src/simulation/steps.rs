@@ -53,11 +53,11 @@ impl World {
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let len = match self.random.below(300) {
+        let len = match self.random.below(1000) {
             0 => 70_000,
-            1..8 => 2049 + self.random.below(6000),
-            8..40 => 300 + self.random.below(1700),
-            _ => self.random.below(500),
+            1..15 => 2049 + self.random.below(6000),
+            15..80 => 300 + self.random.below(1700),
+            _ => self.random.below(300),
         };
         let mut number = self.random.next();
         // Half of the values repeat themselves.
@@ -345,7 +345,10 @@ impl World {
         }
         self.is_troubled = true;
         match self.random.below(3) {
-            0 => self.failing.fail_next(),
+            0 => {
+                let operations = if self.random.once_in(2) { 0 } else { self.random.below(60) };
+                self.failing.fail_after(operations);
+            }
             1 => self.failing.set_full(true),
             _ => self.failing.set_full(false),
         }

@@ -323,27 +323,22 @@ impl World {
         let disk = match end {
             End::Kill => self.disk.killed_at(position),
             // The power goes after a stop, too.
-            End::Stop => self.cut_power(self.disk.position()),
-            End::PowerCut => self.cut_power(position),
+            End::Stop => cut_power(&self.disk, self.disk.position(), &mut self.random),
+            End::PowerCut => cut_power(&self.disk, position, &mut self.random),
         };
         drop(core);
-        self.start_on(disk);
+        let was_cut = self.start_on(disk);
+        let must_have = if was_cut && end == End::Kill { self.before.durable } else { must_have };
         let last = self.core().journal.get().expect("it has a folder").log().last_lsn();
         assert!(last >= must_have, "the log ends with {last}, and {must_have} was promised");
         self.acknowledged = last;
-        if end != End::Kill {
+        if was_cut || end != End::Kill {
             // The power has gone, and what the disk has is durable.
             self.synced = last;
         }
         self.model.lose_behind(last);
         self.note((end as u64, last));
         self.compare_all();
-    }
-
-    /// What a power cut leaves of the disk after so many operations.
-    fn cut_power(&mut self, position: usize) -> RecordingDisk {
-        let seed = self.random.next();
-        self.disk.images().sample_from(position, seed, 1).next().expect("one was asked for").disk
     }
 
     /// Stops the store as its user does. Returns the number of the newest write that must last.
@@ -363,8 +358,10 @@ impl World {
         }
     }
 
-    /// Starts the store from what a disk has. Some starts fail halfway, and are tried again.
-    fn start_on(&mut self, mut disk: RecordingDisk) {
+    /// Starts the store from what a disk has. Some starts fail halfway, and are tried again, some of them after a power
+    /// cut. Returns whether there was one.
+    fn start_on(&mut self, mut disk: RecordingDisk) -> bool {
+        let mut was_cut = false;
         if self.random.once_in(4) {
             let nth = self.random.below(100);
             let failing = FailingDisk::new(Arc::new(disk.clone()), Fault::Io, nth);
@@ -376,17 +373,24 @@ impl World {
             assert!(started.is_ok() || is_excused, "{started:?}");
             self.note(started.is_ok());
             self.running = None;
-            disk = disk.killed();
+            was_cut = self.random.once_in(2);
+            disk = if was_cut { cut_power(&disk, disk.position(), &mut self.random) } else { disk.killed() };
         }
         self.failing = failing(&disk);
         (self.disk, self.is_troubled) = (disk, false);
         self.open();
+        was_cut
     }
 }
 
 /// A disk that fails when it is told to.
 fn failing(disk: &RecordingDisk) -> FailingDisk {
     FailingDisk::new(Arc::new(disk.clone()), Fault::Io, u64::MAX)
+}
+
+/// What a power cut leaves of a disk after so many operations.
+fn cut_power(disk: &RecordingDisk, position: usize, random: &mut Random) -> RecordingDisk {
+    disk.images().sample_from(position, random.next(), 1).next().expect("one was asked for").disk
 }
 
 impl Drop for World {

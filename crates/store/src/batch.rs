@@ -251,7 +251,7 @@ impl Writes<'_> {
                 return Ok(None);
             }
             *reads += 1;
-            self.host.bring_up(key)?;
+            self.bring_up(key)?;
             if self.tree.fails(key, condition) {
                 return Ok(Some(false));
             }

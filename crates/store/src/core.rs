@@ -110,19 +110,6 @@ impl Core {
             tree: Tree::new(options, gauges, far),
         }
     }
-
-    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
-    ///
-    /// # Errors
-    /// The log failed, and records that were seen may not be durable, which was promised. Reads that promise nothing
-    /// of that kind go on.
-    #[inline]
-    pub(crate) fn wait_for_seen(&self) -> Result<(), Error> {
-        match self.journal.get() {
-            Some(journal) if journal.waits() => journal.wait_for_seen(),
-            _ => Ok(()),
-        }
-    }
 }
 
 /// Writes of tests, as callers of the store make them.
@@ -131,10 +118,24 @@ mod calls {
     use super::Core;
     use crate::Error;
     use crate::batch::Batch;
+    use crate::multi_get::Values;
     use crate::record::{Kind, Meta, PutMeta};
     use crate::update::{Update, Wanted};
 
     impl Core {
+        pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
+            self.reads().read(key, value)
+        }
+
+        pub(crate) fn multi_get<K: AsRef<[u8]>>(
+            &self,
+            keys: &[K],
+            len_max: u64,
+            values: &mut Values,
+        ) -> Result<(), Error> {
+            self.reads().multi_get(keys, len_max, values)
+        }
+
         pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
             self.writes().put(key, value, meta)
         }

@@ -2,14 +2,18 @@
 //!
 //! Not for which records stay: a pack asks [`Retention`](crate::retention::Retention) of each.
 
+use std::sync::Arc;
+
 use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::large::ChunkPlace;
+use crate::below::Below;
+use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::Reserved;
 use crate::operation::Operation;
+use crate::record::Found;
 
 /// The log, as writers see it.
 pub(crate) trait Journal {
@@ -27,6 +31,21 @@ pub(crate) trait Journal {
     /// # Errors
     /// As [`Journal::append`].
     fn append_all(&self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Result<(), Error>;
+}
+
+/// What reads ask of the engine, and tell it.
+pub(crate) trait ReadHost: Sync {
+    /// Waits until all writes are durable that this thread may have read, if the store promises that.
+    ///
+    /// # Errors
+    /// The log failed: nothing that was read may be told.
+    fn wait_for_seen(&self) -> Result<(), Error>;
+
+    /// `key` was looked up in an image of `below`. The caller holds no guard.
+    fn read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>);
+
+    /// Large values are about to be read by these keys. The caller holds no guard.
+    fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>);
 }
 
 /// Room for bytes, as writers and packs see it.
@@ -79,9 +98,6 @@ pub(crate) trait Host: Admission {
     /// Both landings of the leaf of `key` are full: packs it, or waits a moment for whoever does. It is packed `anyway`
     /// if its new body has no place, unless it is on SSD. The caller holds no guard and no lock.
     fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error>;
-
-    /// Makes memory know what `key` holds, if that lies below. The caller holds no guard.
-    fn bring_up(&self, key: &[u8]) -> Result<(), Error>;
 
     /// Whether records may have been evicted since the store was opened.
     fn has_evicted(&self) -> bool;

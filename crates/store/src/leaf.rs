@@ -13,6 +13,7 @@
 
 mod held;
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -20,8 +21,8 @@ use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use self::held::{Dead, hold, hold_changed};
 use crate::batch::Commits;
+use crate::below::Below;
 use crate::body::{Body, DIRECTORY_BYTES};
-use crate::durable::Stored;
 use crate::form::Form;
 use crate::hotness::{Clock, Usage};
 use crate::index::LEAF_INDEX_BYTES;
@@ -29,7 +30,6 @@ use crate::landing::Landing;
 use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
 use crate::merge::Newest;
-use crate::places::ssd::Below;
 use crate::reclaim::Unreachable;
 use crate::record::{Fields, Found, Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
@@ -60,8 +60,11 @@ pub(crate) struct LeafState {
     pub(crate) high: Option<Arc<[u8]>>,
     pub(crate) right: RightSibling,
     /// The image of what the leaf says, if it was taken since the leaf was cut or joined last.
-    pub(crate) stored: Option<Arc<Stored>>,
+    pub(crate) stored: Option<Stored>,
 }
+
+/// What a checkpoint remembers of a leaf: the image of what the leaf says. The leaf keeps it and counts its bytes.
+pub(crate) type Stored = Arc<dyn Any + Send + Sync>;
 
 /// A pointer to the right sibling, which is alive as long as the state with this pointer can be read.
 #[derive(Clone, Copy)]
@@ -125,7 +128,8 @@ impl LeafState {
 
     /// Whether both remember the same image, or none.
     fn has_stored_of(&self, other: &Self) -> bool {
-        self.stored.as_ref().map(Arc::as_ptr) == other.stored.as_ref().map(Arc::as_ptr)
+        let address = |state: &Self| state.stored.as_ref().map(|stored| Arc::as_ptr(stored).cast::<()>());
+        address(self) == address(other)
     }
 
     /// Landings, newest first.

@@ -85,6 +85,7 @@
 #![deny(missing_docs)]
 
 mod batch;
+mod below;
 mod blocks;
 mod body;
 mod clock;
@@ -97,6 +98,7 @@ mod evict;
 #[cfg(test)]
 mod faults;
 mod few;
+mod fields;
 mod form;
 mod ghosts;
 mod host;

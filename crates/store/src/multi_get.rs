@@ -4,12 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
+use crate::below::Below;
 use crate::blocks::{PackedValue, take_values};
-use crate::core::Core;
 use crate::index::GROUP_KEYS;
 use crate::large::Large;
-use crate::places::ssd::Below;
-use crate::read::{Copied, Looked, copy_found};
+use crate::read::{Copied, Looked, Reads, copy_found};
 use crate::record::{Meta, Payload};
 use crate::tree::Tree;
 
@@ -152,7 +151,7 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Reads<'_> {
     /// See [`Store::multi_get_up_to`](crate::Store::multi_get_up_to); keys are checked.
     pub(crate) fn multi_get<K: AsRef<[u8]>>(
         &self,
@@ -200,7 +199,7 @@ impl Core {
         large: &[(usize, Arc<Large>)],
         values: &mut Values,
     ) -> Result<(), Error> {
-        self.promote_again(large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
+        self.host.read_larges(&mut large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
         let Values { bytes, spans } = values;
         let mut start = bytes.len();
         let read = Large::read_several(large.iter().map(|(_, share)| &**share), bytes, |at, end| {
@@ -215,7 +214,7 @@ impl Core {
         })
     }
 
-    /// Reads the values that memory says nothing of. See [`Core::find_all_on_ssd`].
+    /// Reads the values that memory says nothing of. See [`Reads::find_all_below`].
     fn read_all_below<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -224,7 +223,7 @@ impl Core {
         values: &mut Values,
     ) -> Result<bool, Error> {
         let Values { bytes, spans } = values;
-        self.find_all_on_ssd(keys, below, len_max, |index, copied| {
+        self.find_all_below(keys, below, len_max, |index, copied| {
             spans[index] = copied.map(|(value, meta)| {
                 let range = value.map(|value| {
                     let start = bytes.len();

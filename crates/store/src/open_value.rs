@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::core::Core;
 use crate::large::{Large, LastPiece, OpenLarge};
 use crate::record::Meta;
 use crate::stats::Counter;
 use crate::sync::Mutex;
+use crate::tree::Tree;
 
 /// A value as it was when [`Store::open_value`](crate::Store::open_value) found it, to be read in pieces.
 ///
@@ -34,8 +34,8 @@ impl OpenValue {
         Self { meta, key_bytes: 0, source: Source::Inline(value) }
     }
 
-    pub(crate) fn large(core: &Core, large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
-        let (large, damaged) = (OpenLarge::new(large), core.tree.stats.damaged.clone());
+    pub(crate) fn large(tree: &Tree, large: Arc<Large>, meta: Meta, key_bytes: usize) -> Self {
+        let (large, damaged) = (OpenLarge::new(large), tree.stats.damaged.clone());
         Self { meta, key_bytes, source: Source::Large { large, last: Mutex::default(), damaged } }
     }
 

@@ -6,6 +6,8 @@
 //! 2. A key that is present throughout appears exactly once and in order. A key that is written meanwhile appears at
 //!    most once.
 
+mod cold;
+
 use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,15 +17,15 @@ use crossbeam_epoch::Guard;
 use crate::Error;
 use crate::blocks::{ReadAhead, Unpacked};
 use crate::body::EntryKey;
-use crate::core::Core;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::{compare, merge_all};
 use crate::open_value::OpenValue;
-use crate::places::ssd::{ColdPart, known, read_ahead_large};
-use crate::read::{Copied, copy_found};
+use crate::read::{Copied, Reads, copy_found};
 use crate::record::{Fields, Found, Kind, Meta, Payload, PutMeta};
 use crate::tree::Tree;
+pub(crate) use cold::known;
+use cold::{ColdPart, read_ahead_large};
 
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
@@ -59,7 +61,7 @@ pub struct Keys {
 
 /// Iterator over keys and values in key order. See [`Store::range`](crate::Store::range).
 pub struct Range<'s> {
-    core: &'s Core,
+    reads: Reads<'s>,
     /// The keys between the two ends that were not copied yet.
     from: Bound<Vec<u8>>,
     to: Bound<Vec<u8>>,
@@ -68,8 +70,8 @@ pub struct Range<'s> {
 }
 
 impl<'s> Range<'s> {
-    pub(crate) fn new(core: &'s Core, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
-        Self { core, from, to, front: VecDeque::new(), back: VecDeque::new() }
+    pub(crate) fn new(reads: Reads<'s>, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Self {
+        Self { reads, from, to, front: VecDeque::new(), back: VecDeque::new() }
     }
 
     /// Nothing more is told.
@@ -91,8 +93,8 @@ impl<'s> Range<'s> {
         let opened = match value {
             Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
             Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
-            Ok(CopiedValue::Large(large)) => OpenValue::large(self.core, large, meta, key.len()),
-            Err(error) => return Some(Err(self.core.tree.uncopied(error))),
+            Ok(CopiedValue::Large(large)) => OpenValue::large(self.reads.tree, large, meta, key.len()),
+            Err(error) => return Some(Err(self.reads.tree.uncopied(error))),
         };
         Some(Ok((key, opened)))
     }
@@ -113,8 +115,8 @@ impl<'s> Range<'s> {
                 }));
             }
             leaves += 1;
-            let (records, next) = self.core.tree.copy_leaf_from(&self.from, &self.to, true);
-            if let Err(error) = self.core.wait_for_seen() {
+            let (records, next) = self.reads.tree.copy_leaf_from(&self.from, &self.to, true);
+            if let Err(error) = self.reads.host.wait_for_seen() {
                 self.end();
                 return Err(error);
             }
@@ -154,15 +156,15 @@ impl Iterator for Range<'_> {
         }
         read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
-        Some(self.core.tree.finish(copy))
+        Some(self.reads.tree.finish(copy))
     }
 }
 
 impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
-            let (records, next) = self.core.tree.copy_leaf_below(&self.from, &self.to);
-            if let Err(error) = self.core.wait_for_seen() {
+            let (records, next) = self.reads.tree.copy_leaf_below(&self.from, &self.to);
+            if let Err(error) = self.reads.host.wait_for_seen() {
                 self.end();
                 return Some(Err(error));
             }
@@ -172,7 +174,7 @@ impl DoubleEndedIterator for Range<'_> {
         }
         read_ahead_large(&mut self.back);
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
-        Some(self.core.tree.finish(copy))
+        Some(self.reads.tree.finish(copy))
     }
 }
 
@@ -498,7 +500,7 @@ fn read_ahead(state: &LeafState, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> 
 }
 
 /// Copies a record; a block is unpacked once for all its values.
-pub(crate) fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpacked: &mut Unpacked) -> Copy {
+fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpacked: &mut Unpacked) -> Copy {
     if !with_value {
         // A lost value does not hide its key.
         return Copy { key, meta: Meta::default(), value: Ok(CopiedValue::Skipped) };
@@ -524,7 +526,7 @@ pub(crate) fn copy_record(key: Vec<u8>, found: Found<'_>, with_value: bool, unpa
     Copy { key, meta, value }
 }
 
-pub(crate) fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
+fn within(key: EntryKey<'_>, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
     let above = match from {
         Bound::Included(from) => compare(key, from).is_ge(),
         Bound::Excluded(from) => compare(key, from).is_gt(),

@@ -6,20 +6,25 @@
 //! 2. It copies or decodes an inline value while it is pinned, and takes a share of a large one.
 //! 3. It ends its guard. Only then it copies the large value, or goes on to the SSD if memory says nothing of the key.
 
+mod below;
+
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::batch::Commits;
-use crate::core::Core;
+use crate::below::Below;
+use crate::host::ReadHost;
 use crate::hotness::SAMPLE;
 use crate::index::GROUP_KEYS;
 use crate::large::{INLINE_BYTES_MAX, Large};
 use crate::leaf::Leaf;
-use crate::places::ssd::Below;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
 use crate::tree::Tree;
+
+#[cfg(all(test, not(miri), not(shuttle)))]
+pub(crate) use below::{IMAGES_MAX, IMAGES_READ};
 
 /// The outcome of a look-up in memory.
 pub(crate) enum Looked<R> {
@@ -157,7 +162,14 @@ impl Tree {
     }
 }
 
-impl Core {
+/// Reads of a tree.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads<'t> {
+    pub(crate) tree: &'t Tree,
+    pub(crate) host: &'t dyn ReadHost,
+}
+
+impl Reads<'_> {
     /// Appends the value of `key` to `value`; `None` when there is none.
     #[inline]
     pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
@@ -178,7 +190,7 @@ impl Core {
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
             Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
             Some(Copied::Large(large, meta)) => {
-                self.promote_again(std::iter::once((key, &*large)));
+                self.host.read_larges(&mut std::iter::once((key, &*large)));
                 self.tree.read_large(key, &large, value).map(|()| Some(meta))
             }
             Some(Copied::Damaged(reason)) => Err(self.tree.damaged(key, reason)),
@@ -198,7 +210,7 @@ impl Core {
         match looked {
             Looked::Found(taken) => Ok(Some(taken)),
             Looked::Absent => Ok(None),
-            Looked::Below(below) => self.find_on_ssd(key, below, take),
+            Looked::Below(below) => self.find_below(key, below, take),
         }
     }
 }

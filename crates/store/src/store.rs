@@ -19,6 +19,7 @@ use crate::Error;
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::durable::{CheckpointThread, Recovered};
+use crate::host::ReadHost;
 use crate::maintenance::Packers;
 #[cfg(doc)]
 use crate::options::Options;

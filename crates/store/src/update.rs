@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::Error;
+use crate::below::Below;
 use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
-use crate::places::ssd::Below;
 use crate::read::{Copied, copy_found, found_len};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, Payload, PutMeta, check_key, key_hash};
 use crate::sync::{Mutex, MutexGuard, back_off};

@@ -8,12 +8,15 @@
 //!    back.
 //! 4. If memory has no room, the writer gives lock and epoch back, makes room, and begins again.
 
+mod bring_up;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
 use crate::Error;
+use crate::below::Below;
 use crate::body::Body;
 use crate::host::{Host, Journal};
 use crate::landing::{Landing, RecordBytes};
@@ -21,7 +24,6 @@ use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_B
 use crate::leaf::{Leaf, LeafState};
 use crate::operation::Operation;
 use crate::options::VALUE_BYTES_MAX;
-use crate::places::ssd::Below;
 use crate::record::{Fields, Kind, PutMeta, check_key, key_hash};
 use crate::sync::back_off;
 use crate::tree::Tree;

@@ -115,9 +115,9 @@ impl Writes<'_> {
                 }
                 self.tree.turns.wait_for_all(keys.into_iter());
             }
-            self.host.bring_up(source)?;
+            self.bring_up(source)?;
             if !replace {
-                self.host.bring_up(target)?;
+                self.bring_up(target)?;
             }
             match self.try_transfer(wish, &mut carried, waits) {
                 // Both leaves were locked when it was found out how much it takes.

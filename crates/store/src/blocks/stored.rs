@@ -15,7 +15,8 @@ use ziptier_codec::block::{Dictionary, Huffman, Setting};
 use ziptier_codec::format::Format;
 
 use super::BlockCoding;
-use crate::durable::Reader;
+
+use crate::fields::FieldReader;
 use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::record::write_varint;
 
@@ -103,7 +104,7 @@ struct Stored<'a> {
 
 impl<'a> Stored<'a> {
     fn read(bytes: &'a [u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = FieldReader(bytes);
         let format = codec_of(reader.u8()?)?;
         let huffman = *HUFFMAN.get(usize::from(reader.u8()?))?;
         let background = match reader.u8()? {

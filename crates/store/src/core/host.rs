@@ -10,13 +10,16 @@ use crossbeam_epoch::Guard;
 
 use super::Core;
 use crate::Error;
-use crate::host::{Admission, Host, Journal};
+use crate::below::Below;
+use crate::host::{Admission, Host, Journal, ReadHost};
 use crate::landing::Landing;
-use crate::large::ChunkPlace;
+use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::{Reserved, allocated_bytes};
 use crate::packing::{Goal, Packs, Scratch};
+use crate::read::Reads;
+use crate::record::Found;
 use crate::retention::Retention;
 use crate::sync::back_off;
 use crate::write::Writes;
@@ -118,10 +121,6 @@ impl Host for Core {
         Ok(())
     }
 
-    fn bring_up(&self, key: &[u8]) -> Result<(), Error> {
-        self.bring_up(key)
-    }
-
     fn has_evicted(&self) -> bool {
         self.has_evicted()
     }
@@ -157,7 +156,30 @@ impl Host for Core {
     }
 }
 
+impl ReadHost for Core {
+    fn wait_for_seen(&self) -> Result<(), Error> {
+        match self.journal.get() {
+            Some(journal) if journal.waits() => journal.wait_for_seen(),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
+        self.copy_up_again(key, found, below);
+    }
+
+    fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>) {
+        self.promote_again(larges);
+    }
+}
+
 impl Core {
+    /// Reads of the store's tree.
+    #[inline]
+    pub(crate) fn reads(&self) -> Reads<'_> {
+        Reads { tree: &self.tree, host: self }
+    }
+
     /// Writes to the store's tree.
     #[inline]
     pub(crate) fn writes(&self) -> Writes<'_> {

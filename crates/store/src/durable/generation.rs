@@ -13,10 +13,11 @@ use ziptier_codec::token::Dictionary;
 use ziptier_codec::token::entropy::Codes;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
-use super::reader::{Fault, Reader};
+use super::fault::Fault;
 use crate::Error;
 use crate::blocks::{BlockCoding, format_not_built};
 use crate::coding::Coding;
+use crate::fields::FieldReader;
 use crate::options::Options;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdic";
@@ -60,7 +61,7 @@ fn with_codes(dictionary: &Dictionary, codes: &Codes) -> Vec<u8> {
 
 /// The generation that `bytes`, which may be any, say they are, and what it is rebuilt from.
 fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), Fault> {
-    let mut reader = Reader(bytes);
+    let mut reader = FieldReader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
         return Err("it has not the signature of a generation of dictionaries".into());
     }
@@ -113,7 +114,7 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
     match kind {
         TOKENS => Ok(Coding::Tokens(Arc::new(rebuilt_tokens(payload, number)?))),
         CODES => {
-            let mut reader = Reader(payload);
+            let mut reader = FieldReader(payload);
             let dictionary = reader.u32().and_then(|len| reader.bytes(len as usize));
             let dictionary = rebuilt_tokens(dictionary.ok_or("its dictionary ends too early")?, number)?;
             let codes = Codes::from_bytes(&dictionary, reader.0).map_err(|error| error.to_string())?;

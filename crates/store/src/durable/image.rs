@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use ziptier_media::segments::Place;
 
-use super::reader::{Fault, Reader};
+use super::fault::Fault;
+use crate::fields::FieldReader;
 use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
@@ -187,10 +188,10 @@ impl<'a> LeafImage<'a> {
                 "an image has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
             )));
         }
-        Self::read_fields(Reader(rest)).ok_or_else(|| "an image ends too early".into())
+        Self::read_fields(FieldReader(rest)).ok_or_else(|| "an image ends too early".into())
     }
 
-    fn read_fields(mut reader: Reader<'a>) -> Option<Self> {
+    fn read_fields(mut reader: FieldReader<'a>) -> Option<Self> {
         let flags = reader.u8().filter(|flags| flags & !(HAS_GENERATION | IS_HEATED) == 0)?;
         let loose = reader.u16()?;
         let generation = number(flags & HAS_GENERATION, reader.u32()?)?;
@@ -221,7 +222,7 @@ impl<'a> LeafImage<'a> {
 
     /// The newest records of the landings, in key order.
     pub(crate) fn landing(&self) -> Result<Vec<Pending<'a>>, &'static str> {
-        let mut reader = Reader(self.landing);
+        let mut reader = FieldReader(self.landing);
         let mut records: Vec<Pending<'a>> = Vec::new();
         for _ in 0..self.landing_records {
             let record = read_record(&mut reader, self.larges.len()).ok_or("a record of an image is none")?;
@@ -242,7 +243,7 @@ fn number(present: u8, value: u32) -> Option<Option<u32>> {
     }
 }
 
-fn read_large(reader: &mut Reader<'_>) -> Option<StoredLarge> {
+fn read_large(reader: &mut FieldReader<'_>) -> Option<StoredLarge> {
     let len = reader.u64().filter(|len| (1..=VALUE_BYTES_MAX).contains(len))?;
     let generation = number(reader.u8().filter(|present| *present < 2)?, reader.u32()?)?;
     let count = LargePieces::count(len);
@@ -251,7 +252,7 @@ fn read_large(reader: &mut Reader<'_>) -> Option<StoredLarge> {
     Some(StoredLarge { len, generation, pieces: pieces?.into() })
 }
 
-fn read_record<'a>(reader: &mut Reader<'a>, larges: usize) -> Option<Pending<'a>> {
+fn read_record<'a>(reader: &mut FieldReader<'a>, larges: usize) -> Option<Pending<'a>> {
     let tag = Tag(reader.u8()?);
     let (key_len, value_len) = (reader.varint()? as usize, reader.varint()? as usize);
     if !tag.is_landed() || !(1..=KEY_BYTES_MAX).contains(&key_len) {
@@ -275,7 +276,7 @@ pub(crate) fn write_place(place: Place, out: &mut Vec<u8>) {
     out.extend_from_slice(&place.bytes.to_le_bytes());
 }
 
-pub(crate) fn read_place(reader: &mut Reader<'_>) -> Option<Place> {
+pub(crate) fn read_place(reader: &mut FieldReader<'_>) -> Option<Place> {
     Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
 }
 
@@ -307,13 +308,15 @@ pub(crate) struct Plain {
     pub(crate) logical_bytes: u64,
 }
 
-/// Bytes that a leaf's memory of its image takes of the allocator.
-pub(crate) const STORED_BYTES: usize = size_of::<Stored>() + 2 * size_of::<usize>();
-
 impl Stored {
     /// Of an image that is being taken: the caller holds the leaf's writer lock.
     pub(crate) fn pending(appends: u64) -> Arc<Self> {
         Arc::new(Self { appends, at: OnceLock::new() })
+    }
+
+    /// What `state` remembers.
+    pub(crate) fn of(state: &LeafState) -> Option<&Self> {
+        state.stored.as_deref()?.downcast_ref()
     }
 
     /// A checkpoint with the image is in force.

@@ -14,6 +14,7 @@ use ziptier_media::segments::{Place, SegmentError};
 use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
 use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
+use crate::below::{Below, Part};
 use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -23,7 +24,7 @@ use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::merge::Pending;
-use crate::places::ssd::{Below, JOINED_BYTES_MAX, Part, Tier, add_coding, upper_records};
+use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding, upper_records};
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Kind, Payload, array};
 
@@ -172,7 +173,7 @@ impl Loading<'_> {
         let codings = self.codings_of(generations, &parts)?;
         let places: Box<[Place]> = parts.iter().map(|part| part.place).collect();
         let owned = Owned::found(self.files, places)?;
-        let below = Below::new(self.tier(), &parts, codings, logical_bytes);
+        let below = Below::new(self.tier().clone(), &parts, codings, logical_bytes);
         owned.hand_on();
         Ok(below)
     }
@@ -218,7 +219,7 @@ impl Loading<'_> {
 
     fn push_gathered(&self, gathered: &mut Option<Gathered>, chain: &mut Chain<'_>) {
         let Some(Gathered { low, parts, codings, logical_bytes, .. }) = gathered.take() else { return };
-        let below = Below::new(self.tier(), &parts, codings, logical_bytes);
+        let below = Below::new(self.tier().clone(), &parts, codings, logical_bytes);
         let (records, logical_bytes) = (i64::from(below.records()), logical_bytes as i64);
         let mut state = LeafState::new(Body::empty(), None, RightSibling::none());
         state.below = Some(below);

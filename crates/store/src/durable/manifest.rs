@@ -17,7 +17,7 @@ use ziptier_codec::checksum::{crc32c, crc32c_append};
 use ziptier_media::log::Lsn;
 use ziptier_media::segments::Place;
 
-use crate::places::ssd::Part;
+use crate::below::Part;
 
 pub(crate) use read::{EntryReader, Manifest};
 pub(crate) use write::Entries;

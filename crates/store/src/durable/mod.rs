@@ -19,6 +19,7 @@
 mod check;
 mod checkpoint;
 mod dump;
+mod fault;
 mod generation;
 #[cfg(any(test, fuzzing))]
 mod hostile;
@@ -29,7 +30,6 @@ mod manifest;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod newer;
 mod operation;
-mod reader;
 mod recovery;
 mod replay;
 mod restore;
@@ -42,10 +42,9 @@ pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};
 #[cfg(fuzzing)]
 pub use hostile::fuzz_image;
-pub(crate) use image::{LeafImage, Plain, STORED_BYTES, Stored};
+pub(crate) use image::{LeafImage, Plain, Stored};
 pub(crate) use journal::WriteLog;
 pub(crate) use loading::with_raw_values;
-pub(crate) use reader::Reader;
 pub(crate) use recovery::{Folder, recover};
 pub use restore::restore;
 pub(crate) use segments_dir::refuse_segments_of_a_store;

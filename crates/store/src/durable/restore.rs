@@ -15,13 +15,14 @@ use super::generation::{self, GenerationFiles};
 use super::image::{LeafImage, StoredLarge};
 use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
-use super::reader::Reader;
+
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
+use crate::below::Part;
+use crate::fields::FieldReader;
 use crate::options::{KEY_BYTES_MAX, Options};
-use crate::places::ssd::Part;
 
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;
@@ -195,13 +196,13 @@ fn refuse_files(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
 }
 
 fn start_of(payload: &[u8]) -> Option<(u64, u64)> {
-    let mut reader = Reader(payload);
+    let mut reader = FieldReader(payload);
     let start = (reader.u64()?, reader.u64()?);
     (reader.is_empty() && (1..=LSN_MAX).contains(&start.0)).then_some(start)
 }
 
 /// A key behind its length in four bytes.
-fn key_of<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+fn key_of<'a>(reader: &mut FieldReader<'a>) -> Option<&'a [u8]> {
     let len = reader.u32()?;
     reader.bytes(len as usize).filter(|key| key.len() <= KEY_BYTES_MAX)
 }
@@ -242,7 +243,7 @@ impl Restoring {
     }
 
     fn generation(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
-        let number = Reader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
+        let number = FieldReader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
         if let Err(fault) = generation::from_bytes(payload, number, &Options::default(), None)? {
             return Ok(Err(fault.into()));
         }
@@ -255,7 +256,7 @@ impl Restoring {
     }
 
     fn part(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
-        let mut reader = Reader(payload);
+        let mut reader = FieldReader(payload);
         let fields = || Some((key_of(&mut reader)?, reader.u16()?, reader.0));
         let mut fields = fields;
         let Some((low, records, image)) = fields() else {
@@ -279,7 +280,7 @@ impl Restoring {
     }
 
     fn leaf(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
-        let mut reader = Reader(payload);
+        let mut reader = FieldReader(payload);
         let former = self.former_leaves;
         let mut fields = || match (key_of(&mut reader)?, former) {
             (low, true) => Some((low, 0, 0, reader.0)),
@@ -337,7 +338,7 @@ impl Restoring {
     }
 
     fn record(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
-        let mut reader = Reader(payload);
+        let mut reader = FieldReader(payload);
         if reader.u64() != Some(self.summary.last_lsn + 1) {
             return Ok(Err("a record of the log is missing".to_owned()));
         }

@@ -11,10 +11,11 @@ use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::{Caching, Disk, write_all_at};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
+use super::fault::Fault;
 use super::generation::read_whole;
 use super::manifest::Manifest;
-use super::reader::{Fault, Reader};
 use crate::Error;
+use crate::fields::FieldReader;
 
 /// The folder of segments within a store's.
 const DIR: &str = "segments";
@@ -202,7 +203,7 @@ pub(crate) fn read(disk: &dyn Disk, path: PathBuf) -> Result<u64, Error> {
 }
 
 fn parse(bytes: &[u8]) -> Result<u64, Fault> {
-    let mut reader = Reader(bytes);
+    let mut reader = FieldReader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
         return Err("it has not the signature of a folder of segments".into());
     }

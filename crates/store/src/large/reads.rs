@@ -278,7 +278,7 @@ mod tests {
             let core = Core::new(&Options { codec, background_threads: 0, ..Options::default() });
             let huge: Vec<u8> = (0..2u32 << 20).map(|n| (n / 7) as u8).collect();
             core.put(b"key", &huge, PutMeta::default()).expect("no limit is set");
-            let copied = core.find_value(b"key", |found| copy_found(found, &mut Vec::new()));
+            let copied = core.reads().find_value(b"key", |found| copy_found(found, &mut Vec::new()));
             let Ok(Some(Copied::Large(large, _))) = copied else {
                 panic!("a value of this length is a large one")
             };

@@ -1,8 +1,7 @@
 //! The memory that a leaf's state holds, as the gauges count it.
 
-use super::{LeafState, STATE_BYTES};
+use super::{LeafState, STATE_BYTES, Stored};
 use crate::body::Body;
-use crate::durable::STORED_BYTES;
 use crate::landing::Landing;
 use crate::memory::{Gauges, allocated_bytes};
 
@@ -14,8 +13,9 @@ pub(super) fn hold(gauges: &Gauges, state: &LeafState, add: bool) {
     let shadowing = i64::from(is_shadowing(state));
     gauges.shadowing.change(if add { shadowing } else { -shadowing });
     hold_body(gauges, &state.body, add);
-    if state.stored.is_some() {
-        if add { gauges.index.add(STORED_BYTES) } else { gauges.index.take(STORED_BYTES) }
+    if let Some(stored) = &state.stored {
+        let bytes = stored_bytes(stored);
+        if add { gauges.index.add(bytes) } else { gauges.index.take(bytes) }
     }
 }
 
@@ -29,11 +29,16 @@ pub(super) fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
         gauges.shadowing.change(i64::from(is_shadowing(new)) - i64::from(is_shadowing(old)));
     }
     if !old.has_stored_of(new) {
-        new.stored.iter().for_each(|_| gauges.index.add(STORED_BYTES));
-        old.stored.iter().for_each(|_| gauges.index.take(STORED_BYTES));
+        new.stored.iter().for_each(|stored| gauges.index.add(stored_bytes(stored)));
+        old.stored.iter().for_each(|stored| gauges.index.take(stored_bytes(stored)));
     }
     landings_only_in(new, old).for_each(|landing| landing.count(gauges, true));
     landings_only_in(old, new).for_each(|landing| landing.count(gauges, false));
+}
+
+/// Bytes that are asked of the allocator for what a checkpoint remembers.
+fn stored_bytes(stored: &Stored) -> usize {
+    size_of_val(&**stored) + 2 * size_of::<usize>()
 }
 
 fn is_shadowing(state: &LeafState) -> bool {
@@ -77,8 +82,8 @@ impl Dead {
         let asked = state.body.dram_bytes();
         dead.add(asked, allocated_bytes(asked));
         dead.far = state.body.far_bytes();
-        if state.stored.is_some() {
-            dead.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
+        if let Some(stored) = &state.stored {
+            dead.add(stored_bytes(stored), allocated_bytes(stored_bytes(stored)));
         }
         for landing in state.landings() {
             dead.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());
@@ -93,8 +98,8 @@ impl Dead {
             self.add(asked, allocated_bytes(asked));
             self.far += old.body.far_bytes();
         }
-        if old.stored.is_some() && !old.has_stored_of(new) {
-            self.add(STORED_BYTES, allocated_bytes(STORED_BYTES));
+        if let Some(stored) = old.stored.as_ref().filter(|_| !old.has_stored_of(new)) {
+            self.add(stored_bytes(stored), allocated_bytes(stored_bytes(stored)));
         }
         for landing in landings_only_in(old, new) {
             self.add(landing.capacity() + size_of::<Landing>() + 16, landing.held_bytes());

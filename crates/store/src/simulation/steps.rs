@@ -251,7 +251,7 @@ impl World {
             true => (Bound::Unbounded, Bound::Included(from.clone())),
             false => (Bound::Included(from.clone()), Bound::Unbounded),
         };
-        let mut range = crate::Range::new(self.core(), low, high);
+        let mut range = crate::Range::new(self.core().reads(), low, high);
         let mut found = Vec::new();
         while found.len() < WALKED
             && let Some(next) = if backwards { range.next_back() } else { range.next() }

@@ -246,7 +246,7 @@ impl World {
             return;
         }
         let mut range =
-            crate::Range::new(self.core(), std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+            crate::Range::new(self.core().reads(), std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let now_ms = self.clock.now_ms();
         let mut expected = self.model.live(now_ms).peekable();
         let mut keys = 0_u64;

@@ -3,6 +3,7 @@
 use super::Store;
 use crate::Error;
 use crate::batch::{Batch, Need, Transferred};
+use crate::host::ReadHost;
 use crate::index::GROUP_KEYS;
 use crate::open_value::OpenValue;
 use crate::record::Meta;
@@ -50,7 +51,9 @@ impl Store {
     ) -> Result<Update, Error> {
         self.modified(self.core.writes().modify_seen(key, Wanted::Opened, |seen, large| {
             decide(seen.map(|(bytes, meta)| match large {
-                Some(large) => (OldValue::Large(OpenValue::large(&self.core, large, meta, key.len())), meta),
+                Some(large) => {
+                    (OldValue::Large(OpenValue::large(&self.core.tree, large, meta, key.len())), meta)
+                }
                 None => (OldValue::Inline(bytes), meta),
             }))
         }))

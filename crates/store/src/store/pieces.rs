@@ -3,6 +3,7 @@
 
 use super::Store;
 use crate::Error;
+use crate::host::ReadHost;
 use crate::open_value::OpenValue;
 use crate::read::{Copied, copy_found};
 use crate::record::{Meta, Payload, check_key};
@@ -18,7 +19,7 @@ impl Store {
     pub fn get_up_to(&self, key: &[u8], len_max: u64, value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         value.clear();
-        let read = self.core.read_up_to(key, len_max, value);
+        let read = self.core.reads().read_up_to(key, len_max, value);
         self.seen(read).inspect_err(|_| value.clear())
     }
 
@@ -36,7 +37,7 @@ impl Store {
     ) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         out.clear();
-        let copied = self.core.find_value(key, |found| match found.payload {
+        let copied = self.core.reads().find_value(key, |found| match found.payload {
             Payload::Raw(bytes) => {
                 let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
                 let end = bytes.len().min(start.saturating_add(len));
@@ -82,7 +83,7 @@ impl Store {
     pub fn open_value(&self, key: &[u8]) -> Result<Option<OpenValue>, Error> {
         check_key(key)?;
         let mut value = Vec::new();
-        let copied = self.core.find_value(key, |found| copy_found(found, &mut value))?;
+        let copied = self.core.reads().find_value(key, |found| copy_found(found, &mut value))?;
         self.core.wait_for_seen()?;
         match copied {
             None => Ok(None),
@@ -92,7 +93,7 @@ impl Store {
             }
             Some(Copied::Large(large, meta)) => {
                 self.core.promote_to_read_parts(key, &large);
-                Ok(Some(OpenValue::large(&self.core, large, meta, key.len())))
+                Ok(Some(OpenValue::large(&self.core.tree, large, meta, key.len())))
             }
             Some(Copied::Damaged(reason)) => Err(self.core.tree.damaged(key, reason)),
         }

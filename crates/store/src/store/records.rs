@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use super::Store;
 use crate::Error;
 use crate::batch::{Batch, Transferred};
+use crate::host::ReadHost;
 use crate::multi_get::Values;
 use crate::range::{Keys, Range, prefix_end};
 use crate::read::found_len;
@@ -81,13 +82,13 @@ impl Store {
     /// at most once.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
         let own = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
-        Range::new(&self.core, own(range.start_bound()), own(range.end_bound()))
+        Range::new(self.core.reads(), own(range.start_bound()), own(range.end_bound()))
     }
 
     /// The records whose keys begin with `prefix`; see [`Store::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
         let end = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        Range::new(&self.core, Bound::Included(prefix.to_vec()), end)
+        Range::new(self.core.reads(), Bound::Included(prefix.to_vec()), end)
     }
 
     /// Replaces the contents of `value` by the value of `key`, or empties `value` if there is none.
@@ -108,7 +109,7 @@ impl Store {
     pub fn append_to(&self, key: &[u8], out: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
         check_key(key)?;
         let before = out.len();
-        let read = self.core.read(key, out);
+        let read = self.core.reads().read(key, out);
         self.seen(read).inspect_err(|_| out.truncate(before))
     }
 
@@ -118,7 +119,7 @@ impl Store {
     /// As [`Store::get`].
     pub fn meta(&self, key: &[u8]) -> Result<Option<Meta>, Error> {
         check_key(key)?;
-        let meta = self.core.find_value(key, |found| {
+        let meta = self.core.reads().find_value(key, |found| {
             let len = found_len(&found)?;
             Ok(Meta { len, expires_at_ms: found.expires_at_ms, flags: found.flags })
         })?;
@@ -146,7 +147,7 @@ impl Store {
     ) -> Result<(), Error> {
         values.clear();
         keys.iter().try_for_each(|key| check_key(key.as_ref()))?;
-        let read = self.core.multi_get(keys, len_max, values);
+        let read = self.core.reads().multi_get(keys, len_max, values);
         self.seen(read).inspect_err(|_| values.clear())
     }
 

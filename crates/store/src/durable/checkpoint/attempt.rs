@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use crate::Error;
+use crate::below::{Below, Part};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::generation::GenerationFiles;
@@ -16,7 +17,6 @@ use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::newest;
-use crate::places::ssd::{Below, Part};
 use crate::sync::back_off;
 
 /// Leaves between two steps of the epoch, which free what the walk retired.
@@ -173,12 +173,13 @@ impl<'a> Attempt<'a> {
                 return Ok(Visit { found: Found::Nothing, below, high });
             }
             let current =
-                state.stored.as_ref().and_then(|stored| stored.current(appends, state.form.generation()));
+                Stored::of(state).and_then(|stored| stored.current(appends, state.form.generation()));
             let purpose = match current {
                 Some(at) if self.is_victim(at) || self.has_victims(state) => Purpose::Cleaning,
                 Some(_) => {
-                    let stored = state.stored.clone().expect("it is current");
-                    return Ok(Visit { found: Found::Current(stored), below, high });
+                    let stored = state.stored.clone().and_then(|stored| stored.downcast().ok());
+                    let found = Found::Current(stored.expect("it is current"));
+                    return Ok(Visit { found, below, high });
                 }
                 None => Purpose::New,
             };

@@ -16,9 +16,10 @@ use super::{
 };
 use crate::Error;
 use crate::durable::image::read_place;
-use crate::durable::reader::Reader;
+use crate::fields::FieldReader;
+
+use crate::below::Part;
 use crate::options::KEY_BYTES_MAX;
-use crate::places::ssd::Part;
 
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a file that are copied at a time.
@@ -212,7 +213,7 @@ impl EntryReader {
             return Err(self.damaged(none));
         }
         let payload = std::mem::take(&mut self.payload);
-        let mut reader = Reader(&payload[self.at..]);
+        let mut reader = FieldReader(&payload[self.at..]);
         let entry = read_entry(&mut reader, &mut self.key);
         self.at = payload.len() - reader.0.len();
         self.payload = payload;
@@ -262,7 +263,7 @@ impl Input {
         if header.get(..SIGNATURE.len()) != Some(&SIGNATURE[..]) {
             return Err(self.foreign("it has not the signature of a manifest".to_owned()));
         }
-        let mut reader = Reader(&header[SIGNATURE.len()..]);
+        let mut reader = FieldReader(&header[SIGNATURE.len()..]);
         match reader.u32() {
             Some(VERSION_MIN..=VERSION) => {}
             Some(version) => {
@@ -272,7 +273,7 @@ impl Input {
             }
             None => return Err(self.damaged(0, "the header ends")),
         }
-        let checksum = header.get(HEADER_BYTES - 4..).and_then(|end| Reader(end).u32());
+        let checksum = header.get(HEADER_BYTES - 4..).and_then(|end| FieldReader(end).u32());
         if checksum.is_none_or(|checksum| checksum != crc32c(&header[..HEADER_BYTES - 4])) {
             return Err(self.damaged(0, "the header fails its check"));
         }
@@ -295,7 +296,7 @@ impl Input {
     fn generations(&mut self, number: u64, count: u32) -> Result<(Vec<u32>, Option<PathBuf>), Error> {
         let at = self.offset;
         let (found, payload) = self.chunk(number, 0)?;
-        let mut reader = Reader(&payload);
+        let mut reader = FieldReader(&payload);
         let generations: Option<Vec<u32>> = (0..count).map(|_| reader.u32()).collect();
         let dir = (!reader.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(reader.0)));
         match generations {
@@ -314,7 +315,7 @@ impl Input {
     fn chunk(&mut self, number: u64, index: u64) -> Result<(u32, Vec<u8>), Error> {
         let at = self.offset;
         let header = self.take(CHUNK_HEADER_BYTES)?;
-        let mut reader = Reader(&header);
+        let mut reader = FieldReader(&header);
         let mut field = || reader.u32().unwrap_or_default();
         let (bytes, count, stored) = (field(), field(), field());
         let payload = self.take(bytes as usize)?;
@@ -351,7 +352,7 @@ impl Input {
 }
 
 /// The next entry; `key` is the last key that was read, and becomes the last of this entry.
-fn read_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> Option<Entry> {
+fn read_entry(reader: &mut FieldReader<'_>, key: &mut Vec<u8>) -> Option<Entry> {
     read_key(reader, key)?;
     let low: Box<[u8]> = key.as_slice().into();
     let flags = reader.u8().filter(|flags| flags & !(HAS_IMAGE | HAS_PARTS | IN_MEMORY) == 0)?;
@@ -370,7 +371,7 @@ fn read_entry(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> Option<Entry> {
     is_sound.then_some(Entry { low, image, below })
 }
 
-fn read_listed(reader: &mut Reader<'_>, key: &mut Vec<u8>, in_memory: bool) -> Option<Listed> {
+fn read_listed(reader: &mut FieldReader<'_>, key: &mut Vec<u8>, in_memory: bool) -> Option<Listed> {
     let logical_bytes = reader.u64()?;
     let generations = reader.varint().filter(|count| *count <= GENERATIONS_MAX)?;
     let generations: Option<Vec<u32>> = (0..generations).map(|_| reader.u32()).collect();
@@ -391,7 +392,7 @@ fn read_listed(reader: &mut Reader<'_>, key: &mut Vec<u8>, in_memory: bool) -> O
 }
 
 /// Turns `key` into the next one.
-fn read_key(reader: &mut Reader<'_>, key: &mut Vec<u8>) -> Option<()> {
+fn read_key(reader: &mut FieldReader<'_>, key: &mut Vec<u8>) -> Option<()> {
     let shared = reader.varint().filter(|shared| *shared as usize <= key.len())?;
     key.truncate(shared as usize);
     key.extend_from_slice(reader.string()?);

@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
-use super::below::{Below, Part};
 use super::tier::{KEPT_PART, Tier};
+use crate::below::{Below, Part};
 use crossbeam_epoch::Guard;
 
 use crate::core::Core;

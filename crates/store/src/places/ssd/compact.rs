@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use ziptier_media::segments::{Place, SegmentError};
 
-use super::Below;
-use super::below::Part;
 use super::demote::{Written, image_state, merge_goal, overlay_state};
-use super::image::Image;
+use crate::below::Below;
+use crate::below::Image;
+use crate::below::Part;
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
@@ -188,14 +188,13 @@ impl Core {
         below: &Arc<Below>,
         mut compacted: Compacted<'_>,
     ) {
-        let tier = below.tier();
         let logical_bytes = below.logical_bytes() as i64 + compacted.changed.logical_bytes;
         if compacted.replaced.len() < below.len() {
             below.codings().iter().for_each(|coding| add_coding(&mut compacted.codings, coding));
         }
         let list = (!compacted.written.parts.is_empty()).then(|| {
             let Compacted { written, codings, .. } = &compacted;
-            Below::new(tier, &written.parts, codings.clone(), logical_bytes.max(0) as u64)
+            Below::new(below.files().clone(), &written.parts, codings.clone(), logical_bytes.max(0) as u64)
         });
         let entries: Vec<_> = compacted.staying.iter().map(|index| state.body.entry(*index)).collect();
         let upper = Builder::default().build(&entries, None);
@@ -227,7 +226,7 @@ impl Core {
         drop(writer);
         compacted.written.owned();
         below.hand_on();
-        compacted.replaced.iter().for_each(|place| tier.files.segments.release(*place));
+        compacted.replaced.iter().for_each(|place| below.files().release(*place));
         guard.flush();
     }
 }
@@ -236,6 +235,18 @@ impl Core {
 pub(crate) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
     if !codings.iter().any(|known| known.generation() == coding.generation()) {
         codings.push(coding.clone());
+    }
+}
+
+/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among
+/// them.
+pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
+    match &state.below {
+        None => settled(state),
+        Some(below) => {
+            let (records, bytes) = upper_records(state);
+            (records + i64::from(below.records()), bytes + below.logical_bytes() as i64)
+        }
     }
 }
 

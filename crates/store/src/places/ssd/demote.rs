@@ -19,13 +19,13 @@ use ziptier_media::placement::Side;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::Cold;
-use super::below::{Below, Part};
 use super::image::encode;
 use super::tier::Tier;
+use crate::below::{Below, Part};
 use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::durable::Plain;
+use crate::durable::{Plain, Stored};
 use crate::form::Form;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
@@ -214,7 +214,7 @@ impl Core {
             logical_bytes += written.add(low.clone(), body, &division.form)?;
         }
         let codings = division.form.coding().into_iter().collect();
-        let below = Below::new(&cold.tier, &written.parts, codings, logical_bytes as u64);
+        let below = Below::new(cold.tier.clone(), &written.parts, codings, logical_bytes as u64);
         let guard = self.tree.pin();
         if !publish_below(leaf, state, appends, division.upper, below.clone(), &guard) {
             below.hand_on();
@@ -283,7 +283,7 @@ impl Core {
         state: &LeafState,
         appends: u64,
     ) -> Result<Option<bool>, SegmentError> {
-        let current = state.stored.as_ref().and_then(|stored| {
+        let current = Stored::of(state).and_then(|stored| {
             #[cfg(test)]
             if crate::faults::has(crate::faults::Fault::LostDemotion) {
                 return stored.at();
@@ -297,7 +297,7 @@ impl Core {
         self.check_kept(cold)?;
         let part = Part { low: leaf.low().to_vec(), place: at.place(), records };
         let codings = state.form.coding().into_iter().collect();
-        let below = Below::new(&cold.tier, &[part], codings, logical_bytes);
+        let below = Below::new(cold.tier.clone(), &[part], codings, logical_bytes);
         let guard = self.tree.pin();
         if !publish_below(leaf, state, appends, Body::empty(), below.clone(), &guard) {
             below.hand_on();

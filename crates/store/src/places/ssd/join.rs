@@ -6,11 +6,11 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
 
-use super::Below;
-use super::below::Part;
 use super::compact::add_coding;
 use super::demote::overlay_state;
 use super::upper::are_sparse;
+use crate::below::Below;
+use crate::below::Part;
 use crate::body::{Body, Builder};
 use crate::core::Core;
 use crate::form::Form;
@@ -54,7 +54,7 @@ impl Core {
         let mut codings = left_below.codings().to_vec();
         right_below.codings().iter().for_each(|coding| add_coding(&mut codings, coding));
         let below = Below::new(
-            left_below.tier(),
+            left_below.files().clone(),
             &parts,
             codings,
             left_below.logical_bytes() + right_below.logical_bytes(),
@@ -134,7 +134,7 @@ impl Core {
         let half = |parts: &[Part], logical_bytes, from, to| {
             let entries: Vec<_> = (from..to).map(|index| closed.body.entry(index)).collect();
             let body = Builder::default().build(&entries, None);
-            let below = Below::new(below.tier(), parts, below.codings().to_vec(), logical_bytes);
+            let below = Below::new(below.files().clone(), parts, below.codings().to_vec(), logical_bytes);
             LeafState { below: Some(below), ..overlay_state(&body, &closed.form) }
         };
         let left_bytes = below.logical_bytes() * left.len() as u64 / parts.len() as u64;

@@ -31,7 +31,6 @@
 //! | `room` | room is asked for before any merge |
 //! | `recent` | the records that were read from SSD a moment ago: the second read promotes them |
 
-mod below;
 mod clean;
 mod compact;
 mod demote;
@@ -40,10 +39,10 @@ mod image;
 mod join;
 mod promote;
 mod promote_large;
-mod read;
 mod recent;
 mod room;
-mod scan;
+#[cfg(all(test, not(miri), not(shuttle)))]
+mod tests;
 mod tier;
 mod upper;
 
@@ -62,11 +61,9 @@ use crate::memory::Gauges;
 use crate::places::{Pick, Place};
 use crate::sync::{Mutex, back_off};
 
-pub(crate) use below::{Below, Part};
-pub(crate) use compact::{add_coding, upper_records};
+pub(crate) use compact::{add_coding, all_settled, upper_records};
 pub(crate) use join::JOINED_BYTES_MAX;
 use recent::Recent;
-pub(crate) use scan::{ColdPart, all_settled, known, read_ahead_large};
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::pays;

@@ -14,7 +14,7 @@ use ziptier_media::segments::{Purpose, SegmentError};
 
 use super::tier::Tier;
 use crate::core::Core;
-use crate::durable::Plain;
+use crate::durable::{Plain, Stored};
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::newest;
 use crate::record::Kind;
@@ -64,8 +64,7 @@ impl Core {
 
 /// Whether nothing of a leaf has to be written.
 fn needs_no_room(leaf: &Leaf, state: &LeafState) -> bool {
-    let stored =
-        state.stored.as_ref().and_then(|stored| stored.current(leaf.appends(), state.form.generation()));
+    let stored = Stored::of(state).and_then(|stored| stored.current(leaf.appends(), state.form.generation()));
     let has_image = stored.is_some_and(|at| matches!(at.plain(), Some(Plain { .. })));
     let has_references_alone = state.body.larges().count() == state.body.len();
     !state.is_unsettled() && (has_image || has_references_alone)

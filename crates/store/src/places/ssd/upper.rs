@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::Below;
+use crate::below::Below;
 use crate::core::Core;
 use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
 use crate::merge::newest;

@@ -1,5 +1,7 @@
 //! The list of images below a cold leaf: their places in key order, compact.
 //!
+//! Not for the files that hold them, nor for the bytes of an image: a list asks [`Images`].
+//!
 //! An image costs 20 bytes, and the part of its lowest key that differs from its neighbours'. A leaf of eight images
 //! costs about as much besides.
 
@@ -9,14 +11,50 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_media::segments::Place;
 
-use super::Tier;
+use crate::body::Body;
 use crate::coding::Coding;
+use crate::form::Form;
 use crate::leaf::COLD_LEAF_BYTES;
 use crate::memory::allocated_bytes;
+use crate::record::{Found, key_hash};
+
+/// The files of all images.
+pub(crate) trait Images: Send + Sync {
+    /// Reads image `index` of `below`. The caller holds no guard.
+    ///
+    /// # Errors
+    /// Why there is none: the file cannot be read, the image is damaged, or its place was released meanwhile.
+    fn read(&self, below: &Below, index: usize) -> Result<Image, String>;
+
+    /// Reads several images at once; they come in the order in which they were asked for.
+    fn read_several(&self, wanted: &[(Arc<Below>, usize)]) -> Vec<Result<Image, String>>;
+
+    /// Nobody names the place any more.
+    fn release(&self, place: Place);
+
+    /// Counts a list that came or went: the bytes of its allocations, and those that it and its leaf hold.
+    fn count(&self, asked: &[usize], held_bytes: u64, came: bool);
+}
+
+/// An image that was read.
+pub(crate) struct Image {
+    pub(crate) body: Body,
+    pub(crate) form: Form,
+    /// Bytes of the image in its file.
+    pub(crate) file_bytes: usize,
+}
+
+impl Image {
+    /// The record of `key` in it.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<Found<'_>> {
+        let index = self.body.find(key, key_hash(key))?;
+        Some(self.body.found(index, &self.form))
+    }
+}
 
 /// The place of one image.
 #[derive(Clone, Copy)]
-struct Image {
+struct Listed {
     segment: u32,
     offset: u32,
     bytes: u32,
@@ -38,8 +76,8 @@ pub(crate) struct Part {
 ///
 /// A reader may hold a share longer than the places last: then its read fails, and the leaf has another list.
 pub(crate) struct Below {
-    tier: Arc<Tier>,
-    images: Box<[Image]>,
+    files: Arc<dyn Images>,
+    images: Box<[Listed]>,
     /// The prefix of all lowest keys but the first, and then their rests.
     lows: Box<[u8]>,
     prefix_len: u32,
@@ -52,7 +90,7 @@ pub(crate) struct Below {
 impl Below {
     /// A list of `parts`, at least one, whose records have `logical_bytes`.
     pub(crate) fn new(
-        tier: &Arc<Tier>,
+        files: Arc<dyn Images>,
         parts: &[Part],
         codings: Vec<Coding>,
         logical_bytes: u64,
@@ -67,7 +105,7 @@ impl Below {
             if index > 0 {
                 lows.extend_from_slice(&part.low[prefix..]);
             }
-            Image {
+            Listed {
                 segment: u32::try_from(part.place.segment).expect("segments are numbered one by one"),
                 offset: part.place.offset,
                 bytes: part.place.bytes,
@@ -77,7 +115,7 @@ impl Below {
         });
         let images = images.collect();
         let below = Self {
-            tier: tier.clone(),
+            files,
             images,
             lows: lows.into_boxed_slice(),
             prefix_len: prefix as u32,
@@ -91,7 +129,7 @@ impl Below {
 
     /// The same images in other places.
     pub(crate) fn elsewhere(&self, parts: &[Part]) -> Arc<Self> {
-        Self::new(&self.tier, parts, self.codings.to_vec(), self.logical_bytes)
+        Self::new(self.files.clone(), parts, self.codings.to_vec(), self.logical_bytes)
     }
 
     /// Images.
@@ -115,7 +153,7 @@ impl Below {
     }
 
     pub(crate) fn place(&self, index: usize) -> Place {
-        let Image { segment, offset, bytes, .. } = self.images[index];
+        let Listed { segment, offset, bytes, .. } = self.images[index];
         Place { segment: segment.into(), offset, bytes }
     }
 
@@ -171,8 +209,9 @@ impl Below {
         self.codings.iter().find(|coding| coding.generation() == generation)
     }
 
-    pub(crate) fn tier(&self) -> &Arc<Tier> {
-        &self.tier
+    /// The files that hold the images.
+    pub(crate) fn files(&self) -> &Arc<dyn Images> {
+        &self.files
     }
 
     /// Another list owns the places now.
@@ -198,19 +237,8 @@ impl Below {
             self.lows.len(),
             size_of_val(&*self.codings),
         ];
-        for bytes in asked {
-            if add { self.tier.gauges.index.add(bytes) } else { self.tier.gauges.index.take(bytes) }
-        }
         let held: usize = asked.iter().map(|bytes| allocated_bytes(*bytes)).sum();
-        let held = held as u64 + COLD_LEAF_BYTES as u64;
-        let counters = &self.tier.counters;
-        if add {
-            counters.index_bytes.fetch_add(held, Relaxed);
-            counters.leaves.fetch_add(1, Relaxed);
-        } else {
-            counters.index_bytes.fetch_sub(held, Relaxed);
-            counters.leaves.fetch_sub(1, Relaxed);
-        }
+        self.files.count(&asked, held as u64 + COLD_LEAF_BYTES as u64, add);
     }
 }
 
@@ -218,7 +246,7 @@ impl Drop for Below {
     fn drop(&mut self) {
         self.count(false);
         if !self.is_handed_on.load(Relaxed) {
-            (0..self.len()).for_each(|index| self.tier.files.segments.release(self.place(index)));
+            (0..self.len()).for_each(|index| self.files.release(self.place(index)));
         }
     }
 }

@@ -5,34 +5,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::Below;
-use super::compact::upper_records;
+use super::{CopiedValue, Copy, copy_record, within};
 use crate::Error;
+use crate::below::Below;
 use crate::blocks::Unpacked;
 use crate::body::{Entry, EntryKey};
 use crate::large::Large;
 use crate::leaf::LeafState;
 use crate::merge::merge_all;
-use crate::packing::settled;
-use crate::range::{CopiedValue, Copy, copy_record, within};
 use crate::record::{Kind, Meta};
 use crate::tree::Tree;
 
 /// Large values that an iterator reads from SSD at the same time, and their bytes.
 const LARGES_AHEAD: usize = 16;
 const AHEAD_BYTES: u64 = 256 << 10;
-
-/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among
-/// them.
-pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
-    match &state.below {
-        None => settled(state),
-        Some(below) => {
-            let (records, bytes) = upper_records(state);
-            (records + i64::from(below.records()), bytes + below.logical_bytes() as i64)
-        }
-    }
-}
 
 /// The keys of a cold leaf that memory knows, and whether each exists.
 pub(crate) type Known = BTreeMap<Vec<u8>, bool>;
@@ -46,20 +32,20 @@ pub(crate) fn known(state: &LeafState, tree: &Tree) -> Known {
 }
 
 /// One image of a cold leaf and what memory knows of its keys, between two bounds.
-pub(crate) struct ColdPart<'a> {
-    pub(crate) below: Arc<Below>,
-    pub(crate) index: usize,
+pub(super) struct ColdPart<'a> {
+    pub(super) below: Arc<Below>,
+    pub(super) index: usize,
     /// Asked before memory was copied. A record that was written between the two is among the copies only.
-    pub(crate) known: Known,
-    pub(crate) from: &'a Bound<Vec<u8>>,
-    pub(crate) to: &'a Bound<Vec<u8>>,
-    pub(crate) with_values: bool,
+    pub(super) known: Known,
+    pub(super) from: &'a Bound<Vec<u8>>,
+    pub(super) to: &'a Bound<Vec<u8>>,
+    pub(super) with_values: bool,
 }
 
 impl Tree {
     /// Adds the records of an image to those of memory, in key order. `None` if the leaf is to be looked at again. A
     /// second failure with the list that is noted in `failed` becomes one record that says so.
-    pub(crate) fn copy_cold(
+    pub(super) fn copy_cold(
         &self,
         part: ColdPart<'_>,
         mut copies: Vec<Copy>,
@@ -98,13 +84,13 @@ impl Tree {
     }
 
     /// Whether `below` still lies under the leaf of `key`.
-    pub(crate) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
+    pub(super) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
         let guard = self.pin();
         self.locate(key, &guard).1.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
     }
 
     /// Keys of a cold leaf, of which memory knows some; an image is read for each that these lie above.
-    pub(crate) fn count_cold(&self, below: &Arc<Below>, known: &Known) -> Result<u64, String> {
+    pub(super) fn count_cold(&self, below: &Arc<Below>, known: &Known) -> Result<u64, String> {
         let mut count = i64::from(below.records());
         let mut image = None;
         for (key, exists) in known {
@@ -119,7 +105,7 @@ impl Tree {
     }
 
     /// One of the keys of a cold leaf, `None` when there is none or they cannot be read.
-    pub(crate) fn random_cold_key(
+    pub(super) fn random_cold_key(
         &self,
         below: &Arc<Below>,
         known: Known,
@@ -151,7 +137,7 @@ impl Tree {
 
 /// Reads large values on SSD at the same time, from the first of `copies` on, if that is one. A value that cannot
 /// be read stays as it is, and its error comes when it is its turn.
-pub(crate) fn read_ahead_large(copies: &mut VecDeque<Copy>) {
+pub(super) fn read_ahead_large(copies: &mut VecDeque<Copy>) {
     let on_ssd = |copy: &Copy| match &copy.value {
         Ok(CopiedValue::Large(large)) if large.is_on_ssd() => Some(large.clone()),
         _ => None,
@@ -175,71 +161,5 @@ pub(crate) fn read_ahead_large(copies: &mut VecDeque<Copy>) {
     for ((at, _), end) in wanted.iter().zip(ends) {
         copies[*at].value = Ok(CopiedValue::Inline(bytes[start..end].to_vec()));
         start = end;
-    }
-}
-
-// No unsafe code comes this way, and there is an SSD: not for Miri.
-#[cfg(all(test, not(miri), not(shuttle)))]
-mod tests {
-    use super::*;
-    use crate::batch::Batch;
-    use crate::core::Core;
-    use crate::leaf::Leaf;
-    use crate::places::ssd::with_cold_neighbours;
-    use crate::range::Keys;
-
-    /// Makes the only image of a leaf one that cannot be read.
-    fn lose_image(core: &Core, leaf: &Leaf) {
-        let guard = core.tree.pin();
-        let state = leaf.state(&guard);
-        let own = state.below.as_ref().expect("it is cold");
-        let mut parts = own.parts(&leaf.low());
-        parts[0].place.segment += 1000;
-        let lost = own.elsewhere(&parts);
-        lost.hand_on();
-        assert!(leaf.publish(state, LeafState { below: Some(lost), ..state.clone() }, &guard));
-    }
-
-    #[test]
-    fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
-        let (core, [_, right], high) = with_cold_neighbours();
-        lose_image(&core, &right);
-        let keys = (0..high[0]).map(|n| vec![n]).collect();
-        let before = Ok(Keys { keys, next: Some(high.to_vec()) });
-        // A walk that has all keys that it wants ends there, too.
-        for limit in [100, usize::from(high[0])] {
-            assert_eq!(core.tree.keys_from(b"", None, limit), before, "at most {limit} keys");
-        }
-        let refusal = core.tree.keys_from(&high, None, 100);
-        assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
-        assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
-        let end = right.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
-        assert_eq!(core.tree.keys_behind(&high), end);
-    }
-
-    /// The next call begins at the image. An error would name a place that lies before it.
-    #[test]
-    fn a_walk_that_meets_no_key_before_an_image_that_cannot_be_read_ends_there() {
-        let (core, [_, right], high) = with_cold_neighbours();
-        let deletes = (0..high[0]).fold(Batch::new(), |batch, n| batch.delete(&[n]));
-        assert_eq!(core.write(&deletes), Ok(true));
-        lose_image(&core, &right);
-        let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
-        assert_eq!(core.tree.keys_from(b"", None, 100), Ok(none));
-        let refusal = core.tree.keys_from(&high, None, 100);
-        assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
-    }
-
-    #[test]
-    fn a_walk_goes_on_behind_an_image_at_the_next_one_of_its_leaf() {
-        let (core, [left, _], high) = with_cold_neighbours();
-        {
-            let guard = core.tree.pin();
-            let _ownership = left.try_own().expect("nobody maintains it");
-            assert!(core.join_cold(&left, &guard));
-        }
-        assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
-        let end = left.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
-        assert_eq!(core.tree.keys_behind(&high), end);
     }
 }

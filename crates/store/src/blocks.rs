@@ -23,7 +23,7 @@ use ziptier_codec::block::{BlockError, DeviceSource, Dictionary, Engine, Huffman
 use ziptier_codec::format::Format;
 
 use crate::Error;
-use crate::options::{BlockOptions, CodecChoice, Options};
+use crate::codec_options::{BlockOptions, CodecChoice, CodecOptions};
 use crate::sync::Mutex;
 use engines::{Context, Dense, engine_of, opened};
 
@@ -85,7 +85,7 @@ struct Contexts {
 
 impl BlockCoding {
     /// The coding that a store begins with, if it packs blocks: without dictionary.
-    pub(crate) fn first(options: &Options) -> Result<Option<Arc<Self>>, Error> {
+    pub(crate) fn first(options: &CodecOptions) -> Result<Option<Arc<Self>>, Error> {
         if let Some(reason) = misses_model(options) {
             return Err(Error::BlockOptions { reason });
         }
@@ -397,7 +397,7 @@ impl BlockCoding {
 }
 
 /// Why nothing would work on the model that was asked for.
-fn misses_model(options: &Options) -> Option<String> {
+fn misses_model(options: &CodecOptions) -> Option<String> {
     let block = &options.block;
     let packs = |codec: CodecChoice| codec.block_format() == Some(Format::Deflate);
     let deflate = packs(options.codec) || block.background_codec.is_some_and(packs);
@@ -441,7 +441,7 @@ mod tests {
 
     fn coding(codec: CodecChoice, background_codec: Option<CodecChoice>) -> Arc<BlockCoding> {
         let block = BlockOptions { background_codec, ..BlockOptions::default() };
-        let options = Options { codec, block, ..Options::default() };
+        let options = CodecOptions { codec, block };
         BlockCoding::first(&options).expect("the options are sound").expect("the codec packs blocks")
     }
 

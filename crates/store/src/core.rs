@@ -13,10 +13,10 @@ use ziptier_media::disk::Disk;
 use crate::Error;
 use crate::durable::{Checkpointer, Folder, WriteLog};
 use crate::evict::Eviction;
+use crate::far::FarMemory;
 use crate::maintenance::{Queue, Unsettled};
 use crate::memory::Gauges;
 use crate::options::Options;
-use crate::places::far::FarMemory;
 use crate::places::ssd::{Cold, Tier};
 use crate::pressure::Pressure;
 use crate::tree::Tree;
@@ -107,7 +107,7 @@ impl Core {
             checkpointer: OnceLock::new(),
             loading: AtomicBool::new(options.durable.is_some()),
             deletes_range: AtomicBool::new(false),
-            tree: Tree::new(options, gauges, far),
+            tree: Tree::new(&options.tree(), gauges, far),
         }
     }
 }

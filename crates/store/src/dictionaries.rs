@@ -31,10 +31,10 @@ use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{self, Dictionary, Encoder};
 
 use crate::blocks::BlockCoding;
+use crate::codec_options::{CodecChoice, CodecOptions};
 use crate::coding::{BITS_CACHED, Coding};
-use crate::core::Core;
+use crate::host::TrainingRoom;
 use crate::memory::{Gauges, Total};
-use crate::options::{CodecChoice, Options};
 use crate::sync::Mutex;
 use crate::tree::Tree;
 use candidate::Candidate;
@@ -144,7 +144,7 @@ enum Reason {
 }
 
 impl Dictionaries {
-    pub(crate) fn new(gauges: Arc<Gauges>, options: &Options) -> Self {
+    pub(crate) fn new(gauges: Arc<Gauges>, options: &CodecOptions) -> Self {
         let blocks =
             BlockCoding::first(options).expect("options are checked before anything is made of them");
         let first_bytes = match options.codec {
@@ -502,36 +502,36 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Tree {
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
-    pub(crate) fn maintain_dictionary(&self) -> bool {
-        let live = self.tree.dictionaries.count_live();
-        if self.tree.codec == CodecChoice::None {
+    pub(crate) fn maintain_dictionary(&self, room: &dyn TrainingRoom) -> bool {
+        let live = self.dictionaries.count_live();
+        if self.codec == CodecChoice::None {
             return false;
         }
         if live >= GENERATIONS_MAX {
             // A thread that came before another one's adoption may have asked.
-            self.ask_for_training_room(0);
+            room.ask_for_training_room(0);
             return false;
         }
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
-        let mut schedule = self.tree.dictionaries.schedule.lock();
-        let logical_bytes = self.tree.gauges.logical.get();
-        self.tree.dictionaries.look_for_drift(&mut schedule);
+        let mut schedule = self.dictionaries.schedule.lock();
+        let logical_bytes = self.gauges.logical.get();
+        self.dictionaries.look_for_drift(&mut schedule);
         // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
         // it. That is so again only when as much was written as the store holds.
-        let fresh_bytes = self.tree.dictionaries.fresh_raw.get();
-        let is_raw = 2 * self.tree.gauges.raw_body.held() >= self.tree.gauges.body_bytes();
+        let fresh_bytes = self.dictionaries.fresh_raw.get();
+        let is_raw = 2 * self.gauges.raw_body.held() >= self.gauges.body_bytes();
         let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
         let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
-        let room_bytes = self.room().training_room_bytes(saving);
-        self.ask_for_training_room(0);
-        let due = self.tree.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
+        let room_bytes = room.training_room_bytes(saving);
+        room.ask_for_training_room(0);
+        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
         let Some((reason, wanted)) = due else { return false };
         let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
         let training_bytes = wanted.training_bytes(sample_bytes) as usize;
-        if saving.is_some() && !self.tree.confirms_drift(&mut schedule, logical_bytes)
-            || !self.has_room_to_train(training_bytes)
+        if saving.is_some() && !self.confirms_drift(&mut schedule, logical_bytes)
+            || !room.has_room_to_train(training_bytes)
         {
             return false;
         }
@@ -542,10 +542,10 @@ impl Core {
         if reason != Reason::Drift {
             schedule.trained_at_bytes = logical_bytes;
             schedule.waits = true;
-            self.tree.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
+            self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
         }
-        let _counted = Counted::new(&self.tree.gauges, training_bytes);
-        self.tree.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
+        let _counted = Counted::new(&self.gauges, training_bytes);
+        self.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
     }
 }
 

@@ -6,7 +6,8 @@ use ziptier_media::disk::DiskError;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
 
-use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::large::VALUE_BYTES_MAX;
+use crate::record::KEY_BYTES_MAX;
 
 /// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -48,6 +48,19 @@ pub(crate) trait ReadHost: Sync {
     fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>);
 }
 
+/// Room for a training, as the dictionaries see it.
+pub(crate) trait TrainingRoom {
+    /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
+    fn training_room_bytes(&self, saving: Option<f64>) -> u64;
+
+    /// Has the writers evict until a training has so many bytes of room, 0 for no such wish. `false` if room is made in
+    /// another way.
+    fn ask_for_training_room(&self, bytes: u64) -> bool;
+
+    /// Whether a training has its room, which is made if it can be. The caller holds no guard.
+    fn has_room_to_train(&self, bytes: usize) -> bool;
+}
+
 /// Room for bytes, as writers and packs see it.
 pub(crate) trait Admission {
     /// Whether `bytes` more may be held.

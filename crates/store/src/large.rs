@@ -32,9 +32,9 @@ use ziptier_media::placement::Side;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
+use crate::far::FarMemory;
 use crate::image_files::OwnedPieces;
 use crate::memory::{Gauge, Gauges, Reserved, arc_bytes};
-use crate::places::far::FarMemory;
 use crate::record::array;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;
@@ -42,6 +42,9 @@ use chunks::{Chunk, Chunks};
 pub(crate) use open::OpenLarge;
 pub(crate) use pieces::LargePieces;
 pub(crate) use reads::LastPiece;
+
+/// The largest value, in bytes.
+pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 
 /// Values up to this many bytes live in their leaf.
 pub(crate) const INLINE_BYTES_MAX: usize = 2048;

@@ -89,12 +89,14 @@ mod below;
 mod blocks;
 mod body;
 mod clock;
+mod codec_options;
 mod coding;
 mod core;
 mod dictionaries;
 mod durable;
 mod error;
 mod evict;
+mod far;
 #[cfg(test)]
 mod faults;
 mod few;
@@ -143,6 +145,7 @@ mod write;
 
 pub use batch::{Batch, Condition, Need, Transferred};
 pub use clock::Clock;
+pub use codec_options::{BlockOptions, CodecChoice};
 #[doc(hidden)]
 pub use durable::DiskHandle;
 pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, check_with, dump, restore};
@@ -151,16 +154,15 @@ pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery}
 #[doc(hidden)]
 pub use durable::{fuzz_image, fuzz_log_record};
 pub use error::{Error, ErrorKind};
+pub use far::{FarRatio, FarStatus};
+pub use large::VALUE_BYTES_MAX;
 pub use memory::MemoryUse;
 pub use multi_get::Values;
 pub use open_value::OpenValue;
-pub use options::{
-    BlockOptions, CodecChoice, FarRatio, KEY_BYTES_MAX, MEMORY_LIMIT_BYTES_MIN, Options, VALUE_BYTES_MAX,
-};
-pub use places::far::FarStatus;
+pub use options::{MEMORY_LIMIT_BYTES_MIN, Options};
 pub use places::ssd::{SsdOptions, SsdStatus};
 pub use range::{Keys, Range};
-pub use record::{Meta, PutMeta};
+pub use record::{KEY_BYTES_MAX, Meta, PutMeta};
 pub use stats::Stats;
 pub use store::{OldValue, Store};
 pub use update::Update;

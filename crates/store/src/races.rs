@@ -9,11 +9,12 @@ use std::time::Duration;
 use ziptier_testing::until;
 
 use crate::batch::{Batch, Condition, Need, Transferred};
+use crate::codec_options::CodecChoice;
 use crate::core::Core;
 use crate::durable::DurableOptions;
 use crate::landing::STEPS;
 use crate::leaf::{Leaf, NOWHERE};
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::packing::Goal;
 use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
 use crate::store::Store;

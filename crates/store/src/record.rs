@@ -6,9 +6,11 @@
 use crate::Error;
 use crate::blocks::PackedValue;
 use crate::large::LargeHandle;
-use crate::options::KEY_BYTES_MAX;
 use std::sync::Arc;
 use ziptier_codec::token::Dictionary;
+
+/// The largest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
 
 /// The fields that a key carries beside its value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

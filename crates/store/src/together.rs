@@ -136,9 +136,10 @@ mod tests {
     use ziptier_codec::format::Format;
 
     use crate::blocks::{BlockCoding, Effort, ReadAhead};
+    use crate::codec_options::{BlockOptions, CodecChoice};
     use crate::coding::Coding;
     use crate::core::Core;
-    use crate::options::{BlockOptions, CodecChoice, Options};
+    use crate::options::Options;
     use crate::record::PutMeta;
 
     const KEYS: u32 = 3000;

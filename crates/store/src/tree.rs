@@ -11,18 +11,36 @@ use crossbeam_epoch::Guard;
 use crate::batch::Commits;
 use crate::body::{Body, BodyLimits};
 use crate::clock::Clock;
+use crate::codec_options::{CodecChoice, CodecOptions};
 use crate::dictionaries::Dictionaries;
+use crate::far::FarMemory;
 use crate::index::Index;
 use crate::landing::Landing;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::memory::Gauges;
 use crate::merge::Newest;
-use crate::options::{CodecChoice, Options};
-use crate::places::far::FarMemory;
 use crate::reclaim::Epochs;
 use crate::stats::Counters;
 use crate::sync::Mutex;
 use crate::update::Turns;
+
+/// How a tree is built.
+#[derive(Clone, Debug)]
+pub(crate) struct TreeOptions {
+    pub(crate) codecs: CodecOptions,
+    /// Hot leaves are kept raw.
+    pub(crate) heats: bool,
+    /// Bytes of a landing at least.
+    pub(crate) landing_bytes: usize,
+    /// How full a landing may be, in per cent, before the host is told.
+    pub(crate) landing_watermark_pct: usize,
+    /// Records may go for good when memory is full.
+    pub(crate) evicts: bool,
+    /// The tree begins with a recovery.
+    pub(crate) recovers: bool,
+    /// The clock by which records expire.
+    pub(crate) clock: Clock,
+}
 
 /// The parts of a tree. See the module.
 pub(crate) struct Tree {
@@ -61,30 +79,27 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// A tree of one empty leaf.
-    pub(crate) fn new(options: &Options, gauges: Arc<Gauges>, far: Option<Arc<FarMemory>>) -> Self {
+    pub(crate) fn new(options: &TreeOptions, gauges: Arc<Gauges>, far: Option<Arc<FarMemory>>) -> Self {
         let state = LeafState::new(Body::empty(), None, RightSibling::none());
         let first = Leaf::new(Arc::from(&[][..]), state, gauges.clone());
         Self {
-            codec: options.codec,
-            heats: options.heats(),
+            codec: options.codecs.codec,
+            heats: options.heats,
             landing_bytes: options.landing_bytes,
-            landing_watermark_pct: match options.background_packing && options.background_threads > 0 {
-                true => usize::from(options.landing_watermark_pct),
-                false => 100,
-            },
+            landing_watermark_pct: options.landing_watermark_pct,
             clock: options.clock.clone(),
-            limits: BodyLimits::of(options),
+            limits: BodyLimits::of(&options.codecs),
             index: Index::new(first, gauges.clone()),
-            dictionaries: Dictionaries::new(gauges.clone(), options),
+            dictionaries: Dictionaries::new(gauges.clone(), &options.codecs),
             gauges,
             far,
             stats: Counters::default(),
-            evicts: AtomicBool::new(options.eviction),
+            evicts: AtomicBool::new(options.evicts),
             commits: Commits::default(),
             turns: Turns::default(),
             long_batches: Mutex::new(()),
             has_dropped: AtomicBool::new(false),
-            recovering: AtomicBool::new(options.durable.is_some()),
+            recovering: AtomicBool::new(options.recovers),
             epochs: Epochs::default(),
         }
     }

@@ -18,7 +18,7 @@ fn a_batch_that_no_landing_could_hold_is_refused() {
 #[cfg(not(shuttle))]
 fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         memory_limit_bytes: Some(64 << 20),
         ..Default::default()
@@ -92,7 +92,7 @@ fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
 #[cfg(not(shuttle))]
 fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     };
@@ -123,7 +123,7 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
 #[cfg(not(shuttle))]
 fn a_batch_of_many_leaves_keeps_to_the_limit() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     };
@@ -148,7 +148,7 @@ fn a_batch_of_many_leaves_keeps_to_the_limit() {
 #[cfg(not(shuttle))]
 fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
     let core = Core::new(&crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     });
@@ -175,7 +175,7 @@ fn a_batch_copies_no_landing_that_memory_has_no_room_for() {
 #[cfg(not(shuttle))]
 fn the_leaf_of_a_condition_gets_no_landing() {
     let core = Core::new(&crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     });
@@ -197,7 +197,7 @@ fn the_leaf_of_a_condition_gets_no_landing() {
 #[cfg(not(shuttle))]
 fn a_landing_of_single_writes_is_not_taken_for_one_that_a_batch_grew() {
     let core = Core::new(&crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         landing_bytes: 300,
         ..Default::default()
@@ -215,7 +215,7 @@ fn a_landing_of_single_writes_is_not_taken_for_one_that_a_batch_grew() {
 #[cfg(not(shuttle))]
 fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     };
@@ -237,7 +237,7 @@ fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
 #[cfg(not(shuttle))]
 fn deletes_that_are_made_together_are_never_refused() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     };
@@ -261,7 +261,7 @@ fn deletes_that_are_made_together_are_never_refused() {
 #[cfg(not(shuttle))]
 fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
     let options = crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_threads: 0,
         ..Default::default()
     };
@@ -283,7 +283,7 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
 #[cfg(not(shuttle))]
 fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before_it() {
     let core = Core::new(&crate::options::Options {
-        codec: crate::options::CodecChoice::None,
+        codec: crate::codec_options::CodecChoice::None,
         background_packing: true,
         ..Default::default()
     });

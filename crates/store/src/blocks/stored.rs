@@ -16,8 +16,8 @@ use ziptier_codec::format::Format;
 
 use super::BlockCoding;
 
+use crate::codec_options::{BlockOptions, CodecChoice, CodecOptions};
 use crate::fields::FieldReader;
-use crate::options::{BlockOptions, CodecChoice, Options};
 use crate::record::write_varint;
 
 const HUFFMAN: [Huffman; 3] = [Huffman::Dynamic, Huffman::Fixed, Huffman::Canned];
@@ -46,7 +46,7 @@ impl BlockCoding {
     pub(crate) fn from_bytes(
         bytes: &[u8],
         generation: u32,
-        options: &Options,
+        options: &CodecOptions,
         first: Option<&Self>,
     ) -> Result<Self, String> {
         let stored = Stored::read(bytes).ok_or("a generation of blocks has unknown fields")?;
@@ -126,14 +126,14 @@ impl<'a> Stored<'a> {
     }
 
     /// Options that give these formats.
-    fn options(&self, usual: &Options) -> Options {
+    fn options(&self, usual: &CodecOptions) -> CodecOptions {
         let block = BlockOptions {
             bytes: usual.block.bytes,
             huffman: self.huffman,
             background_codec: self.background,
             ..BlockOptions::default()
         };
-        Options { codec: self.format, block, ..usual.clone() }
+        CodecOptions { codec: self.format, block }
     }
 
     fn dictionaries(&self) -> Result<[Option<Arc<Dictionary>>; 2], String> {
@@ -158,15 +158,11 @@ mod tests {
     use super::*;
     use crate::blocks::Effort;
 
-    fn options(codec: CodecChoice, background_codec: Option<CodecChoice>, huffman: Huffman) -> Options {
-        Options {
-            codec,
-            block: BlockOptions { background_codec, huffman, ..BlockOptions::default() },
-            ..Options::default()
-        }
+    fn options(codec: CodecChoice, background_codec: Option<CodecChoice>, huffman: Huffman) -> CodecOptions {
+        CodecOptions { codec, block: BlockOptions { background_codec, huffman, ..BlockOptions::default() } }
     }
 
-    fn all_options() -> Vec<Options> {
+    fn all_options() -> Vec<CodecOptions> {
         let (lz4, zstd, deflate) = (CodecChoice::Lz4, CodecChoice::Zstd, CodecChoice::Deflate);
         vec![
             options(lz4, None, Huffman::Dynamic),

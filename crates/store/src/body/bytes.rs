@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::places::far::{FAR_SHARE_BYTES, FarBytes, FarMemory};
+use crate::far::{FAR_SHARE_BYTES, FarBytes, FarMemory};
 
 /// Shared bytes that never change. The address stands here and not behind the owner, so that a read need not ask who
 /// that is.

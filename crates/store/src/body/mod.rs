@@ -34,11 +34,11 @@ pub(crate) use packed::{BLOCKS_MAX, Block, Blocks, Section};
 pub(crate) use revise::Edit;
 
 use crate::blocks::PackedValue;
+use crate::codec_options::CodecOptions;
+use crate::far::{FarBytes, FarMemory};
 use crate::form::Form;
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
-use crate::options::Options;
-use crate::places::far::{FarBytes, FarMemory};
 use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
 
 const HEADER_BYTES: usize = 16;
@@ -79,7 +79,7 @@ pub(crate) struct BodyLimits {
 impl BodyLimits {
     /// Two pages, or two blocks if these are larger: a body can be cut between blocks only. A look-up compares a
     /// fingerprint for each record, which unpacking a block takes much longer than.
-    pub(crate) fn of(options: &Options) -> Self {
+    pub(crate) fn of(options: &CodecOptions) -> Self {
         let packs = options.codec.block_format().is_some();
         let blocks = if packs { 2 * options.block.bytes.next_power_of_two() } else { 0 };
         let pages = blocks.max(8192);

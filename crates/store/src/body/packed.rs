@@ -263,15 +263,16 @@ mod tests {
     use super::*;
     use crate::blocks::{BlockCoding, Effort, lay_out};
     use crate::body::{BLOCKS_MAX, Builder, Entry, EntryKey, fingerprint};
+    use crate::codec_options::CodecChoice;
     use crate::coding::Coding;
     use crate::form::Form;
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::read::{Copied, copy_found};
     use crate::record::{Fields, Kind, key_hash};
 
     fn coding(codec: CodecChoice) -> Coding {
         let options = Options { codec, ..Options::default() };
-        let coding = BlockCoding::first(&options).expect("the defaults are sound");
+        let coding = BlockCoding::first(&options.codecs()).expect("the defaults are sound");
         Coding::Blocks(coding.expect("the codec packs blocks"))
     }
 

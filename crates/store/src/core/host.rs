@@ -11,7 +11,7 @@ use crossbeam_epoch::Guard;
 use super::Core;
 use crate::Error;
 use crate::below::Below;
-use crate::host::{Admission, Host, Journal, ReadHost};
+use crate::host::{Admission, Host, Journal, ReadHost, TrainingRoom};
 use crate::landing::Landing;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState};
@@ -67,6 +67,25 @@ impl Admission for Core {
 
     fn wait_for_retired(&self) {
         self.wait_for_retired();
+    }
+}
+
+impl TrainingRoom for Core {
+    fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
+        self.room().training_room_bytes(saving)
+    }
+
+    fn ask_for_training_room(&self, bytes: u64) -> bool {
+        self.ask_for_training_room(bytes)
+    }
+
+    fn has_room_to_train(&self, bytes: usize) -> bool {
+        // A recovery admits every write, but a training can wait.
+        if self.tree.recovering() {
+            return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
+        }
+        let needs_room = self.room().admit(bytes).is_err() || self.room().movable_bytes() > 0;
+        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
     }
 }
 
@@ -197,6 +216,11 @@ impl Core {
         if trains && self.tree.dictionaries.take_packed() {
             self.maintain_dictionary();
         }
+    }
+
+    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
+    pub(crate) fn maintain_dictionary(&self) -> bool {
+        self.tree.maintain_dictionary(self)
     }
 
     /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.

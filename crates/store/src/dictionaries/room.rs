@@ -1,21 +1,6 @@
-//! Room in memory for a training, and the count of the bytes that a training takes.
-//!
-//! Not for how large a training is: [`Candidate`](super::candidate::Candidate) tells that.
+//! The count of the bytes that a training takes.
 
-use crate::core::Core;
 use crate::memory::Gauges;
-
-impl Core {
-    /// Whether a training has its room, which is made if it can be.
-    pub(super) fn has_room_to_train(&self, bytes: usize) -> bool {
-        // A recovery admits every write, but a training can wait.
-        if self.tree.recovering() {
-            return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
-        }
-        let needs_room = self.room().admit(bytes).is_err() || self.room().movable_bytes() > 0;
-        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
-    }
-}
 
 /// Bytes that are counted as held for dictionaries until this is dropped.
 pub(super) struct Counted<'a> {
@@ -44,7 +29,10 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
+    use crate::codec_options::CodecChoice;
+    use crate::core::Core;
+    use crate::host::TrainingRoom;
+    use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::record::PutMeta;
 
     #[test]

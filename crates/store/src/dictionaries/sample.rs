@@ -104,8 +104,9 @@ impl Random {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::record::PutMeta;
 
     #[test]

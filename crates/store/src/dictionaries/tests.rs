@@ -1,10 +1,12 @@
 use super::*;
+use crate::core::Core;
 use crate::form::Form;
+use crate::options::Options;
 use crate::record::PutMeta;
 
 #[test]
 fn the_next_size_waits_for_growth_after_a_rejection_and_the_largest_always() {
-    let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
+    let dictionaries = Dictionaries::new(Arc::default(), &CodecOptions::default());
     let adopt = |bits, generation| {
         let tokens = Dictionary::train(&[b"of the sheep in the parlour"], bits, generation);
         dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
@@ -100,7 +102,7 @@ fn a_store_with_as_many_dictionaries_as_may_live_wants_no_room_for_another_one()
 
 #[test]
 fn drift_trains_the_same_size_before_the_store_is_large_enough_to_grow_to_it() {
-    let dictionaries = Dictionaries::new(Arc::default(), &Options::default());
+    let dictionaries = Dictionaries::new(Arc::default(), &CodecOptions::default());
     let tokens = Dictionary::train(&[b"of the sheep in the parlour"], BITS_CACHED, 1);
     dictionaries.adopt(Coding::Tokens(Arc::new(tokens.expect("the sample is sound"))));
     let due = dictionaries.due(&Schedule::default(), 17 << 20, u64::MAX, true);

@@ -17,11 +17,12 @@ use super::operation::Operations;
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder, no_store};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
+use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::packing::settled;
 use crate::places::ssd::upper_records;
 

@@ -122,7 +122,7 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
         }
         BLOCKS => {
             let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
-            BlockCoding::from_bytes(payload, number, options, first)
+            BlockCoding::from_bytes(payload, number, &options.codecs(), first)
                 .map(|blocks| Coding::Blocks(Arc::new(blocks)))
                 .map_err(Fault::Damaged)
         }

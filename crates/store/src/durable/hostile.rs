@@ -11,10 +11,11 @@ use ziptier_media::testing::RecordingDisk;
 
 use super::loading::{LoadedLarges, Source};
 use crate::blocks::BlockCoding;
+use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::record::PutMeta;
 
 /// Codings for images to refer to, and segments without any of their large values.
@@ -38,7 +39,8 @@ impl Bench {
     pub(crate) fn with_small_codings() -> Self {
         let tokens = Dictionary::train(&[b"abcabcabcabc"], 12, 1).expect("the sample is sound");
         let options = Options { codec: CodecChoice::Lz4, ..Options::default() };
-        let blocks = BlockCoding::first(&options).ok().flatten().expect("lz4 has blocks").renumbered(2);
+        let blocks =
+            BlockCoding::first(&options.codecs()).ok().flatten().expect("lz4 has blocks").renumbered(2);
         let codings = [Coding::Tokens(Arc::new(tokens)), Coding::Blocks(Arc::new(blocks))];
         Self::new(codings.into_iter().map(|coding| (coding.generation(), coding)).collect())
     }
@@ -202,7 +204,7 @@ mod tests {
             let dir = Path::new("/d");
             let manifest = Manifest::load(&*shared, dir).unwrap().unwrap();
             let mut files = GenerationFiles::open(shared.clone(), &dir.join(GENERATIONS_DIR)).unwrap();
-            let first = BlockCoding::first(&options).unwrap().map(Coding::Blocks);
+            let first = BlockCoding::first(&options.codecs()).unwrap().map(Coding::Blocks);
             let codings = manifest
                 .head
                 .generations

@@ -13,12 +13,13 @@ use crate::fields::FieldReader;
 use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
+use crate::large::VALUE_BYTES_MAX;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
 use crate::merge::{Newest, Pending};
-use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::packing::settled;
 use crate::places::ssd::upper_records;
+use crate::record::KEY_BYTES_MAX;
 use crate::record::{Fields, Kind, Payload, Tag, array};
 
 /// The format that is written.

@@ -12,7 +12,8 @@ use ziptier_media::testing::RecordingDisk;
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
 use super::recovery::GENERATIONS_DIR;
 use super::{DiskHandle, DurableOptions, dump, restore};
-use crate::options::{CodecChoice, Options};
+use crate::codec_options::CodecChoice;
+use crate::options::Options;
 use crate::{Error, Store};
 
 const DIR: &str = "/data";

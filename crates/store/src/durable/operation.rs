@@ -1,7 +1,8 @@
 //! The bytes of a record of the log: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
 
+use crate::large::VALUE_BYTES_MAX;
 use crate::operation::Operation;
-use crate::options::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::record::KEY_BYTES_MAX;
 use crate::record::{EXPIRES_AT_MS_MAX, write_varint};
 
 /// The first byte of a record.

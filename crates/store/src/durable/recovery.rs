@@ -453,8 +453,8 @@ mod tests {
 
     use super::*;
     use crate::body::{Builder, Entry, EntryKey, fingerprint};
+    use crate::codec_options::CodecChoice;
     use crate::leaf::{LeafState, RightSibling};
-    use crate::options::CodecChoice;
     use crate::record::{Fields, Found, Lookup, Payload, key_hash};
     use crate::{DiskHandle, Store};
 

@@ -22,7 +22,8 @@ use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::below::Part;
 use crate::fields::FieldReader;
-use crate::options::{KEY_BYTES_MAX, Options};
+use crate::options::Options;
+use crate::record::KEY_BYTES_MAX;
 
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;

@@ -1,8 +1,9 @@
 use super::*;
 use crate::batch::Batch;
+use crate::codec_options::CodecChoice;
+use crate::far::FarMemory;
 use crate::large::CHUNK_BYTES;
-use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
-use crate::places::far::FarMemory;
+use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
 use crate::record::{PutMeta, key_hash};
 
 /// Bytes of the bodies that the index leads to.

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_media::placement::{Placement, Side};
 
+use crate::far::{FarBytes, FarMemory};
 use crate::few::Few;
 use crate::memory::{Gauge, Gauges, Reserved, allocated_bytes, arc_bytes};
-use crate::places::far::{FarBytes, FarMemory};
 
 /// All chunks of a value. They never change; a value that moves gets others.
 ///

@@ -267,8 +267,9 @@ impl View {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
+    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::read::{Copied, copy_found};
     use crate::record::PutMeta;
 

@@ -4,10 +4,11 @@ use ziptier_codec::token::Dictionary;
 
 use super::*;
 use crate::body::{Builder, Entry, EntryKey, fingerprint};
+use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
 use crate::form::Form;
 use crate::leaf::{LeafState, RightSibling};
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
 
 #[test]

@@ -205,7 +205,8 @@ impl Core {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::options::{CodecChoice, Options};
+    use crate::codec_options::CodecChoice;
+    use crate::options::Options;
     use crate::packing::Goal;
     use crate::record::PutMeta;
 

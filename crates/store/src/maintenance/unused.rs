@@ -4,9 +4,10 @@ use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
 use super::*;
+use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
 use crate::leaf::LeafState;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::{FarOptions, FarPlace, Store, tierer::Tierer};
 
 const KEYS: u64 = 3_000;

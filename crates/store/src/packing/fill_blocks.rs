@@ -89,8 +89,9 @@ fn unpack_range(
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
 
+    use crate::codec_options::{BlockOptions, CodecChoice};
     use crate::core::Core;
-    use crate::options::{BlockOptions, CodecChoice, Options};
+    use crate::options::Options;
     use crate::record::PutMeta;
 
     fn value(random: &mut fastrand::Rng, n: u32) -> Vec<u8> {

@@ -282,10 +282,11 @@ mod tests {
 
     use super::*;
     use crate::body::{Body, Builder, EntryKey, fingerprint};
+    use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::leaf::RightSibling;
     use crate::merge::{Newest, merge};
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::record::{Fields, key_hash};
     use crate::retention::KeepsAll;
 

@@ -167,9 +167,10 @@ fn pack_run(
 mod tests {
 
     use crate::Error;
+    use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::leaf::LeafState;
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::record::PutMeta;
 
     fn value(n: u32) -> Vec<u8> {

@@ -21,7 +21,7 @@
 //! | `pick` | the large values that a demotion takes |
 
 mod dram;
-pub(crate) mod far;
+mod far;
 mod pick;
 pub(crate) mod ssd;
 

@@ -9,15 +9,16 @@ use ziptier_media::far::Fit;
 
 use super::*;
 use crate::Error;
+use crate::codec_options::CodecChoice;
 #[cfg(not(miri))]
 use crate::coding::Coding;
+use crate::far::FarMemory;
 use crate::large::ChunkPlace;
 #[cfg(not(miri))]
 use crate::memory::Gauges;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 #[cfg(not(miri))]
 use crate::packing::Goal;
-use crate::places::far::FarMemory;
 #[cfg(not(miri))]
 use crate::places::ssd::{Cold, SsdOptions};
 use crate::record::PutMeta;

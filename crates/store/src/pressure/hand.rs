@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use ziptier_media::placement::Side;
 
 use crate::core::Core;
+use crate::far::FarMemory;
 use crate::leaf::{Leaf, LeafState};
-use crate::places::far::FarMemory;
 use crate::places::ssd::pays;
 use crate::places::{Demoted, Parts, Pick, Place};
 use crate::sync::Mutex;
@@ -382,7 +382,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::options::{CodecChoice, Options};
+    use crate::codec_options::CodecChoice;
+    use crate::options::Options;
     use crate::packing::Goal;
     use crate::record::PutMeta;
 

@@ -382,9 +382,10 @@ mod tests {
 
     use super::room::LAPS_IN_VAIN;
     use super::*;
+    use crate::codec_options::CodecChoice;
     use crate::durable::recover;
-    use crate::options::{CodecChoice, MEMORY_LIMIT_BYTES_MIN, Options};
-    use crate::places::far::FarMemory;
+    use crate::far::FarMemory;
+    use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::record::PutMeta;
     use crate::{DiskHandle, DurableOptions, SsdOptions, Store};
 

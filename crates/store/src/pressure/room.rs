@@ -10,9 +10,9 @@ use super::Pressure;
 use crate::Error;
 use crate::core::Core;
 use crate::evict::GOAL_PCT;
+use crate::far::FarMemory;
 use crate::large::ChunkPlace;
 use crate::leaf::LeafState;
-use crate::places::far::FarMemory;
 use crate::places::ssd::Cold;
 use crate::tree::Tree;
 

@@ -217,8 +217,9 @@ fn is_stale(state: &LeafState, current: u32) -> bool {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::options::{CodecChoice, Options};
-    use crate::places::far::FarMemory;
+    use crate::codec_options::CodecChoice;
+    use crate::far::FarMemory;
+    use crate::options::Options;
     use crate::record::PutMeta;
 
     /// As a start does, whose log is replayed to landings.

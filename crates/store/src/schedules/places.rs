@@ -7,10 +7,11 @@ use ziptier_media::testing::RecordingDisk;
 
 use super::{SCHEDULES, core, explore, get, put};
 use crate::batch::Transferred;
+use crate::codec_options::CodecChoice;
 use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Gauges;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::packing::Goal;
 use crate::places::ssd::{Cold, SsdOptions};
 

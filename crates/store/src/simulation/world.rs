@@ -13,8 +13,8 @@ use super::setup::{Random, Setup};
 use crate::clock::{Clock, simulated, steady};
 use crate::core::Core;
 use crate::durable::recover;
+use crate::far::FarMemory;
 use crate::maintenance::Background;
-use crate::places::far::FarMemory;
 use crate::record::Meta;
 use crate::{Durability, Error};
 

@@ -3,8 +3,8 @@
 use super::Store;
 use crate::coding::Coding;
 use crate::durable::{Durability, DurableStats, WriteLog};
+use crate::far::FarStatus;
 use crate::memory::MemoryUse;
-use crate::places::far::FarStatus;
 use crate::places::ssd::SsdStatus;
 use crate::stats::Stats;
 

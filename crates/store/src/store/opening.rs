@@ -9,9 +9,9 @@ use super::Store;
 use crate::Error;
 use crate::core::Core;
 use crate::durable::{CheckpointThread, Recovered, Recovery, WriteLog, recover};
+use crate::far::FarMemory;
 use crate::maintenance::Packers;
 use crate::options::Options;
-use crate::places::far::FarMemory;
 
 /// # Open, close
 impl Store {

@@ -1,6 +1,7 @@
 use super::*;
+use crate::codec_options::CodecChoice;
 use crate::core::Core;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::update::{Update, Wanted};
 
 // Thousands of packs, which Miri sees elsewhere.

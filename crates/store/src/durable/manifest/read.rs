@@ -19,7 +19,7 @@ use crate::durable::image::read_place;
 use crate::fields::FieldReader;
 
 use crate::below::Part;
-use crate::options::KEY_BYTES_MAX;
+use crate::record::KEY_BYTES_MAX;
 
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a file that are copied at a time.

@@ -422,9 +422,10 @@ mod tests {
 
     use super::*;
     use crate::body::{EntryKey, fingerprint};
+    use crate::codec_options::CodecChoice;
+    use crate::far::FarMemory;
     use crate::memory::Gauges;
-    use crate::options::{CodecChoice, Options};
-    use crate::places::far::FarMemory;
+    use crate::options::Options;
     use crate::places::ssd::{SsdOptions, core_over};
     use crate::record::{Fields, PutMeta, key_hash};
     use crate::{FarOptions, FarPlace};

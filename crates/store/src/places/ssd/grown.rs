@@ -55,9 +55,10 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::batch::{Batch, Transferred};
+    use crate::codec_options::CodecChoice;
     use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
-    use crate::options::{CodecChoice, Options};
+    use crate::options::Options;
     use crate::places::ssd::{Cold, SsdOptions, with_cold_neighbours};
     use crate::record::PutMeta;
 

@@ -189,7 +189,8 @@ impl Core {
 /// A store with an SSD on `disk`, small landings and no background thread.
 #[cfg(all(test, not(miri), not(shuttle)))]
 pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
-    use crate::options::{CodecChoice, Options};
+    use crate::codec_options::CodecChoice;
+    use crate::options::Options;
     let options =
         Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
     let gauges = Arc::new(Gauges::new(None));

@@ -80,9 +80,10 @@ mod tests {
 
     use super::*;
     use crate::Error;
+    use crate::codec_options::CodecChoice;
+    use crate::far::FarMemory;
     use crate::memory::Gauges;
-    use crate::options::{CodecChoice, Options};
-    use crate::places::far::FarMemory;
+    use crate::options::Options;
     use crate::places::ssd::{Cold, SsdOptions};
     use crate::record::PutMeta;
 

@@ -6,8 +6,9 @@ use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use super::*;
+use crate::codec_options::CodecChoice;
 use crate::memory::Gauges;
-use crate::options::{CodecChoice, Options};
+use crate::options::Options;
 use crate::places::ssd::{Cold, SsdOptions};
 use crate::record::PutMeta;
 

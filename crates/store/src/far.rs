@@ -5,16 +5,11 @@
 //!
 //! 1. The store copies bytes here once. Readers use them in place, as they use bytes in DRAM.
 //! 2. The space is given back with the last owner. A body's owner is the state of its leaf, which the epoch frees.
-//!
-//! | module | claim |
-//! |---|---|
-//! | `demote` | demotion of a leaf's body and its large values |
-
-mod demote;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +18,35 @@ use ziptier_media::placement::Placement;
 
 use crate::Error;
 use crate::large::CHUNK_BYTES;
-use crate::options::FarRatio;
+
+/// DRAM to far memory, as a ratio of bytes; `1:3` in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FarRatio {
+    dram: u32,
+    far: u32,
+}
+
+impl FarRatio {
+    /// So many parts of DRAM to so many of far memory; `None` if both are 0.
+    pub fn new(dram: u32, far: u32) -> Option<Self> {
+        (dram > 0 || far > 0).then_some(Self { dram, far })
+    }
+
+    fn parts(self) -> (u32, u32) {
+        (self.dram, self.far)
+    }
+}
+
+impl FromStr for FarRatio {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let part = |part: &str| part.trim().parse::<u32>().ok();
+        let parts = text.split_once(':').and_then(|(dram, far)| Some((part(dram)?, part(far)?)));
+        let ratio = parts.and_then(|(dram, far)| Self::new(dram, far));
+        ratio.ok_or_else(|| Error::FarRatio { ratio: text.to_owned() })
+    }
+}
 
 /// The state of a store's far memory, from [`Store::far`](crate::Store::far).
 #[derive(Debug, Clone, PartialEq, Eq)]

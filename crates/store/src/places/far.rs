@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use super::{FAR_SHARE_BYTES, FarMemory};
 use crate::core::Core;
+use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::places::{Demoted, Parts};

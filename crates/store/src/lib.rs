@@ -68,19 +68,22 @@
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `form` | how a body holds its values |
-//! | `coding`, `blocks` | the coding of a body: tokens, or blocks and each thread's contexts |
+//! | `codec_options`, `coding`, `blocks` | how values are to be coded; the coding of a body: tokens, or blocks and each thread's contexts |
+//! | `far` | far memory, and the bytes that lie there |
+//! | `below` | the images of a leaf on SSD: their places, and the keys between them |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
 //! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
-//! | `host`, `retention` | what writes and packs ask of the engine: the log, room, and which records a pack keeps |
+//! | `host`, `retention` | what reads, writes, packs and trainings ask of the engine: the log, room, and which records a pack keeps |
 //! | `durable` | the log, and recovery from it |
 //! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
 //! | `pressure` | making room when memory runs short: clock hands, throttling, packing first |
-//! | `places` | far memory, and leaves whose records lie on SSD; demotion and promotion |
+//! | `places` | demotion to far memory and to SSD, and promotion from there; the files of the SSD |
 //! | `evict`, `marks`, `ghosts` | eviction by S3-FIFO, and its memory for each record |
 //! | `together` | several leaves at a time, where a device packs their blocks |
 //! | `clock` | the clock by which everything expires |
 //! | `memory`, `stats` | bytes held, work counted |
+//! | `fields` | numbers and strings out of bytes that may be anything |
 
 #![deny(missing_docs)]
 

@@ -1,4 +1,5 @@
-//! Look-ups that go on below memory: the reader ends its guard, reads and checks one image, and takes the record from it.
+//! Look-ups that go on below memory: the reader ends its guard, reads and checks one image, and takes the record from
+//! it.
 //!
 //! Not for reads that need a fixed list. The places of a list may be released while they are read, when a segment is
 //! cleaned or removed. That is no damage. The leaf has another list then, and a failed read is repeated with it.

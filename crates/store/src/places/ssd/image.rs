@@ -77,8 +77,8 @@ impl Images for Tier {
 }
 
 impl Tier {
-    /// Image `index` of `below`, which lies in `bytes`. This function does not know the bounds of the leaf; a merge of its
-    /// images checks them.
+    /// Image `index` of `below`, which lies in `bytes`. This function does not know the bounds of the leaf; a merge of
+    /// its images checks them.
     ///
     /// # Errors
     /// The fault of the image.

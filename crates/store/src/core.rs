@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use ziptier_media::disk::Disk;
 
 use crate::Error;
-use crate::durable::{Checkpointer, Folder, WriteLog};
+use crate::durable::{Checkpointer, Folder, WriteLog, refuse_segments_of_a_store};
 use crate::evict::Eviction;
 use crate::far::FarMemory;
 use crate::maintenance::{Queue, Unsettled};
@@ -81,7 +81,7 @@ impl Core {
                 let tier = Tier::over(folder.files.clone(), folder.layout, gauges.clone());
                 Some(Cold::over(tier, &gauges))
             }
-            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges)?),
+            (None, Some(ssd)) => Some(Cold::open(disk, ssd, &gauges, refuse_segments_of_a_store)?),
             _ => None,
         };
         Ok((Self::with_places(options, gauges, far, cold), folder))

@@ -63,7 +63,7 @@ pub(crate) struct LeafState {
     pub(crate) stored: Option<Stored>,
 }
 
-/// What a checkpoint remembers of a leaf: the image of what the leaf says. The leaf keeps it and counts its bytes.
+/// The image that a checkpoint has of a leaf. Only checkpoints know its type; the leaf keeps it and counts its bytes.
 pub(crate) type Stored = Arc<dyn Any + Send + Sync>;
 
 /// A pointer to the right sibling, which is alive as long as the state with this pointer can be read.

@@ -114,6 +114,7 @@ mod landing;
 mod laps;
 mod large;
 mod leaf;
+mod leaf_image;
 mod maintenance;
 mod marks;
 mod memory;

@@ -497,9 +497,9 @@ fn a_leaf_that_moves_to_far_memory_and_back_loses_no_write() {
                         if demotes {
                             let parts =
                                 Parts { from: Side::Dram, records: true, larges: Pick::All, densely: false };
-                            assert_ne!(core.demote(leaf, Place::Far, parts), Demoted::Full);
+                            assert_ne!(core.moves().demote(leaf, Place::Far, parts), Demoted::Full);
                         } else {
-                            core.promote(leaf, Place::Far);
+                            core.moves().promote(leaf, Place::Far);
                         }
                     }
                 })

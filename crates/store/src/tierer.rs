@@ -264,7 +264,7 @@ impl Core {
             tierer.wanted_bytes += bytes;
             return false;
         }
-        self.promote(leaf, Place::Far)
+        self.moves().promote(leaf, Place::Far)
     }
 
     /// Promotes large values of `leaf` that are read in every round from far memory to DRAM, if there is room. It stops

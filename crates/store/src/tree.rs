@@ -21,8 +21,11 @@ use crate::memory::Gauges;
 use crate::merge::Newest;
 use crate::reclaim::Epochs;
 use crate::stats::Counters;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, back_off};
 use crate::update::Turns;
+
+/// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
+const OWNER_ROUNDS: u32 = 50_000;
 
 /// How a tree is built.
 #[derive(Clone, Debug)]
@@ -173,6 +176,31 @@ impl Tree {
     /// a later expiry yet.
     pub(crate) fn is_gone(&self, expires_at_ms: Option<u64>) -> bool {
         !self.recovering.load(Ordering::Relaxed) && self.is_over(expires_at_ms)
+    }
+}
+
+/// Walks that hold nothing between two leaves.
+impl Tree {
+    /// A share of the leaf of `cursor`, and where the next one begins.
+    pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
+        let guard = self.pin();
+        let (leaf, state) = self.locate(cursor, &guard);
+        (leaf.share(&guard), state.high.clone())
+    }
+
+    /// Visits every leaf, once no other thread maintains it.
+    pub(crate) fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
+        let mut cursor = Vec::new();
+        loop {
+            let (leaf, next) = self.share_at(&cursor);
+            // A thread may maintain it just now.
+            (0..OWNER_ROUNDS).take_while(|_| leaf.is_owned()).for_each(back_off);
+            visit(&leaf)?;
+            match next {
+                Some(next) => cursor = next.to_vec(),
+                None => return Ok(()),
+            }
+        }
     }
 }
 

@@ -61,19 +61,19 @@ fn a_batch_of_other_leaves_is_written_while_a_long_one_is() {
 fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
     /// More often than a batch tries.
     const TIMES: u32 = 100;
-    let core = Arc::new(crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new()));
+    let core = Arc::new(crate::places::ssd::tests::core_over(ziptier_media::testing::RecordingDisk::new()));
     let left = Rc::new(Cell::new(TIMES));
     let send_down = {
         let (core, left) = (core.clone(), left.clone());
         move || {
             if let Some(one_less) = left.get().checked_sub(1) {
                 left.set(one_less);
-                core.send_some_to_ssd(|| true).expect("there is room");
+                core.moves().send_some_to_ssd(|| true).expect("there is room");
             }
         }
     };
     core.put(b"key", b"value", PutMeta::default()).expect("there is room");
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     let batch = Batch::new().require(b"key", Condition::ValueIs(b"value".to_vec())).put(b"new", b"value");
     core.set_memory_limit(Some(1 << 30));
     conditions::BEFORE_COMPARISON.set(Some(Box::new(send_down)));

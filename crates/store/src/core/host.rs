@@ -11,13 +11,15 @@ use crossbeam_epoch::Guard;
 use super::Core;
 use crate::Error;
 use crate::below::Below;
-use crate::host::{Admission, Host, Journal, ReadHost, TrainingRoom};
+use crate::durable::Checkpointer;
+use crate::host::{Admission, Host, Journal, MoveHost, ReadHost, TrainingRoom};
 use crate::landing::Landing;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::{Reserved, allocated_bytes};
 use crate::packing::{Goal, Packs, Scratch};
+use crate::places::Moves;
 use crate::read::Reads;
 use crate::record::Found;
 use crate::retention::Retention;
@@ -129,7 +131,7 @@ impl Host for Core {
             }
             Unowned::Crowded => {
                 drop(guard);
-                self.promote_crowded(key)?;
+                self.moves().promote_crowded(key)?;
                 back_off(round);
             }
             Unowned::Busy => {
@@ -153,7 +155,7 @@ impl Host for Core {
         self.tend();
         if !self.has_background {
             // A leaf on SSD may have no room for the landing of a long batch until it is promoted.
-            self.merge_grown();
+            self.moves().merge_grown();
         }
     }
 
@@ -175,6 +177,61 @@ impl Host for Core {
     }
 }
 
+impl MoveHost for Core {
+    fn has_memory_for(&self, bytes: u64) -> bool {
+        self.room().has_memory_for(bytes)
+    }
+
+    fn may_copy_up(&self) -> bool {
+        self.room().may_copy_up()
+    }
+
+    fn has_hope(&self) -> bool {
+        self.room().has_hope()
+    }
+
+    fn displace(&self, bytes: u64) -> bool {
+        self.displace(bytes)
+    }
+
+    fn ease(&self) {
+        self.ease();
+    }
+
+    fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+        self.try_reserve(bytes)
+    }
+
+    fn pack_landings(&self, leaf: &Leaf, guard: &Guard) {
+        self.pack(leaf, Goal::Keep, &mut self.retention(), guard);
+    }
+
+    fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
+        self.settle_leaf(leaf, goal, guard);
+    }
+
+    fn denser(&self, state: &LeafState) -> Option<Goal> {
+        self.denser(state)
+    }
+
+    fn asks_checkpoint_for_room(&self) -> bool {
+        self.checkpointer.get().is_some_and(Checkpointer::want_room)
+    }
+
+    fn deletes_range(&self) -> bool {
+        self.deletes_range.load(Ordering::Acquire)
+    }
+
+    fn writes(&self) -> Writes<'_> {
+        self.writes()
+    }
+
+    #[cfg(test)]
+    fn count_merge(&self) {
+        self.pressure.count_merge();
+    }
+}
+
 impl ReadHost for Core {
     fn wait_for_seen(&self) -> Result<(), Error> {
         match self.journal.get() {
@@ -184,15 +241,21 @@ impl ReadHost for Core {
     }
 
     fn read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
-        self.copy_up_again(key, found, below);
+        self.moves().copy_up_again(key, found, below);
     }
 
     fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>) {
-        self.promote_again(larges);
+        self.moves().promote_again(larges);
     }
 }
 
 impl Core {
+    /// Moves between the store's places.
+    #[inline]
+    pub(crate) fn moves(&self) -> Moves<'_> {
+        Moves { tree: &self.tree, cold: self.cold.as_ref(), host: self }
+    }
+
     /// Reads of the store's tree.
     #[inline]
     pub(crate) fn reads(&self) -> Reads<'_> {
@@ -238,7 +301,7 @@ impl Core {
     pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, retention: &mut dyn Retention, guard: &Guard) -> bool {
         self.count_merge();
         match leaf.state(guard).below {
-            Some(_) => self.pack_upper(leaf, guard),
+            Some(_) => self.moves().pack_upper(leaf, guard),
             None => self.with_packs(retention, guard, |packs| packs.pack(leaf, goal)),
         }
     }
@@ -254,7 +317,7 @@ impl Core {
     ) -> bool {
         self.count_merge();
         match leaf.state(guard).below {
-            Some(_) => self.pack_upper(leaf, guard),
+            Some(_) => self.moves().pack_upper(leaf, guard),
             None => self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile)),
         }
     }

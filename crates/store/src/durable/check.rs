@@ -10,7 +10,6 @@ use ziptier_media::log::{Log, LogError, LogOptions, Skipped};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
 use super::generation::GenerationFiles;
-use super::image::LeafImage;
 use super::loading::{LoadedLarges, Source, is_within};
 use super::manifest::{Entry, Manifest};
 use super::operation::Operations;
@@ -22,9 +21,10 @@ use crate::coding::Coding;
 use crate::core::Core;
 use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
+use crate::leaf_image::LeafImage;
 use crate::options::Options;
 use crate::packing::settled;
-use crate::places::ssd::upper_records;
+use crate::packing::upper_records;
 
 /// Records of the log between two calls for progress.
 const RECORDS_EACH: u64 = 1024;

@@ -15,12 +15,12 @@ use ziptier_media::segments::{Place, Segments};
 
 use super::checkpoint::BACKUP_DIR;
 use super::generation::GenerationFiles;
-use super::image::{LeafImage, StoredLarge};
 use super::manifest::{Entry, Head, Manifest};
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, no_store};
 use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
+use crate::leaf_image::{LeafImage, StoredLarge};
 use crate::options::Options;
 
 /// Bytes that are written while they are read may look damaged for a moment.

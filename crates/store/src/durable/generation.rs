@@ -13,10 +13,10 @@ use ziptier_codec::token::Dictionary;
 use ziptier_codec::token::entropy::Codes;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
-use super::fault::Fault;
 use crate::Error;
 use crate::blocks::{BlockCoding, format_not_built};
 use crate::coding::Coding;
+use crate::fields::Fault;
 use crate::fields::FieldReader;
 use crate::options::Options;
 

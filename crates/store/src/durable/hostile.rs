@@ -78,7 +78,7 @@ impl Bench {
 pub fn fuzz_image(bytes: &[u8]) {
     thread_local!(static BENCH: Bench = Bench::with_small_codings());
     // A store loads leaves that are coded as its own are; others it decodes first.
-    let codec = match super::image::LeafImage::read(bytes) {
+    let codec = match crate::leaf_image::LeafImage::read(bytes) {
         Ok(image) if image.generation == Some(1) => CodecChoice::Token,
         _ => CodecChoice::Lz4,
     };
@@ -97,10 +97,11 @@ mod tests {
     use crate::durable::loading::loaded_place;
     use crate::durable::manifest::Manifest;
     use crate::durable::recovery::GENERATIONS_DIR;
-    use crate::durable::{DiskHandle, DurableOptions, LeafImage, with_raw_values};
+    use crate::durable::{DiskHandle, DurableOptions};
     use crate::form::Form;
     use crate::landing::RecordBytes;
     use crate::large::INLINE_BYTES_MAX;
+    use crate::leaf_image::{LeafImage, with_raw_values};
     use crate::record::{Fields, Kind, key_hash};
     use crate::store::Store;
 

@@ -4,18 +4,16 @@
 //! 2. Leaves that were in memory are read as long as memory has room. The others begin on SSD, too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Place, SegmentError};
 
-use super::image::{LeafImage, Stored, StoredAt, StoredLarge};
 use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
 use crate::below::{Below, Part};
-use crate::body::{Blocks, Body, Builder, Entry as BodyEntry, Referents};
+use crate::body::{Blocks, Body, Builder, Referents};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::form::Form;
@@ -23,10 +21,11 @@ use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::leaf_image::{LeafImage, Stored, StoredAt, StoredLarge, with_raw_values};
 use crate::merge::Pending;
-use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding, upper_records};
-use crate::read::{Copied, copy_found};
-use crate::record::{Fields, Kind, Payload, array};
+use crate::packing::upper_records;
+use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding};
+use crate::record::{Fields, Kind, array};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
@@ -241,31 +240,6 @@ struct Gathered {
 pub(crate) fn loaded_place(entry: &Entry) -> Place {
     let part = || entry.below.as_ref().map(|below| below.parts[0].place);
     entry.image.or_else(part).expect("an entry without images is not read")
-}
-
-/// The same records with raw values; what is damaged is lost, and says so.
-pub(crate) fn with_raw_values(body: &Body, form: &Form) -> Body {
-    let mut raw = Vec::new();
-    let mut values: Vec<(Kind, Option<Range<usize>>)> = Vec::with_capacity(body.len());
-    for index in 0..body.len() {
-        let found = body.found(index, form);
-        let start = raw.len();
-        values.push(match found.payload {
-            Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_) => {
-                match copy_found(found, &mut raw) {
-                    Copied::Inline(_) => (Kind::Raw, Some(start..raw.len())),
-                    _ => (Kind::Lost, Some(start..start)),
-                }
-            }
-            _ => (body.record(index).tag.kind(), None),
-        });
-    }
-    let entries = values.iter().enumerate().map(|(index, (kind, value))| {
-        let entry = body.entry(index);
-        let payload = value.clone().map_or(entry.payload, |value| &raw[value]);
-        BodyEntry { kind: *kind, payload, ..entry }
-    });
-    Builder::default().build(&entries.collect::<Vec<_>>(), None)
 }
 
 /// Says which values of an image were not read, and why, and counts the bytes of those in the body. A key that has not

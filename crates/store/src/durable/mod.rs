@@ -19,11 +19,9 @@
 mod check;
 mod checkpoint;
 mod dump;
-mod fault;
 mod generation;
 #[cfg(any(test, fuzzing))]
 mod hostile;
-mod image;
 mod journal;
 mod loading;
 mod manifest;
@@ -42,9 +40,7 @@ pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
 pub use dump::{DumpSummary, dump};
 #[cfg(fuzzing)]
 pub use hostile::fuzz_image;
-pub(crate) use image::{LeafImage, Plain, Stored};
 pub(crate) use journal::WriteLog;
-pub(crate) use loading::with_raw_values;
 pub(crate) use recovery::{Folder, recover};
 pub use restore::restore;
 pub(crate) use segments_dir::refuse_segments_of_a_store;

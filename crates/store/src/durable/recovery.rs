@@ -381,9 +381,9 @@ impl Core {
     /// # Errors
     /// Such an image cannot be read. Its keys stay, and everything else in the range goes.
     fn delete_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<(), Error> {
-        [Some(low), high].into_iter().flatten().for_each(|key| self.begin_leaf_at_image_of(key));
+        [Some(low), high].into_iter().flatten().for_each(|key| self.moves().begin_leaf_at_image_of(key));
         if let Some(behind) = self.image_behind(low) {
-            self.begin_leaf_at_image_of(&behind);
+            self.moves().begin_leaf_at_image_of(&behind);
         }
         let mut cursor = low.to_vec();
         let mut outcome = Ok(());
@@ -462,7 +462,7 @@ mod tests {
     fn join_first(core: &Core) -> bool {
         let guard = core.tree.pin();
         let leaf = core.tree.locate(b"", &guard).0;
-        leaf.try_own().is_some_and(|_ownership| core.join_cold(leaf, &guard))
+        leaf.try_own().is_some_and(|_ownership| core.moves().join_cold(leaf, &guard))
     }
 
     /// The range begins within an image, and the next image, all of which goes, is damaged.
@@ -491,8 +491,8 @@ mod tests {
             core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
         }
         core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
-        let second = core.share_at(b"").1.expect("there are several leaves");
+        assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 2);
+        let second = core.tree.share_at(b"").1.expect("there are several leaves");
         assert!(join_first(core));
         store.checkpoint().expect("the disk works");
         let value = [second[0]; 1000];
@@ -558,7 +558,7 @@ mod tests {
         let store = Store::open(Options { ssd, durable: Some(durable), ..options }).expect("it is new");
         let core = &store.core;
         lose_a_value(core);
-        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
         core.tree.recovering.store(true, Ordering::Relaxed);
         let expiry = Operation::Expire { key: b"key", expires_at_ms: Some(1 << 44) };
         assert_eq!(core.redo(&expiry), Ok(()));

@@ -363,7 +363,7 @@ impl Core {
         let crowded = leaf.state(&guard).is_crowded().then(|| leaf.share(&guard));
         drop(guard);
         if let Some(leaf) = crowded {
-            self.promote(&leaf, Place::Ssd);
+            self.moves().promote(&leaf, Place::Ssd);
         }
         self.tend();
         self.keep_to_limit();
@@ -421,9 +421,9 @@ mod tests {
     #[test]
     #[cfg(not(shuttle))]
     fn a_leaf_on_ssd_with_many_records_in_the_log_is_promoted_as_they_are_replayed() {
-        let core = crate::places::ssd::core_over(ziptier_media::testing::RecordingDisk::new());
+        let core = crate::places::ssd::tests::core_over(ziptier_media::testing::RecordingDisk::new());
         core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
-        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
         core.tree.recovering.store(true, std::sync::atomic::Ordering::Relaxed);
         let keys: Vec<[u8; 4]> = (0..u32::from(u16::MAX)).map(u32::to_be_bytes).collect();
         let puts =

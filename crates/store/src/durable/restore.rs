@@ -12,9 +12,9 @@ use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
 
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
-use super::image::{LeafImage, StoredLarge};
 use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
+use crate::leaf_image::{LeafImage, StoredLarge};
 
 use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};

@@ -11,10 +11,10 @@ use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::{Caching, Disk, write_all_at};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 
-use super::fault::Fault;
 use super::generation::read_whole;
 use super::manifest::Manifest;
 use crate::Error;
+use crate::fields::Fault;
 use crate::fields::FieldReader;
 
 /// The folder of segments within a store's.

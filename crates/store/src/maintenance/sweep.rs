@@ -208,7 +208,7 @@ impl Core {
             Some(goal) => self.settle_written(leaf, goal, guard),
         };
         if leaf.state(guard).place() == Place::Ssd {
-            return worked | (quiet && self.join_cold(leaf, guard));
+            return worked | (quiet && self.moves().join_cold(leaf, guard));
         }
         if !quiet {
             let retention = &mut self.background_retention();

@@ -407,6 +407,27 @@ pub(crate) fn settled(state: &LeafState) -> (i64, i64) {
     (state.body.len() as i64, bytes.sum())
 }
 
+/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among
+/// them.
+pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
+    match &state.below {
+        None => settled(state),
+        Some(below) => {
+            let (records, bytes) = upper_records(state);
+            (records + i64::from(below.records()), bytes + below.logical_bytes() as i64)
+        }
+    }
+}
+
+/// Records of an overlay that are no tombstones, and their bytes.
+pub(crate) fn upper_records(state: &LeafState) -> (i64, i64) {
+    let (records, bytes) = settled(state);
+    let tombstones = (0..state.body.len())
+        .map(|index| state.body.entry(index))
+        .filter(|entry| entry.kind == Kind::Tombstone);
+    tombstones.fold((records, bytes), |(records, bytes), entry| (records - 1, bytes - entry.key.len() as i64))
+}
+
 /// All blocks of a leaf, if a device unpacks them.
 fn read_ahead(state: &LeafState) -> ReadAhead {
     state.form.blocks().map_or_else(ReadAhead::default, |coding| {

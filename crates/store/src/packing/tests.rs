@@ -262,7 +262,7 @@ fn an_expired_record_that_goes_as_leaves_are_joined_is_noted() {
     (0..6).for_each(|n| put(n, 2_000, None));
     core.settle();
     (0..6).for_each(|n| put(n, 20, (n == 5).then_some(2_000)));
-    let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
+    let (left, right) = (core.tree.share_at(&[0]).0, core.tree.share_at(&[5]).0);
     assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
     clock.advance(Duration::from_secs(1));
     assert!(!core.tree.has_dropped());

@@ -2,9 +2,9 @@
 //!
 //! Not for leaves that come from SSD, which `ssd::promote` reads, nor for the choice of leaves, which `tierer` makes.
 
-use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::Leaf;
+use crate::places::Moves;
 use crate::tree::Tree;
 
 impl Tree {
@@ -18,7 +18,7 @@ impl Tree {
     }
 }
 
-impl Core {
+impl Moves<'_> {
     /// Copies the body of a leaf from far memory to DRAM; `false` when it stays.
     pub(super) fn promote_from_far(&self, leaf: &Leaf) -> bool {
         let Some(_ownership) = leaf.try_own() else { return false };

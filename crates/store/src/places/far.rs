@@ -11,16 +11,25 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use crate::core::Core;
 use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
+use crate::places::Moves;
 use crate::places::{Demoted, Parts};
+use crate::tree::Tree;
 
 /// A body of so many bytes is not worth what DRAM would hold for it.
 const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
 
-impl Core {
+impl Tree {
+    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
+    pub(crate) fn takes_bodies_of(&self, far: &FarMemory, packed_bytes: usize) -> bool {
+        let bodies = 1 + packed_bytes / self.limits.bytes_full;
+        far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
+    }
+}
+
+impl Moves<'_> {
     /// Demotes `parts` of a leaf, of which the caller has a share, from DRAM to far memory.
     pub(in crate::places) fn demote_to_far(&self, leaf: &Leaf, parts: Parts) -> Demoted {
         let Some(far) = &self.tree.far else { return Demoted::Full };
@@ -34,12 +43,12 @@ impl Core {
                 return Demoted::Full;
             }
             freed_bytes += state.landing_bytes();
-            self.settle_leaf(leaf, Goal::Keep, guard);
+            self.host.settle_leaf(leaf, Goal::Keep, guard);
         } else if parts.records
             && parts.densely
-            && let Some(goal) = self.denser(state)
+            && let Some(goal) = self.host.denser(state)
         {
-            self.settle_leaf(leaf, goal, guard);
+            self.host.settle_leaf(leaf, goal, guard);
         }
         let Some(copied_bytes) = self.copy_to_far(leaf, far, parts, guard) else { return Demoted::Full };
         match freed_bytes + copied_bytes {
@@ -51,11 +60,9 @@ impl Core {
     /// Whether the body of a leaf has a place once it is merged with its landings.
     fn may_settle(&self, far: &FarMemory, state: &LeafState) -> bool {
         match state.body.is_far() {
-            true => self.room().has_place_for(&[state]),
+            true => self.host.has_place_for(&[state]),
             // A leaf that cannot move would only become larger.
-            false => {
-                self.room().takes_bodies_of(far, state.body.dram_bytes() + state.landing_bytes() as usize)
-            }
+            false => self.tree.takes_bodies_of(far, state.body.dram_bytes() + state.landing_bytes() as usize),
         }
     }
 

@@ -25,10 +25,15 @@ mod far;
 mod pick;
 pub(crate) mod ssd;
 
+use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use crate::core::Core;
+use crate::host::MoveHost;
 use crate::leaf::{Leaf, LeafState};
+use crate::packing::{Packs, Scratch};
+use crate::retention::KeepsAll;
+use crate::tree::Tree;
+use ssd::Cold;
 
 pub(crate) use pick::Pick;
 
@@ -77,7 +82,16 @@ pub(crate) enum Demoted {
     Full,
 }
 
-impl Core {
+/// Moves of a tree's leaves, records and large values between the places.
+#[derive(Clone, Copy)]
+pub(crate) struct Moves<'e> {
+    pub(crate) tree: &'e Tree,
+    /// The SSD, if there is one.
+    pub(crate) cold: Option<&'e Cold>,
+    pub(crate) host: &'e dyn MoveHost,
+}
+
+impl Moves<'_> {
     /// Demotes `parts` of `leaf`, of which the caller has a share, to the place `to`, and merges the landings of a leaf
     /// whose records go. The caller does not own the leaf, and holds no guard where it goes to SSD.
     pub(crate) fn demote(&self, leaf: &Leaf, to: Place, parts: Parts) -> Demoted {
@@ -98,6 +112,12 @@ impl Core {
             Place::Far => self.promote_from_far(leaf),
             Place::Ssd => self.promote_from_ssd(leaf),
         }
+    }
+
+    /// Runs `work` with what packs of this thread need. All records stay.
+    fn with_packs<R>(&self, guard: &Guard, work: impl FnOnce(&mut Packs<'_>) -> R) -> R {
+        let retention = &mut KeepsAll;
+        Scratch::with(|scratch| work(&mut Packs::new(self.tree, self.host, retention, guard, scratch)))
     }
 }
 

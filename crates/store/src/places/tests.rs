@@ -12,6 +12,7 @@ use crate::Error;
 use crate::codec_options::CodecChoice;
 #[cfg(not(miri))]
 use crate::coding::Coding;
+use crate::core::Core;
 use crate::far::FarMemory;
 use crate::large::ChunkPlace;
 #[cfg(not(miri))]
@@ -54,9 +55,9 @@ fn move_all(core: &Core, demote: bool) {
         let guard = core.tree.pin();
         let (leaf, _) = core.tree.locate(&low, &guard);
         if demote {
-            core.demote(leaf, Place::Far, parts);
+            core.moves().demote(leaf, Place::Far, parts);
         } else {
-            core.promote(leaf, Place::Far);
+            core.moves().promote(leaf, Place::Far);
         }
         cursor = leaf.state(&guard).high.as_ref().map(|high| high.to_vec());
     }
@@ -250,7 +251,7 @@ fn damage_in_far_memory_is_noted_as_leaves_are_joined() {
     (0..6).for_each(|n| put(n, &[n; 2_000]));
     core.settle();
     (0..6).for_each(|n| put(n, &b"mark of a leaf, ".repeat(8)));
-    let (left, right) = (core.share_at(&[0]).0, core.share_at(&[5]).0);
+    let (left, right) = (core.tree.share_at(&[0]).0, core.tree.share_at(&[5]).0);
     assert!(!Arc::ptr_eq(&left, &right), "one body has room for all");
     for leaf in [&left, &right] {
         let guard = core.tree.pin();
@@ -274,10 +275,10 @@ fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
     let joins = |core: &Core, leaf: &Leaf, _: &[u8]| {
         let guard = core.tree.pin();
         let _ownership = leaf.try_own().unwrap();
-        assert!(core.join_cold(leaf, &guard));
+        assert!(core.moves().join_cold(leaf, &guard));
     };
-    let cuts = |core: &Core, _: &Leaf, high: &[u8]| core.begin_leaf_at_image_of(high);
-    let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.promote(leaf, Place::Ssd));
+    let cuts = |core: &Core, _: &Leaf, high: &[u8]| core.moves().begin_leaf_at_image_of(high);
+    let promotes = |core: &Core, leaf: &Leaf, _: &[u8]| assert!(core.moves().promote(leaf, Place::Ssd));
     let changes: [(bool, Change); 3] = [(false, joins), (true, cuts), (false, promotes)];
     for (number, (is_joined, change)) in changes.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
@@ -286,13 +287,13 @@ fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let gauges = Arc::new(Gauges::new(None));
         let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).unwrap();
+        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges, |_, _| Ok(())).unwrap();
         let core = Core::with_places(&options, gauges, Some(far.clone()), Some(cold));
         let put = |n: u8, value: &[u8]| core.put(&[n], value, PutMeta::default()).unwrap();
         (0..20).for_each(|n| put(n, &[n; 1_000]));
         core.settle();
-        assert!(core.send_some_to_ssd(|| true).unwrap() > 1);
-        let (leaf, high) = core.share_at(b"");
+        assert!(core.moves().send_some_to_ssd(|| true).unwrap() > 1);
+        let (leaf, high) = core.tree.share_at(b"");
         let high = high.unwrap();
         if is_joined {
             joins(&core, &leaf, &high);
@@ -347,30 +348,30 @@ fn a_leaf_lies_where_it_was_demoted_to_until_it_is_promoted() {
     let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
     let gauges = Arc::new(Gauges::new(None));
     let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-    let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).unwrap();
+    let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges, |_, _| Ok(())).unwrap();
     let core = Core::with_places(&options, gauges, Some(FarMemory::on_heap(1 << 20)), Some(cold));
     core.put(b"key", &[7; 1_000], PutMeta::default()).unwrap();
-    let (leaf, _) = core.share_at(b"");
+    let (leaf, _) = core.tree.share_at(b"");
     let place = || leaf.state(&core.tree.pin()).place();
     let demote = |to, from| {
         let parts = Parts { from, records: true, larges: Pick::All, densely: false };
-        core.demote(&leaf, to, parts)
+        core.moves().demote(&leaf, to, parts)
     };
     assert_eq!((demote(Place::Dram, Side::Dram), place()), (Demoted::Kept, Place::Dram));
     // The landing is merged on the way.
     assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(900..)));
     assert_eq!(place(), Place::Far);
-    assert!(core.promote(&leaf, Place::Far) && !core.promote(&leaf, Place::Far));
+    assert!(core.moves().promote(&leaf, Place::Far) && !core.moves().promote(&leaf, Place::Far));
     assert_eq!(place(), Place::Dram);
     // DRAM keeps a share of the copy, so less is free than the body had.
     assert!(matches!(demote(Place::Far, Side::Dram), Demoted::Freed(900..)));
     let ownership = leaf.try_own().unwrap();
     assert_eq!([Place::Far, Place::Ssd].map(|to| demote(to, Side::Far)), [Demoted::Busy; 2]);
-    assert!(![Place::Far, Place::Ssd].iter().any(|from| core.promote(&leaf, *from)));
+    assert!(![Place::Far, Place::Ssd].iter().any(|from| core.moves().promote(&leaf, *from)));
     drop(ownership);
     assert!(matches!(demote(Place::Ssd, Side::Far), Demoted::Freed(900..)));
     assert_eq!(place(), Place::Ssd);
-    assert!(core.promote(&leaf, Place::Ssd) && !core.promote(&leaf, Place::Ssd));
+    assert!(core.moves().promote(&leaf, Place::Ssd) && !core.moves().promote(&leaf, Place::Ssd));
     assert_eq!(place(), Place::Dram);
     let mut value = Vec::new();
     core.read(b"key", &mut value).unwrap().unwrap();

@@ -213,7 +213,7 @@ impl Core {
     /// A step of a hand that is not stuck.
     fn move_taken(&self, hand: &mut Hand, wish: Move) -> Moved {
         hand.stuck = None;
-        self.clean_ssd();
+        self.moves().clean_ssd();
         if wish.for_hot {
             hand.reach = Reach::Cold;
         }
@@ -222,7 +222,7 @@ impl Core {
             .min(wish.bytes.max(1));
         let (mut freed, mut refusals) = (0, 0);
         for _ in 0..STEP_LEAVES {
-            let (leaf, next) = self.share_at(&hand.cursor);
+            let (leaf, next) = self.tree.share_at(&hand.cursor);
             match self.demote_within(&leaf, hand.reach, wish) {
                 Demoted::Freed(bytes) => {
                     freed += bytes;
@@ -230,10 +230,10 @@ impl Core {
                 }
                 Demoted::Kept => {}
                 Demoted::Busy => hand.busy = true,
-                Demoted::Full => refusals += usize::from(!self.clean_ssd()),
+                Demoted::Full => refusals += usize::from(!self.moves().clean_ssd()),
             }
             if self.cold.is_some() {
-                hand.before = self.join_with(&hand.before, &leaf);
+                hand.before = self.moves().join_with(&hand.before, &leaf);
             }
             let Some(next) = next else {
                 let (bodies, held) = self.room().demotable_bytes(wish.source);
@@ -284,7 +284,7 @@ impl Core {
     fn demote_within(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Demoted {
         let demoted = match (wish.source, &self.tree.far) {
             (Side::Dram, Some(far)) => match self.parts_for_far(leaf, far, reach, wish.has_time) {
-                Some(parts) => self.demote(leaf, Place::Far, parts),
+                Some(parts) => self.moves().demote(leaf, Place::Far, parts),
                 None => Demoted::Kept,
             },
             _ => Demoted::Full,
@@ -335,14 +335,14 @@ impl Core {
             (parts, settles, state.landing_bytes())
         };
         if !settles {
-            return self.demote(leaf, Place::Ssd, parts);
+            return self.moves().demote(leaf, Place::Ssd, parts);
         }
         // The landing goes into the overlay.
         let Some(ownership) = leaf.try_own() else { return Demoted::Busy };
-        let landing_bytes = self.settle_owned(leaf).map_or(0, |_| landing_bytes);
+        let landing_bytes = self.moves().settle_owned(leaf).map_or(0, |_| landing_bytes);
         // Writers must not wait while large values are written.
         drop(ownership);
-        match self.demote(leaf, Place::Ssd, Parts { records: false, ..parts }) {
+        match self.moves().demote(leaf, Place::Ssd, Parts { records: false, ..parts }) {
             Demoted::Freed(large_bytes) => Demoted::Freed(landing_bytes + large_bytes),
             Demoted::Kept | Demoted::Busy if landing_bytes > 0 => Demoted::Freed(landing_bytes),
             demoted => demoted,
@@ -420,7 +420,7 @@ mod tests {
         (0..6).for_each(|n| put(n, 2_000));
         core.settle();
         (0..6).for_each(|n| put(n, if n == 5 { 3_000 } else { 20 }));
-        let leaf_of = |n: u8| core.share_at(&[n]).0;
+        let leaf_of = |n: u8| core.tree.share_at(&[n]).0;
         let (left, right) = (leaf_of(0), leaf_of(5));
         {
             let guard = core.tree.pin();

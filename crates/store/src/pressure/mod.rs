@@ -156,7 +156,7 @@ impl Core {
             return false;
         }
         self.pressure.called.store(false, Relaxed);
-        let merged = self.merge_grown();
+        let merged = self.moves().merge_grown();
         let dram = self.relieve_dram();
         self.relieve_far() || dram || merged
     }
@@ -201,7 +201,7 @@ impl Core {
     pub(crate) fn ease(&self) {
         if self.room().has_place_below() {
             if !self.has_background {
-                self.merge_grown();
+                self.moves().merge_grown();
                 self.relieve_far();
             }
             self.ease_dram();

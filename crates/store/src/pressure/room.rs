@@ -10,7 +10,6 @@ use super::Pressure;
 use crate::Error;
 use crate::core::Core;
 use crate::evict::GOAL_PCT;
-use crate::far::FarMemory;
 use crate::large::ChunkPlace;
 use crate::leaf::LeafState;
 use crate::places::ssd::Cold;
@@ -104,6 +103,11 @@ impl<'e> Room<'e> {
         far || ssd
     }
 
+    /// Whether no write was refused since a leaf moved last.
+    pub(crate) fn has_hope(self) -> bool {
+        !self.pressure.exhausted.load(Relaxed)
+    }
+
     /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
     /// memory takes them.
     pub(crate) fn movable_bytes(self) -> u64 {
@@ -155,7 +159,7 @@ impl<'e> Room<'e> {
     /// How often a writer that lacks `bytes` waits for readers after a step in vain. Another thread may have had the
     /// leaf that would go.
     pub(super) fn laps_in_vain_max(self, bytes: usize) -> u32 {
-        let may_move = self.has_place_below() && !self.pressure.exhausted.load(Relaxed);
+        let may_move = self.has_place_below() && self.has_hope();
         let may_evict = self.tree.evicts() && bytes as u64 <= self.tree.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
     }
@@ -229,13 +233,7 @@ impl<'e> Room<'e> {
         }
         let landing_bytes: u64 = leaves.iter().map(|state| state.landing_bytes()).sum();
         let packed_bytes = far_bytes + landing_bytes as usize;
-        if self.takes_bodies_of(far, packed_bytes) { 0 } else { packed_bytes }
-    }
-
-    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
-    pub(crate) fn takes_bodies_of(self, far: &FarMemory, packed_bytes: usize) -> bool {
-        let bodies = 1 + packed_bytes / self.tree.limits.bytes_full;
-        far.has_room_for_bodies(packed_bytes.min(self.tree.limits.bytes_max), bodies)
+        if self.tree.takes_bodies_of(far, packed_bytes) { 0 } else { packed_bytes }
     }
 
     /// Whether the new bodies of `leaves` have a place. They may not come up to DRAM that is full.

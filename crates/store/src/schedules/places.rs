@@ -86,9 +86,9 @@ fn a_leaf_that_moves_to_ssd_and_back_loses_no_write() {
                 thread::spawn(move || {
                     for sends in [true, false, true] {
                         if sends {
-                            assert!(core.send_some_to_ssd(|| true).is_ok());
+                            assert!(core.moves().send_some_to_ssd(|| true).is_ok());
                         } else {
-                            core.raise_some_from_ssd(|| true);
+                            core.moves().raise_some_from_ssd(|| true);
                         }
                     }
                 })
@@ -122,14 +122,14 @@ fn a_copy_beside_a_merge_on_ssd_finds_its_source_and_its_target() {
             let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the disk is empty");
             let core = Arc::new(Core::with_places(&options(), gauges, None, Some(cold)));
             put(&core, b"k", &[1; 60]);
-            assert!(core.send_some_to_ssd(|| true).is_ok());
+            assert!(core.moves().send_some_to_ssd(|| true).is_ok());
             // Above what lies on SSD, until a merge.
             put(&core, b"source", &[2; 60]);
             put(&core, b"target", &[3; 60]);
             core.settle();
             let merger = {
                 let core = core.clone();
-                thread::spawn(move || assert!(core.send_some_to_ssd(|| true).is_ok()))
+                thread::spawn(move || assert!(core.moves().send_some_to_ssd(|| true).is_ok()))
             };
             assert_eq!(
                 core.writes().transfer(b"source", b"target", true, false),

@@ -331,9 +331,9 @@ impl World {
         let mut picks = || picked.once_in(2);
         let core = self.core();
         match kind {
-            0 => drop(core.send_some_to_ssd(&mut picks)),
-            1 => drop(core.raise_some_from_ssd(&mut picks)),
-            _ => drop(core.raise_some_from_far(&mut picks)),
+            0 => drop(core.moves().send_some_to_ssd(&mut picks)),
+            1 => drop(core.moves().raise_some_from_ssd(&mut picks)),
+            _ => drop(core.moves().raise_some_from_far(&mut picks)),
         }
     }
 

@@ -60,7 +60,7 @@ impl Store {
                 Ok(Some(meta))
             }
             Some((Copied::Large(large, meta), _)) => {
-                self.core.promote_to_read_parts(key, &large);
+                self.core.moves().promote_to_read_parts(key, &large);
                 match large.read_at(offset, len, out) {
                     Ok(()) => Ok(Some(meta)),
                     Err(reason) => {
@@ -92,7 +92,7 @@ impl Store {
                 Ok(Some(OpenValue::inline(value, meta)))
             }
             Some(Copied::Large(large, meta)) => {
-                self.core.promote_to_read_parts(key, &large);
+                self.core.moves().promote_to_read_parts(key, &large);
                 Ok(Some(OpenValue::large(&self.core.tree, large, meta, key.len())))
             }
             Some(Copied::Damaged(reason)) => Err(self.core.tree.damaged(key, reason)),

@@ -11,11 +11,11 @@ use crate::below::{Below, Part};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::generation::GenerationFiles;
-use crate::durable::image::{Capture, Plain, Stored, StoredAt, StoredLarge};
 use crate::durable::manifest::{Entries, Entry, Listed};
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
+use crate::leaf_image::{Capture, Plain, Stored, StoredAt, StoredLarge};
 use crate::merge::newest;
 use crate::sync::back_off;
 
@@ -102,7 +102,7 @@ impl<'a> Attempt<'a> {
         loop {
             may_go_on()?;
             self.check_far()?;
-            self.core.clean_leaf(&cursor, &self.victims)?;
+            self.core.moves().clean_leaf(&cursor, &self.victims)?;
             let Visit { found, below, high } = match self.visit(&cursor) {
                 Ok(visit) => visit,
                 Err(low) => {

@@ -15,8 +15,8 @@ use super::{
     IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, VERSION_MIN, seed,
 };
 use crate::Error;
-use crate::durable::image::read_place;
 use crate::fields::FieldReader;
+use crate::leaf_image::read_place;
 
 use crate::below::Part;
 use crate::record::KEY_BYTES_MAX;

@@ -12,7 +12,7 @@ use super::{
     VERSION, seed,
 };
 use crate::Error;
-use crate::durable::image::write_place;
+use crate::leaf_image::write_place;
 use crate::record::write_varint;
 
 /// A chunk ends behind the entry that makes it longer than this.

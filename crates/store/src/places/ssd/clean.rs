@@ -17,10 +17,9 @@ use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::tier::{KEPT_PART, Tier};
 use crate::below::{Below, Part};
+use crate::places::Moves;
 use crossbeam_epoch::Guard;
 
-use crate::core::Core;
-use crate::durable::Checkpointer;
 use crate::image_files::OwnedPieces;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
@@ -52,7 +51,7 @@ impl Tier {
     }
 }
 
-impl Core {
+impl Moves<'_> {
     /// Makes room on SSD if little is left; `true` when something was done. The caller holds no guard and owns no leaf.
     pub(crate) fn clean_ssd(&self) -> bool {
         let Some(cold) = &self.cold else { return false };
@@ -74,7 +73,7 @@ impl Core {
     pub(crate) fn clean_leaf(&self, cursor: &[u8], victims: &BTreeSet<u64>) -> Result<(), SegmentError> {
         let Some(cold) = &self.cold else { return Ok(()) };
         if !victims.is_empty() {
-            let (leaf, _) = self.share_at(cursor);
+            let (leaf, _) = self.tree.share_at(cursor);
             self.move_images(&cold.tier, &leaf, |place| victims.contains(&place.segment))?;
         }
         Ok(())
@@ -86,7 +85,7 @@ impl Core {
         }
         if tier.files.outlive_the_process() {
             // Dead bytes are free once no checkpoint names them, and checkpoints clean.
-            return self.checkpointer.get().is_some_and(Checkpointer::want_room);
+            return self.host.asks_checkpoint_for_room();
         }
         let candidates = tier.files.segments.candidates().into_iter();
         let worth_it = candidates
@@ -109,7 +108,7 @@ impl Core {
     /// Appends the live images of a segment anew; how many.
     fn clean_segment(&self, tier: &Arc<Tier>, segment: u64) -> Result<usize, SegmentError> {
         let mut moved = 0;
-        self.each_leaf(|leaf| {
+        self.tree.each_leaf(|leaf| {
             moved += self.move_images(tier, leaf, |place| place.segment == segment)?;
             moved += self.move_larges(tier, leaf, segment)?;
             Ok::<(), SegmentError>(())
@@ -206,7 +205,7 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
-    use crate::places::ssd::core_over;
+    use crate::places::ssd::tests::core_over;
     use crate::record::PutMeta;
 
     #[test]
@@ -225,14 +224,14 @@ mod tests {
             core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
         }
         core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
+        assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 1);
         half();
-        let (leaf, _) = core.share_at(&[]);
+        let (leaf, _) = core.tree.share_at(&[]);
         let place = || leaf.state(&core.tree.pin()).below.as_ref().map(|below| below.place(0));
         let before = place().expect("it is cold");
         let found: Vec<u64> = segments.candidates().iter().map(|candidate| candidate.segment).collect();
         assert_eq!(found, [stays.segment, before.segment]);
-        assert!(core.clean_one(&tier));
+        assert!(core.moves().clean_one(&tier));
         assert_ne!(place().expect("it is cold").segment, before.segment);
     }
 }

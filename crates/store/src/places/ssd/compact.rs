@@ -13,10 +13,10 @@ use crate::below::Image;
 use crate::below::Part;
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
-use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Newest, Pending, merge};
-use crate::packing::{Pieces, Scratch, settled};
+use crate::packing::{Pieces, Scratch, upper_records};
+use crate::places::Moves;
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Payload};
 use crate::retention::KeepsAll;
@@ -90,7 +90,7 @@ struct Compacted<'t> {
     changed: Pieces,
 }
 
-impl Core {
+impl Moves<'_> {
     /// Merges the overlay of a leaf with its images. The caller owns the leaf, whose state is `state`. The caller holds
     /// no guard.
     pub(super) fn compact(&self, leaf: &Leaf, state: &LeafState) -> Result<bool, SegmentError> {
@@ -158,10 +158,9 @@ impl Core {
         }
         let added_bytes: usize = pending.iter().map(|record| record.key.len() + record.value.len()).sum();
         compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.tree.limits.bytes_max))?;
-        #[cfg(test)]
-        self.pressure.count_merge();
+        self.host.count_merge();
         let state = image_state(&image.body, &image.form);
-        let goal = merge_goal(self, &state);
+        let goal = merge_goal(self.tree, &state);
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
         newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &image.body);
@@ -236,27 +235,6 @@ pub(crate) fn add_coding(codings: &mut Vec<Coding>, coding: &Coding) {
     if !codings.iter().any(|known| known.generation() == coding.generation()) {
         codings.push(coding.clone());
     }
-}
-
-/// Records of a leaf that were counted as settled, and their bytes: records below that something shadows are among
-/// them.
-pub(crate) fn all_settled(state: &LeafState) -> (i64, i64) {
-    match &state.below {
-        None => settled(state),
-        Some(below) => {
-            let (records, bytes) = upper_records(state);
-            (records + i64::from(below.records()), bytes + below.logical_bytes() as i64)
-        }
-    }
-}
-
-/// Records of an overlay that are no tombstones, and their bytes.
-pub(crate) fn upper_records(state: &LeafState) -> (i64, i64) {
-    let (records, bytes) = settled(state);
-    let tombstones = (0..state.body.len())
-        .map(|index| state.body.entry(index))
-        .filter(|entry| entry.kind == Kind::Tombstone);
-    tombstones.fold((records, bytes), |(records, bytes), entry| (records - 1, bytes - entry.key.len() as i64))
 }
 
 /// Whether an image says the same as a record above it.

@@ -24,17 +24,18 @@ use super::tier::Tier;
 use crate::below::{Below, Part};
 use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
-use crate::core::Core;
-use crate::durable::{Plain, Stored};
 use crate::form::Form;
 use crate::image_files::OwnedPieces;
 use crate::large::{CHUNK_BYTES, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
+use crate::leaf_image::{Plain, Stored};
 use crate::merge::{Newest, Pending, merge};
 use crate::packing::{Goal, Pieces, Scratch, settled};
+use crate::places::Moves;
 use crate::places::{Demoted, Parts, Pick};
 use crate::record::Kind;
 use crate::retention::KeepsAll;
+use crate::tree::Tree;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
 pub(super) struct Written<'t> {
@@ -121,7 +122,7 @@ impl Went {
     }
 }
 
-impl Core {
+impl Moves<'_> {
     /// Demotes `parts` of a leaf, of which the caller has a share, to the SSD. The caller holds no guard.
     pub(in crate::places) fn demote_to_ssd(&self, leaf: &Leaf, parts: Parts) -> Demoted {
         let Some(cold) = &self.cold else { return Demoted::Full };
@@ -331,7 +332,7 @@ impl Core {
         for _ in 0..2 {
             if leaf.state(&guard).is_unsettled() {
                 leaf.seal(&guard);
-                self.pack(leaf, Goal::Keep, &mut self.retention(), &guard);
+                self.host.pack_landings(leaf, &guard);
             }
         }
         let appends = leaf.appends();
@@ -406,8 +407,8 @@ pub(super) fn overlay_state(body: &Body, form: &Form) -> LeafState {
 }
 
 /// How an image is merged: with its own coding, unless another one is in use by now.
-pub(super) fn merge_goal(core: &Core, state: &LeafState) -> Goal {
-    let current = core.tree.dictionaries.current().as_ref().map(Coding::generation);
+pub(super) fn merge_goal(tree: &Tree, state: &LeafState) -> Goal {
+    let current = tree.dictionaries.current().as_ref().map(Coding::generation);
     if current.is_some() && state.form.generation() != current { Goal::Recode } else { Goal::Keep }
 }
 
@@ -423,10 +424,12 @@ mod tests {
     use super::*;
     use crate::body::{EntryKey, fingerprint};
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::Options;
-    use crate::places::ssd::{SsdOptions, core_over};
+    use crate::places::ssd::SsdOptions;
+    use crate::places::ssd::tests::core_over;
     use crate::record::{Fields, PutMeta, key_hash};
     use crate::{FarOptions, FarPlace};
 
@@ -452,10 +455,10 @@ mod tests {
     fn large_values_of_a_closed_leaf_are_left_alone() {
         let core = core_over(PausingDisk::new());
         core.put(b"large", &[7; 10_000], PutMeta::default()).expect("no limit is set");
-        let (leaf, _) = core.share_at(b"");
-        core.settle_owned(&leaf).expect("nobody writes");
+        let (leaf, _) = core.tree.share_at(b"");
+        core.moves().settle_owned(&leaf).expect("nobody writes");
         let tier = &core.cold.as_ref().expect("it has an SSD").tier;
-        let send = || core.demote_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
+        let send = || core.moves().demote_larges(&leaf, Pick::All, Side::Dram).expect("there is room");
         let guard = core.tree.pin();
         let closed = leaf.close(&guard);
         assert_eq!(send(), 0);
@@ -465,7 +468,7 @@ mod tests {
         let pieces = closed.body.larges().next().and_then(|large| large.places()).expect("it was written");
         let segment =
             (0..100).find(|number| pieces.lies_in(|found| found == *number)).expect("the first ones");
-        let moved = || core.move_larges(tier, &leaf, segment).expect("there is room");
+        let moved = || core.moves().move_larges(tier, &leaf, segment).expect("there is room");
         assert_eq!(moved(), 0);
         leaf.reopen(closed, &guard);
         assert_eq!(moved(), 1);
@@ -481,16 +484,17 @@ mod tests {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let gauges = Arc::new(Gauges::new(None));
         let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the folder is empty");
+        let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges, |_, _| Ok(()))
+            .expect("the folder is empty");
         let core = Core::with_places(&options, gauges, Some(far.clone()), Some(cold));
         core.put(b"large", &[7; 10_000], PutMeta::default()).expect("no limit is set");
-        let (leaf, _) = core.share_at(b"");
-        core.settle_owned(&leaf).expect("nobody writes");
+        let (leaf, _) = core.tree.share_at(b"");
+        core.moves().settle_owned(&leaf).expect("nobody writes");
         let larges =
             leaf.open_state(&core.tree.pin()).map_or_else(Vec::new, |state| Pick::All.of(state, Side::Dram));
         let large = larges.first().expect("it is there");
         let cold = core.cold.as_ref().expect("it has an SSD");
-        core.write_large(cold, large).expect("there is room");
+        core.moves().write_large(cold, large).expect("there is room");
         assert!(large.to_far(&far) >= Some(10_000));
 
         let mut bytes = std::fs::read(&path).expect("it can be read");
@@ -505,7 +509,7 @@ mod tests {
         let pieces = large.places().expect("it was written");
         let segment =
             (0..100).find(|number| pieces.lies_in(|found| found == *number)).expect("the first ones");
-        assert_eq!(core.move_larges(&cold.tier, &leaf, segment), Ok(0));
+        assert_eq!(core.moves().move_larges(&cold.tier, &leaf, segment), Ok(0));
         large.leave_memory(Side::Far);
         let mut value = Vec::new();
         assert_eq!(large.read_at(0, usize::MAX, &mut value), Ok(()));
@@ -521,9 +525,9 @@ mod tests {
         };
         put(b"large", &[7; 10_000]);
         put(b"small", b"old");
-        let (leaf, _) = core.share_at(b"");
+        let (leaf, _) = core.tree.share_at(b"");
         let send = || {
-            let went = core.write_to_ssd(&leaf, Pick::All, Side::Dram).expect("there is room");
+            let went = core.moves().write_to_ssd(&leaf, Pick::All, Side::Dram).expect("there is room");
             assert!(went.large_bytes > 10_000);
         };
         disk.during("/ssd", send, || {

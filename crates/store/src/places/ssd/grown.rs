@@ -4,10 +4,10 @@
 use ziptier_media::placement::Side;
 
 use super::upper::has_grown;
-use crate::core::Core;
+use crate::places::Moves;
 use crate::places::Pick;
 
-impl Core {
+impl Moves<'_> {
     /// Takes a leaf whose overlay has outgrown its images, and promotes the leaf if memory has room, or merges the two.
     /// `true` if there was such a leaf. The caller holds no guard.
     pub(crate) fn merge_grown(&self) -> bool {
@@ -34,7 +34,7 @@ impl Core {
             (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), state.is_crowded())
         };
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
-        if !((is_crowded || self.room().has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
+        if !((is_crowded || self.host.has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {
             let _ = self.write_to_ssd(&leaf, Pick::Unread, Side::Dram);
             // Each attempt noted a leaf whose landing has no room, and a thread would try that leaf for ever. The next
             // pack notes it again.
@@ -52,14 +52,15 @@ mod tests {
 
     use ziptier_media::disk::RealDisk;
 
-    use super::*;
     use crate::Error;
     use crate::batch::{Batch, Transferred};
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::leaf::{Leaf, LeafState};
     use crate::memory::Gauges;
     use crate::options::Options;
-    use crate::places::ssd::{Cold, SsdOptions, with_cold_neighbours};
+    use crate::places::ssd::tests::with_cold_neighbours;
+    use crate::places::ssd::{Cold, SsdOptions};
     use crate::record::PutMeta;
 
     /// More records than a body can count.
@@ -71,24 +72,24 @@ mod tests {
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let gauges = Arc::new(Gauges::new(None));
         let ssd = SsdOptions { path: Some(folder.path().join("ssd")), limit_bytes: 16 << 20 };
-        let cold = Cold::open(Arc::new(RealDisk), &ssd, &gauges).expect("the folder is empty");
+        let cold = Cold::open(Arc::new(RealDisk), &ssd, &gauges, |_, _| Ok(())).expect("the folder is empty");
         let core = Core::with_places(&options, gauges, None, Some(cold));
         for n in 0..40u8 {
             core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
         }
         core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+        assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 2);
         let cold = core.cold.as_ref().expect("it was given");
         let guard = core.tree.pin();
         let left = core.tree.locate(&[0], &guard).0;
         let right = left.state(&guard).right(&guard).expect("there are more than two leaves");
         cold.note_grown(right);
         let ownership = left.try_own().expect("nobody maintains it");
-        assert!(core.join_cold(left, &guard));
+        assert!(core.moves().join_cold(left, &guard));
         drop(ownership);
         drop(guard);
         for _ in 0..100 {
-            core.merge_grown();
+            core.moves().merge_grown();
         }
         assert!(cold.grown.lock().is_empty());
         let mut value = Vec::new();
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_leaf_without_room_that_cannot_be_promoted_is_not_tried_for_ever() {
         let core = with_crowded_leaf();
-        assert!((0..100).any(|_| !core.merge_grown()), "it goes on for ever");
+        assert!((0..100).any(|_| !core.moves().merge_grown()), "it goes on for ever");
         let mut value = Vec::new();
         core.read(&key(CROWD - 1), &mut value).expect("it is in memory").expect("it is there");
         assert_eq!(value, b"above");

@@ -10,8 +10,8 @@ use super::Tier;
 use crate::below::{Below, Image, Images};
 use crate::body::{Body, Referents};
 use crate::coding::Coding;
-use crate::durable::{LeafImage, with_raw_values};
 use crate::form::Form;
+use crate::leaf_image::{LeafImage, with_raw_values};
 
 /// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has
 /// `logical_bytes` of keys and values.

@@ -1,7 +1,6 @@
 //! Joins two neighbours on SSD into one leaf, and cuts a leaf that has grown in two. Lists are joined or cut, and
 //! nothing is read or written.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
@@ -12,14 +11,14 @@ use super::upper::are_sparse;
 use crate::below::Below;
 use crate::below::Part;
 use crate::body::{Body, Builder};
-use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::places::Moves;
 
 /// A leaf has at most so many bytes on SSD, of a list that was joined.
 pub(crate) const JOINED_BYTES_MAX: u64 = 64 << 10;
 
-impl Core {
+impl Moves<'_> {
     /// Joins a cold leaf, which the caller owns, with its right neighbour, if that is cold, too, and free; `false` when
     /// not.
     pub(crate) fn join_cold(&self, leaf: &Leaf, guard: &Guard) -> bool {
@@ -32,7 +31,7 @@ impl Core {
             return false;
         }
         // A thread that deletes a range owns the leaves at its bounds after it has said so, and cuts them.
-        if self.deletes_range.load(Ordering::Acquire) {
+        if self.host.deletes_range() {
             return false;
         }
         for leaf in [leaf, right] {
@@ -94,7 +93,7 @@ impl Core {
     }
 }
 
-impl Core {
+impl Moves<'_> {
     /// Cuts a cold leaf, which the caller owns, in two, if its list has become long and nobody writes to it at this
     /// moment. The caller holds no guard.
     pub(super) fn split_cold(&self, leaf: &Leaf) {
@@ -184,7 +183,7 @@ fn joined(left: &Body, right: &Body) -> Body {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use crate::batch::Batch;
-    use crate::places::ssd::with_cold_neighbours;
+    use crate::places::ssd::tests::with_cold_neighbours;
 
     #[test]
     fn a_batch_in_a_leaf_on_ssd_that_absorbs_its_neighbour_is_read_at_once() {
@@ -199,7 +198,7 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let index = core.tree.index.hold();
-            let joining = scope.spawn(|| core.join_with(&leaf.share_weakly(), &right));
+            let joining = scope.spawn(|| core.moves().join_with(&leaf.share_weakly(), &right));
             while !leaf.state(&core.tree.pin()).covers(&key) && !joining.is_finished() {
                 std::thread::yield_now();
             }

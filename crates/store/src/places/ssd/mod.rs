@@ -2,7 +2,7 @@
 //! holds.
 //!
 //! Not for the decision to demote or promote a leaf: `pressure` and the readers of `read` make it, and call
-//! [`Core::demote`] and [`Core::promote`].
+//! [`Moves::demote`] and [`Moves::promote`].
 //!
 //! ```text
 //! leaf ──► state ─┬─ landings          newest
@@ -42,7 +42,7 @@ mod promote_large;
 mod recent;
 mod room;
 #[cfg(all(test, not(miri), not(shuttle)))]
-mod tests;
+pub(crate) mod tests;
 mod tier;
 mod upper;
 
@@ -55,21 +55,19 @@ use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
 
 use crate::Error;
-use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
+use crate::places::Moves;
 use crate::places::{Pick, Place};
-use crate::sync::{Mutex, back_off};
+use crate::sync::Mutex;
 
-pub(crate) use compact::{add_coding, all_settled, upper_records};
+pub(crate) use compact::add_coding;
 pub(crate) use join::JOINED_BYTES_MAX;
 use recent::Recent;
+use tier::CheckFolder;
 pub use tier::{SsdOptions, SsdStatus};
 pub(crate) use tier::{Tier, segment_options};
 pub(crate) use upper::pays;
-
-/// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
-const OWNER_ROUNDS: u32 = 50_000;
 
 /// The parts that a store with an SSD has besides.
 pub(crate) struct Cold {
@@ -91,8 +89,9 @@ impl Cold {
         disk: Arc<dyn Disk>,
         options: &SsdOptions,
         gauges: &Arc<Gauges>,
+        check: CheckFolder,
     ) -> Result<Self, Error> {
-        let (tier, lock) = Tier::open(disk, options, gauges.clone())?;
+        let (tier, lock) = Tier::open(disk, options, gauges.clone(), check)?;
         Ok(Self { _lock: Some(lock), ..Self::over(tier, gauges) })
     }
 
@@ -118,19 +117,11 @@ impl Cold {
     }
 }
 
-/// Walks that hold nothing between two leaves.
-impl Core {
-    /// A share of the leaf of `cursor`, and where the next one begins.
-    pub(crate) fn share_at(&self, cursor: &[u8]) -> (Arc<Leaf>, Option<Arc<[u8]>>) {
-        let guard = self.tree.pin();
-        let (leaf, state) = self.tree.locate(cursor, &guard);
-        (leaf.share(&guard), state.high.clone())
-    }
-
+impl Moves<'_> {
     /// For tests: demotes leaves that `picks` says yes to.
     pub(crate) fn send_some_to_ssd(&self, mut picks: impl FnMut() -> bool) -> Result<usize, Error> {
         let mut sent = 0;
-        self.each_leaf(|leaf| {
+        self.tree.each_leaf(|leaf| {
             if picks() {
                 let large_bytes = self.demote_larges(leaf, Pick::All, Side::Far);
                 let went = large_bytes.and_then(|large_bytes| {
@@ -151,7 +142,7 @@ impl Core {
     /// For tests: brings leaves back that `picks` says yes to.
     pub(crate) fn raise_some_from_ssd(&self, mut picks: impl FnMut() -> bool) -> usize {
         let mut came = 0;
-        let walked: Result<(), Error> = self.each_leaf(|leaf| {
+        let walked: Result<(), Error> = self.tree.each_leaf(|leaf| {
             came += usize::from(picks() && self.promote_from_ssd(leaf));
             Ok(())
         });
@@ -162,55 +153,11 @@ impl Core {
     /// For tests: brings leaves back from far memory that `picks` says yes to.
     pub(crate) fn raise_some_from_far(&self, mut picks: impl FnMut() -> bool) -> usize {
         let mut came = 0;
-        let walked: Result<(), Error> = self.each_leaf(|leaf| {
+        let walked: Result<(), Error> = self.tree.each_leaf(|leaf| {
             came += usize::from(picks() && self.promote(leaf, Place::Far));
             Ok(())
         });
         debug_assert!(walked.is_ok());
         came
     }
-
-    /// Visits every leaf, once no other thread maintains it.
-    fn each_leaf<E>(&self, mut visit: impl FnMut(&Leaf) -> Result<(), E>) -> Result<(), E> {
-        let mut cursor = Vec::new();
-        loop {
-            let (leaf, next) = self.share_at(&cursor);
-            // A thread may maintain it just now.
-            (0..OWNER_ROUNDS).take_while(|_| leaf.is_owned()).for_each(back_off);
-            visit(&leaf)?;
-            match next {
-                Some(next) => cursor = next.to_vec(),
-                None => return Ok(()),
-            }
-        }
-    }
-}
-
-/// A store with an SSD on `disk`, small landings and no background thread.
-#[cfg(all(test, not(miri), not(shuttle)))]
-pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
-    use crate::codec_options::CodecChoice;
-    use crate::options::Options;
-    let options =
-        Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
-    let gauges = Arc::new(Gauges::new(None));
-    let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-    let cold = Cold::open(Arc::new(disk), &ssd, &gauges).expect("the folder is empty");
-    Core::with_places(&options, gauges, None, Some(cold))
-}
-
-/// A store with 20 records on SSD, of a byte and its thousand copies each: its first leaf, the next one, and the key
-/// where that one begins.
-#[cfg(all(test, not(miri), not(shuttle)))]
-fn with_cold_neighbours() -> (Core, [Arc<Leaf>; 2], Arc<[u8]>) {
-    let core = core_over(ziptier_media::testing::RecordingDisk::new());
-    for n in 0..20u8 {
-        core.put(&[n], &[n; 1000], crate::record::PutMeta::default()).expect("no limit is set");
-    }
-    core.settle();
-    assert!(core.send_some_to_ssd(|| true).expect("there is room") > 1);
-    let (left, high) = core.share_at(&[]);
-    let high = high.expect("there are several leaves");
-    let (right, _) = core.share_at(&high);
-    (core, [left, right], high)
 }

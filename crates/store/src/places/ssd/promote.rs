@@ -6,19 +6,20 @@ use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
 
-use super::compact::{Upper, upper_records};
+use super::compact::Upper;
 use super::demote::image_state;
 use crate::Error;
 use crate::below::Below;
 use crate::below::Image;
-use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Merged, Newest, Pending, merge, merge_all};
+use crate::packing::upper_records;
 use crate::packing::{Goal, Scratch, settled};
+use crate::places::Moves;
 use crate::record::{Found, array, key_hash};
 use crate::retention::KeepsAll;
 
-impl Core {
+impl Moves<'_> {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
     /// a part of it cannot be read or is not its own. The caller holds no guard.
     pub(in crate::places) fn promote_from_ssd(&self, leaf: &Leaf) -> bool {
@@ -28,9 +29,9 @@ impl Core {
     /// Copies a record up that was read from SSD a moment ago, too.
     pub(crate) fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
         let Some(cold) = &self.cold else { return };
-        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.room().may_copy_up() {
+        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.host.may_copy_up() {
             // A write that came meanwhile is newer, and a damaged record stays where it is.
-            let copied = self.writes().copy_up(key, found, below);
+            let copied = self.host.writes().copy_up(key, found, below);
             self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));
         }
     }
@@ -41,12 +42,12 @@ impl Core {
     /// # Errors
     /// A part of it cannot be read, or is not its own.
     pub(crate) fn promote_crowded(&self, key: &[u8]) -> Result<(), Error> {
-        let (leaf, _) = self.share_at(key);
+        let (leaf, _) = self.tree.share_at(key);
         let Some(_ownership) = leaf.try_own() else { return Ok(()) };
         self.promote_owned(&leaf).map(|_| ()).map_err(|reason| self.tree.unread(key, reason))
     }
 
-    /// As [`Core::promote_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
+    /// As [`Moves::promote_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
     /// stays where it is.
     fn promote_owned(&self, leaf: &Leaf) -> Result<bool, String> {
         let (state, below) = {
@@ -100,7 +101,7 @@ impl Core {
         pieces.logical_bytes += below_bytes - below.logical_bytes() as i64 - bytes;
         self.tree.note_damage(&[closed]);
         self.tree.account(&pieces);
-        self.with_packs(&mut KeepsAll, guard, |packs| packs.replace(leaf, closed, None, &pieces, |_, _| {}));
+        self.with_packs(guard, |packs| packs.replace(leaf, closed, None, &pieces, |_, _| {}));
         self.tree.settle_large(pieces.recoded, pieces.released, guard);
     }
 }
@@ -133,8 +134,9 @@ mod tests {
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;
+    use crate::core::Core;
     use crate::places::Pick;
-    use crate::places::ssd::core_over;
+    use crate::places::ssd::tests::core_over;
     use crate::record::PutMeta;
 
     /// Puts `forged` below `leaf`.
@@ -151,27 +153,27 @@ mod tests {
         let put = |n: u8, bytes| core.put(&[n], &vec![n; bytes], PutMeta::default());
         (0..40).for_each(|n| put(n, 1000).expect("no limit is set"));
         core.settle();
-        assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
-        let (left, high) = core.share_at(&[]);
-        let (right, _) = core.share_at(&high.expect("there are several leaves"));
+        assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 2);
+        let (left, high) = core.tree.share_at(&[]);
+        let (right, _) = core.tree.share_at(&high.expect("there are several leaves"));
         let below = |leaf: &Leaf| leaf.state(&core.tree.pin()).below.clone().expect("it is cold");
         let (of_left, of_right) = (below(&left), below(&right));
         [&of_left, &of_right].iter().for_each(|below| below.hand_on());
         let put_and_send = || {
             put(0, 20).expect("no limit is set");
-            core.write_to_ssd(&left, Pick::All, Side::Dram).expect("there is room")
+            core.moves().write_to_ssd(&left, Pick::All, Side::Dram).expect("there is room")
         };
         // All images of another leaf.
         let forged = of_left.elsewhere(&of_right.parts(&left.low()));
         forged.hand_on();
         forge(&core, &left, &forged);
-        assert!(!core.promote_from_ssd(&left) && !put_and_send().any());
+        assert!(!core.moves().promote_from_ssd(&left) && !put_and_send().any());
         assert!(Arc::ptr_eq(&below(&left), &forged));
         // Two images of the same leaf that changed places.
         forge(&core, &left, &of_left);
         let guard = core.tree.pin();
         let ownership = left.try_own().expect("nobody maintains it");
-        assert!(core.join_cold(&left, &guard));
+        assert!(core.moves().join_cold(&left, &guard));
         drop((ownership, guard));
         let joined = below(&left);
         joined.hand_on();
@@ -181,7 +183,7 @@ mod tests {
         let forged = joined.elsewhere(&parts);
         forged.hand_on();
         forge(&core, &left, &forged);
-        assert!(!core.promote_from_ssd(&left) && !put_and_send().any());
+        assert!(!core.moves().promote_from_ssd(&left) && !put_and_send().any());
         assert!(Arc::ptr_eq(&below(&left), &forged));
         let refusal = core.read(&[1], &mut Vec::new()).expect_err("its image is another one's");
         assert!(matches!(&refusal, Error::Unread { .. }), "{refusal}");

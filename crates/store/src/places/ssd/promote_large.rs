@@ -7,15 +7,15 @@
 //! 2. The copy costs no write, neither now nor when it goes. The pieces stay where they are, for checkpoints, cleaning
 //!    and recovery.
 
-use crate::core::Core;
 use crate::large::{ChunkPlace, Large};
 use crate::memory::Reserved;
+use crate::places::Moves;
 use crate::record::key_hash;
 
 /// A value that is read in parts is promoted if it has so many bytes at most: the copy reads more than the part.
 const READ_IN_PARTS_BYTES_MAX: u64 = 4 << 20;
 
-impl Core {
+impl Moves<'_> {
     /// Copies large values to memory that lie on SSD and were read from there a moment ago, too. They are about to be
     /// read by these keys. The caller holds no guard.
     pub(crate) fn promote_again<'a>(&self, larges: impl Iterator<Item = (&'a [u8], &'a Large)>) {
@@ -31,10 +31,10 @@ impl Core {
         });
         self.tree.stats.values_raised.add(Large::raise(placed.collect()));
         // The background makes room for the next ones.
-        self.ease();
+        self.host.ease();
     }
 
-    /// As [`Core::promote_again`] of a value of which parts are about to be read.
+    /// As [`Moves::promote_again`] of a value of which parts are about to be read.
     pub(crate) fn promote_to_read_parts(&self, key: &[u8], large: &Large) {
         if large.len() <= READ_IN_PARTS_BYTES_MAX {
             self.promote_again(std::iter::once((key, large)));
@@ -44,10 +44,10 @@ impl Core {
     /// The place for so many bytes from SSD, if there is room, which is then reserved. A value at a set ratio never
     /// goes down, so none comes up there.
     fn place_above(&self, bytes: usize) -> Option<(ChunkPlace<'_>, Reserved<'_>)> {
-        match self.room().chunk_place(bytes) {
+        match self.host.chunk_place(bytes) {
             ChunkPlace::Ratio(..) => None,
-            ChunkPlace::Dram if self.displace(bytes as u64) => {
-                Some((ChunkPlace::Dram, self.try_reserve(bytes).ok()?))
+            ChunkPlace::Dram if self.host.displace(bytes as u64) => {
+                Some((ChunkPlace::Dram, self.host.try_reserve(bytes).ok()?))
             }
             ChunkPlace::Dram => None,
             place => Some((place, self.tree.gauges.reserve(0))),

@@ -8,15 +8,13 @@
 //! 3. A compaction asks again for each image, after it has read the old one. An overlay that only repeats its images
 //!    leaves memory without a write.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use ziptier_media::segments::{Purpose, SegmentError};
 
 use super::tier::Tier;
-use crate::core::Core;
-use crate::durable::{Plain, Stored};
 use crate::leaf::{Leaf, LeafState};
+use crate::leaf_image::{Plain, Stored};
 use crate::merge::newest;
+use crate::places::Moves;
 use crate::record::Kind;
 
 impl Tier {
@@ -34,14 +32,14 @@ impl Tier {
     }
 }
 
-impl Core {
+impl Moves<'_> {
     /// Whether the SSD has room for a leaf that is about to be settled for it. The caller holds no guard.
     pub(super) fn ask_ssd(&self, leaf: &Leaf) -> Result<(), SegmentError> {
         let Some(cold) = &self.cold else { return Ok(()) };
         let guard = self.tree.pin();
         let state = leaf.state(&guard);
         // While there is hope, a compaction looks whether the overlay only repeats its images.
-        let has_hope = !self.pressure.exhausted.load(Relaxed) && self.room().has_place_for(&[state]);
+        let has_hope = self.host.has_hope() && self.host.has_place_for(&[state]);
         let may_be_known = state.below.is_some() && has_hope;
         if may_be_known || needs_no_room(leaf, state) {
             return Ok(());
@@ -78,9 +76,9 @@ mod tests {
     use ziptier_media::disk::Disk;
     use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
-    use super::*;
     use crate::Error;
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::Options;
@@ -104,7 +102,7 @@ mod tests {
         };
         let gauges = Arc::new(Gauges::new(options.memory_limit_bytes));
         let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes };
-        let cold = Cold::open(disk, &ssd, &gauges).expect("the folder is empty");
+        let cold = Cold::open(disk, &ssd, &gauges, |_, _| Ok(())).expect("the folder is empty");
         Core::with_places(&options, gauges, far, Some(cold))
     }
 

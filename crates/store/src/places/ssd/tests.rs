@@ -8,14 +8,41 @@ use ziptier_media::testing::RecordingDisk;
 use super::*;
 use crate::batch::{Batch, Condition, Transferred};
 use crate::below::Below;
+use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::multi_get::Values;
 use crate::places::Pick;
-use crate::places::ssd::core_over;
 use crate::range::Keys;
 use crate::read::{IMAGES_MAX, IMAGES_READ};
 use crate::record::PutMeta;
 use crate::update::{Update, Wanted};
+
+/// A store with an SSD on `disk`, small landings and no background thread.
+pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
+    use crate::codec_options::CodecChoice;
+    use crate::options::Options;
+    let options =
+        Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
+    let gauges = Arc::new(Gauges::new(None));
+    let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
+    let cold = Cold::open(Arc::new(disk), &ssd, &gauges, |_, _| Ok(())).expect("the folder is empty");
+    Core::with_places(&options, gauges, None, Some(cold))
+}
+
+/// A store with 20 records on SSD, of a byte and its thousand copies each: its first leaf, the next one, and the key
+/// where that one begins.
+pub(crate) fn with_cold_neighbours() -> (Core, [Arc<Leaf>; 2], Arc<[u8]>) {
+    let core = core_over(ziptier_media::testing::RecordingDisk::new());
+    for n in 0..20u8 {
+        core.put(&[n], &[n; 1000], crate::record::PutMeta::default()).expect("no limit is set");
+    }
+    core.settle();
+    assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 1);
+    let (left, high) = core.tree.share_at(&[]);
+    let high = high.expect("there are several leaves");
+    let (right, _) = core.tree.share_at(&high);
+    (core, [left, right], high)
+}
 
 /// Calls for a decision after which the test gives up.
 const CALLS_MAX: u32 = 20;
@@ -27,7 +54,7 @@ fn a_recovery_gives_a_record_on_ssd_another_expiry_after_the_former_one() {
     core.tree.recovering.store(true, Relaxed);
     let meta = PutMeta { expires_at_ms: Some(1), flags: 7 };
     core.put(b"key", b"value", meta).expect("no limit is set");
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     let mut calls = 0;
     let updated = core.modify(b"key", Wanted::Meta, |seen| {
         calls += 1;
@@ -48,9 +75,9 @@ fn with_expired_record() -> (Core, Arc<Leaf>) {
     core.tree.recovering.store(true, Relaxed);
     let meta = PutMeta { expires_at_ms: Some(1), flags: 0 };
     core.put(b"brief", b"value", meta).expect("no limit is set");
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     core.tree.recovering.store(false, Relaxed);
-    let (leaf, _) = core.share_at(b"");
+    let (leaf, _) = core.tree.share_at(b"");
     (core, leaf)
 }
 
@@ -59,10 +86,10 @@ fn with_expired_record() -> (Core, Arc<Leaf>) {
 fn an_expired_record_that_leaves_its_image_is_noted() {
     let ends: [fn(&Core, &Leaf); 3] = [
         |core: &Core, _: &Leaf| assert_eq!(core.writes().bring_up(b"brief"), Ok(())),
-        |core: &Core, leaf: &Leaf| assert!(core.promote_from_ssd(leaf)),
+        |core: &Core, leaf: &Leaf| assert!(core.moves().promote_from_ssd(leaf)),
         |core: &Core, leaf: &Leaf| {
             core.put(b"other", b"value", PutMeta::default()).expect("no limit is set");
-            assert!(core.write_to_ssd(leaf, Pick::All, Side::Dram).expect("there is room").any());
+            assert!(core.moves().write_to_ssd(leaf, Pick::All, Side::Dram).expect("there is room").any());
         },
     ];
     for (number, end) in ends.into_iter().enumerate() {
@@ -82,7 +109,7 @@ fn a_batch_reads_from_ssd_until_a_condition_does_not_hold() {
         core.put(&[n], &[n; 1000], PutMeta::default()).expect("no limit is set");
     }
     core.settle();
-    assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+    assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 2);
     let batch =
         (0..100_u8).fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent));
     assert_eq!(core.write(&batch), Ok(false));
@@ -101,7 +128,7 @@ fn a_batch_whose_conditions_hold_on_more_than_memory_has_room_for_is_refused() {
         core.put(&key, &key.repeat(250), PutMeta::default()).expect("no limit is set");
     }
     core.settle();
-    assert!(core.send_some_to_ssd(|| true).expect("there is room") > 2);
+    assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 2);
     core.tree.reclaim();
     let batch = keys().fold(Batch::new(), |batch, key| batch.require(&key, Condition::Exists));
     let batch = batch.put(b"new", b"value");
@@ -120,7 +147,7 @@ fn a_batch_whose_conditions_hold_on_more_than_memory_has_room_for_is_refused() {
 fn a_batch_that_may_not_wait_reads_little_from_ssd() {
     let core = core_over(RecordingDisk::new());
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     let batch = |from: u8, to: u8| {
         (from..to).fold(Batch::new(), |batch, n| batch.put(&[n], b"new").require(&[n], Condition::Absent))
     };
@@ -133,7 +160,7 @@ fn a_batch_that_may_not_wait_reads_little_from_ssd() {
 
 /// Puts a list below the leaf of all keys whose first image cannot be found.
 fn lose_image(core: &Core) -> Arc<Below> {
-    let (leaf, _) = core.share_at(b"");
+    let (leaf, _) = core.tree.share_at(b"");
     let guard = core.tree.pin();
     let state = leaf.state(&guard);
     let own = state.below.as_ref().expect("it is cold");
@@ -152,7 +179,7 @@ fn a_rename_replaces_a_key_whose_image_cannot_be_read() {
     for key in [b"target", b"others"] {
         core.put(key, b"old", PutMeta::default()).expect("no limit is set");
     }
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     lose_image(&core);
     core.put(b"source", b"new", PutMeta::default()).expect("no limit is set");
     let kept = core.writes().transfer(b"source", b"target", true, false);
@@ -175,7 +202,7 @@ fn a_look_up_of_many_keys_holds_a_bounded_number_of_images() {
             .expect("no limit is set");
     }
     core.settle();
-    let images = core.send_some_to_ssd(|| true).expect("there is room");
+    let images = core.moves().send_some_to_ssd(|| true).expect("there is room");
     assert!(images > 2 * IMAGES_MAX, "{images}");
     // Keys of one image are far from each other.
     let keys: Vec<[u8; 4]> = (0..count).map(|n| (n * 7 % count).to_be_bytes()).collect();
@@ -192,7 +219,7 @@ fn a_look_up_of_many_keys_holds_a_bounded_number_of_images() {
 fn a_value_that_is_longer_than_was_asked_for_is_not_read() {
     let core = core_over(RecordingDisk::new());
     core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
-    assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+    assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
     let lost = lose_image(&core);
     core.put(b"key", &[7; 5000], PutMeta::default()).expect("no limit is set");
     for (len_max, read) in [(4999, None), (5000, Some(5000))] {
@@ -252,7 +279,7 @@ fn a_walk_goes_on_behind_an_image_at_the_next_one_of_its_leaf() {
     {
         let guard = core.tree.pin();
         let _ownership = left.try_own().expect("nobody maintains it");
-        assert!(core.join_cold(&left, &guard));
+        assert!(core.moves().join_cold(&left, &guard));
     }
     assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
     let end = left.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);

@@ -1,7 +1,7 @@
 //! The SSD of a store: segment files in one folder, their limit, and counters.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,6 @@ use ziptier_media::size::ByteSize;
 
 use crate::Error;
 use crate::coding::Coding;
-use crate::durable::refuse_segments_of_a_store;
 use crate::image_files::ImageFiles;
 use crate::memory::Gauges;
 
@@ -110,6 +109,9 @@ pub struct SsdStatus {
     pub medium: String,
 }
 
+/// Says whether a folder may be emptied, which is locked.
+pub(crate) type CheckFolder = fn(&dyn Disk, &Path) -> Result<(), Error>;
+
 /// The segment files of a store.
 pub(crate) struct Tier {
     pub(super) files: Arc<ImageFiles>,
@@ -122,12 +124,13 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// Opens the folder and empties it. The folder's lock goes with the store: readers of the epoch may hold the tier
+    /// Opens the folder and empties it, unless `check` refuses that. The folder's lock goes with the store: readers of the epoch may hold the tier
     /// for longer.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         options: &SsdOptions,
         gauges: Arc<Gauges>,
+        check: CheckFolder,
     ) -> Result<(Arc<Self>, Box<dyn DirLock>), Error> {
         let failed = |reason: String| Error::Ssd { reason };
         options.check()?;
@@ -140,7 +143,7 @@ impl Tier {
         };
         disk.create_dir(path).map_err(|error| failed(error.to_string()))?;
         let lock = disk.lock_dir(path).map_err(|error| failed(error.to_string()))?;
-        refuse_segments_of_a_store(&*disk, path)?;
+        check(&*disk, path)?;
         let layout = segment_options(options.limit_bytes);
         let segments = Segments::open(disk, path, layout).map_err(|error| failed(error.to_string()))?;
         for number in segments.numbers() {

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::below::Below;
-use crate::core::Core;
 use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
 use crate::merge::newest;
-use crate::retention::KeepsAll;
+use crate::places::Moves;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
 /// merge then writes about so many times the bytes that it frees.
@@ -46,7 +45,7 @@ fn merging_bytes(state: &LeafState) -> u64 {
     (state.body.asked_bytes() * (records - larges) / records.max(1)) as u64
 }
 
-impl Core {
+impl Moves<'_> {
     /// Packs the sealed landing of a cold leaf, which the caller owns. `false` if the overlay has no room for it. The
     /// leaf is to be promoted then.
     pub(crate) fn pack_upper(&self, leaf: &Leaf, guard: &Guard) -> bool {
@@ -58,7 +57,7 @@ impl Core {
             return false;
         }
         newest.expired_by_ms = self.tree.expired_by_ms(leaf, state, &newest, guard);
-        self.with_packs(&mut KeepsAll, guard, |packs| packs.pack_overlay(leaf, state, newest));
+        self.with_packs(guard, |packs| packs.pack_overlay(leaf, state, newest));
         if has_grown(leaf.state(guard)) {
             cold.note_grown(leaf);
         }
@@ -80,14 +79,14 @@ mod tests {
 
     use crate::batch::Batch;
     use crate::landing::RecordBytes;
-    use crate::places::ssd::core_over;
+    use crate::places::ssd::tests::core_over;
     use crate::record::{Fields, Kind, PutMeta, key_hash};
 
     #[test]
     fn a_batch_of_more_records_than_a_body_can_count_is_written_above_one_image() {
         let core = core_over(RecordingDisk::new());
         core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
-        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
         let count = u32::from(u16::MAX) + 10;
         let put = |batch: Batch, n: u32| batch.put(&n.to_be_bytes(), &n.to_le_bytes());
         assert_eq!(core.write(&(0..count).fold(Batch::new(), put)), Ok(true));
@@ -108,8 +107,8 @@ mod tests {
     fn who_writes_above_an_overlay_without_room_promotes_its_leaf() {
         let core = core_over(RecordingDisk::new());
         core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
-        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
-        let (leaf, _) = core.share_at(b"");
+        assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
+        let (leaf, _) = core.tree.share_at(b"");
         let record = |n: u32| (n.to_be_bytes(), n.to_le_bytes());
         // As if nobody had come by to promote it.
         let count = u32::from(u16::MAX) + 10;

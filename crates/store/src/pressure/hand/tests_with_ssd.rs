@@ -16,7 +16,7 @@ fn core_over(disk: impl Disk + 'static) -> Core {
     let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
     let gauges = Arc::new(Gauges::new(None));
     let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-    let cold = Cold::open(Arc::new(disk), &ssd, &gauges).expect("the folder is empty");
+    let cold = Cold::open(Arc::new(disk), &ssd, &gauges, |_, _| Ok(())).expect("the folder is empty");
     Core::with_places(&options, gauges, None, Some(cold))
 }
 
@@ -30,7 +30,7 @@ fn passed(core: &Core) -> usize {
     let (mut leaves, mut cursor) = (0, Vec::new());
     while cursor < end {
         leaves += 1;
-        cursor = core.share_at(&cursor).1.expect("the hand is at a later one").to_vec();
+        cursor = core.tree.share_at(&cursor).1.expect("the hand is at a later one").to_vec();
     }
     leaves
 }
@@ -56,13 +56,13 @@ fn large_values_above_a_leaf_on_ssd_go_without_its_records() {
         let core = core_over(RecordingDisk::new());
         put(&core, b"below", &[7; 1_000]);
         core.settle();
-        assert_eq!(core.send_some_to_ssd(|| true), Ok(1));
+        assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
         put(&core, b"large", &[7; 10_000]);
         core.settle();
         if reach == Reach::Written {
             put(&core, b"later", b"value");
         }
-        let (leaf, _) = core.share_at(b"");
+        let (leaf, _) = core.tree.share_at(b"");
         let demoted = core.demote_within_to_ssd(&leaf, reach, Side::Dram);
         assert!(matches!(demoted, Demoted::Freed(10_000..)), "{demoted:?}");
         let guard = core.tree.pin();

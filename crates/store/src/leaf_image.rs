@@ -4,12 +4,13 @@
 //! all large values of the image.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use ziptier_media::segments::Place;
 
-use super::fault::Fault;
-use crate::fields::FieldReader;
+use crate::body::{Body, Builder, Entry as BodyEntry};
+use crate::fields::{Fault, FieldReader};
 use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
@@ -17,8 +18,8 @@ use crate::large::VALUE_BYTES_MAX;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
 use crate::merge::{Newest, Pending};
-use crate::packing::settled;
-use crate::places::ssd::upper_records;
+use crate::packing::{settled, upper_records};
+use crate::read::{Copied, copy_found};
 use crate::record::KEY_BYTES_MAX;
 use crate::record::{Fields, Kind, Payload, Tag, array};
 
@@ -279,6 +280,31 @@ pub(crate) fn write_place(place: Place, out: &mut Vec<u8>) {
 
 pub(crate) fn read_place(reader: &mut FieldReader<'_>) -> Option<Place> {
     Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
+}
+
+/// The same records with raw values; what is damaged is lost, and says so.
+pub(crate) fn with_raw_values(body: &Body, form: &Form) -> Body {
+    let mut raw = Vec::new();
+    let mut values: Vec<(Kind, Option<Range<usize>>)> = Vec::with_capacity(body.len());
+    for index in 0..body.len() {
+        let found = body.found(index, form);
+        let start = raw.len();
+        values.push(match found.payload {
+            Payload::Coded(..) | Payload::Recoded(..) | Payload::Packed(_) => {
+                match copy_found(found, &mut raw) {
+                    Copied::Inline(_) => (Kind::Raw, Some(start..raw.len())),
+                    _ => (Kind::Lost, Some(start..start)),
+                }
+            }
+            _ => (body.record(index).tag.kind(), None),
+        });
+    }
+    let entries = values.iter().enumerate().map(|(index, (kind, value))| {
+        let entry = body.entry(index);
+        let payload = value.clone().map_or(entry.payload, |value| &raw[value]);
+        BodyEntry { kind: *kind, payload, ..entry }
+    });
+    Builder::default().build(&entries.collect::<Vec<_>>(), None)
 }
 
 /// The image that a leaf remembers.

@@ -2,8 +2,8 @@
 //!
 //! Not for the files that hold them, nor for the bytes of an image: a list asks [`Images`].
 //!
-//! An image costs 20 bytes, and the part of its lowest key that differs from its neighbours'. A leaf of eight images
-//! costs about as much besides.
+//! The index of the SSD is at most 1 % of it. An image costs 20 bytes, and the part of its lowest key that differs from
+//! its neighbours'. A leaf of eight images costs about as much besides.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -40,8 +40,6 @@ pub(crate) trait Images: Send + Sync {
 pub(crate) struct Image {
     pub(crate) body: Body,
     pub(crate) form: Form,
-    /// Bytes of the image in its file.
-    pub(crate) file_bytes: usize,
 }
 
 impl Image {

@@ -9,7 +9,7 @@ use ziptier_codec::format::Format;
 use crate::Error;
 
 /// The codec, and how it packs blocks.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct CodecOptions {
     pub(crate) codec: CodecChoice,
     pub(crate) block: BlockOptions,

@@ -1,7 +1,7 @@
 //! The parts of a store, shared by the callers' threads and the background threads.
 //!
 //! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`. What
-//! writes and packs ask of the engine is answered in `host`.
+//! reads, writes, packs, moves and trainings ask of the engine is answered in `host`.
 
 mod host;
 
@@ -112,7 +112,7 @@ impl Core {
     }
 }
 
-/// Writes of tests, as callers of the store make them.
+/// Reads and writes of tests, as callers of the store make them.
 #[cfg(test)]
 mod calls {
     use super::Core;

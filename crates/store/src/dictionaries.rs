@@ -18,7 +18,7 @@
 //!   its last body. At most [`GENERATIONS_MAX`] live.
 
 mod candidate;
-mod room;
+mod counted;
 mod sample;
 mod trial;
 
@@ -38,7 +38,8 @@ use crate::memory::{Gauges, Total};
 use crate::sync::Mutex;
 use crate::tree::Tree;
 use candidate::Candidate;
-use room::Counted;
+use counted::Counted;
+
 use trial::{coded_share, recoded_bytes};
 
 /// Generations that live at the same time.
@@ -500,9 +501,7 @@ impl Tree {
         }
         schedule.is_confirmed
     }
-}
 
-impl Tree {
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
     pub(crate) fn maintain_dictionary(&self, room: &dyn TrainingRoom) -> bool {
         let live = self.dictionaries.count_live();

@@ -37,17 +37,19 @@ pub(crate) trait Journal {
 
 /// The engine, as reads see it.
 pub(crate) trait ReadHost: Sync {
-    /// Waits until all writes are durable that this thread may have read, if the store promises that.
+    /// Waits until what the calling thread has seen is as durable as was promised, if calls wait.
     ///
     /// # Errors
-    /// The log failed: nothing that was read may be told.
+    /// The log failed, and records that were seen may not be durable, which was promised. Reads that promise nothing
+    /// of that kind go on.
     fn wait_for_seen(&self) -> Result<(), Error>;
 
-    /// `key` was looked up in an image of `below`. The caller holds no guard.
-    fn read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>);
+    /// `key` was looked up in an image of `below`, which holds `found`. The host may copy it above. The caller holds no
+    /// guard.
+    fn note_read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>);
 
-    /// Large values are about to be read by these keys. The caller holds no guard.
-    fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>);
+    /// Large values are about to be read by these keys. The host may copy them to memory. The caller holds no guard.
+    fn note_large_reads<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>);
 }
 
 /// Room for a training, as the dictionaries see it.

@@ -60,11 +60,11 @@ pub(crate) struct LeafState {
     pub(crate) high: Option<Arc<[u8]>>,
     pub(crate) right: RightSibling,
     /// The image of what the leaf says, if it was taken since the leaf was cut or joined last.
-    pub(crate) stored: Option<Stored>,
+    pub(crate) stored: Option<Memo>,
 }
 
 /// The image that a checkpoint has of a leaf. Only checkpoints know its type; the leaf keeps it and counts its bytes.
-pub(crate) type Stored = Arc<dyn Any + Send + Sync>;
+pub(crate) type Memo = Arc<dyn Any + Send + Sync>;
 
 /// A pointer to the right sibling, which is alive as long as the state with this pointer can be read.
 #[derive(Clone, Copy)]

@@ -14,14 +14,12 @@ use crate::fields::{Fault, FieldReader};
 use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
-use crate::large::VALUE_BYTES_MAX;
-use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES};
+use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES, VALUE_BYTES_MAX};
 use crate::leaf::LeafState;
 use crate::merge::{Newest, Pending};
 use crate::packing::{settled, upper_records};
 use crate::read::{Copied, copy_found};
-use crate::record::KEY_BYTES_MAX;
-use crate::record::{Fields, Kind, Payload, Tag, array};
+use crate::record::{Fields, KEY_BYTES_MAX, Kind, Payload, Tag, array};
 
 /// The format that is written.
 const VERSION: u8 = 2;
@@ -344,6 +342,11 @@ impl Stored {
     /// What `state` remembers.
     pub(crate) fn of(state: &LeafState) -> Option<&Self> {
         state.stored.as_deref()?.downcast_ref()
+    }
+
+    /// A share of that.
+    pub(crate) fn shared(state: &LeafState) -> Option<Arc<Self>> {
+        state.stored.clone()?.downcast().ok()
     }
 
     /// A checkpoint with the image is in force.

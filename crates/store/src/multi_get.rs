@@ -199,7 +199,7 @@ impl Reads<'_> {
         large: &[(usize, Arc<Large>)],
         values: &mut Values,
     ) -> Result<(), Error> {
-        self.host.read_larges(&mut large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
+        self.host.note_large_reads(&mut large.iter().map(|(index, share)| (keys[*index].as_ref(), &**share)));
         let Values { bytes, spans } = values;
         let mut start = bytes.len();
         let read = Large::read_several(large.iter().map(|(_, share)| &**share), bytes, |at, end| {

@@ -34,16 +34,16 @@ const COUNTS_MAX: usize = 20;
 const LEAVES_AT_A_TIME: usize = 64;
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
-pub(crate) struct Copy {
-    pub(crate) key: Vec<u8>,
-    pub(crate) meta: Meta,
-    pub(crate) value: Result<CopiedValue, Error>,
+struct Copy {
+    key: Vec<u8>,
+    meta: Meta,
+    value: Result<CopiedValue, Error>,
 }
 
 /// Key, value, and what the key carries beside it.
 pub(crate) type WholeRecord = (Vec<u8>, Vec<u8>, PutMeta);
 
-pub(crate) enum CopiedValue {
+enum CopiedValue {
     /// The iterator was not asked for values.
     Skipped,
     Inline(Vec<u8>),

@@ -1,6 +1,6 @@
 //! Reading one key: the look-up of its record, and its value copied out.
 //!
-//! Not for several keys at once (`multi_get`), nor for what an image on SSD says, which is `places::ssd::read`.
+//! Not for several keys at once (`multi_get`), nor for what an image on SSD says, which is `below`.
 //!
 //! 1. The reader pins an epoch and looks into the landings of the key's leaf, and then into its body.
 //! 2. It copies or decodes an inline value while it is pinned, and takes a share of a large one.
@@ -176,7 +176,7 @@ impl Reads<'_> {
         self.read_up_to(key, u64::MAX, value)
     }
 
-    /// As [`Core::read`], but of a large value longer than `len_max` nothing is appended.
+    /// As [`Reads::read`], but of a large value longer than `len_max` nothing is appended.
     #[inline]
     pub(crate) fn read_up_to(
         &self,
@@ -190,7 +190,7 @@ impl Reads<'_> {
             Some(Copied::Inline(meta)) => Ok(Some(Meta { len: (value.len() - start) as u64, ..meta })),
             Some(Copied::Large(_, meta)) if meta.len > len_max => Ok(Some(meta)),
             Some(Copied::Large(large, meta)) => {
-                self.host.read_larges(&mut std::iter::once((key, &*large)));
+                self.host.note_large_reads(&mut std::iter::once((key, &*large)));
                 self.tree.read_large(key, &large, value).map(|()| Some(meta))
             }
             Some(Copied::Damaged(reason)) => Err(self.tree.damaged(key, reason)),

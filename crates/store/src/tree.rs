@@ -28,7 +28,6 @@ use crate::update::Turns;
 const OWNER_ROUNDS: u32 = 50_000;
 
 /// How a tree is built.
-#[derive(Clone, Debug)]
 pub(crate) struct TreeOptions {
     pub(crate) codecs: CodecOptions,
     /// Hot leaves are kept raw.

@@ -4,8 +4,7 @@ use super::{
     Body, BodyBytes, BodyRecord, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE, fingerprint,
 };
 use crate::large::{INLINE_BYTES_MAX, REFERENCE_BYTES};
-use crate::record::KEY_BYTES_MAX;
-use crate::record::{Kind, Tag, array, key_hash};
+use crate::record::{KEY_BYTES_MAX, Kind, Tag, array, key_hash};
 
 const LAYOUTS: u8 = WIDE | SAME_TAG | SAME_SUFFIX | CODED | PACKED | EVEN;
 

@@ -1,6 +1,6 @@
-//! The engine as the host of its tree: what writers and packs ask of it.
+//! The engine as the host of its tree: what reads, writes, packs, moves and trainings ask of it.
 //!
-//! Not for the writes and packs themselves, nor for the choice of leaves to pack. Of leaves on SSD a pack takes the
+//! Not for these themselves, nor for the choice of leaves to pack. Of leaves on SSD a pack takes the
 //! overlay alone.
 
 use std::sync::Arc;
@@ -233,6 +233,7 @@ impl MoveHost for Core {
 }
 
 impl ReadHost for Core {
+    #[inline]
     fn wait_for_seen(&self) -> Result<(), Error> {
         match self.journal.get() {
             Some(journal) if journal.waits() => journal.wait_for_seen(),
@@ -240,11 +241,11 @@ impl ReadHost for Core {
         }
     }
 
-    fn read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
+    fn note_read_below(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
         self.moves().copy_up_again(key, found, below);
     }
 
-    fn read_larges<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>) {
+    fn note_large_reads<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>) {
         self.moves().promote_again(larges);
     }
 }

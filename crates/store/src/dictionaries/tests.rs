@@ -188,3 +188,35 @@ fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_
     }
     assert_eq!(core.tree.stats.trainings.get(), 0);
 }
+
+/// A cache at rest keeps its records, whatever its background would like to train.
+#[test]
+fn writers_make_the_room_for_a_training_and_the_training_evicts_nothing() {
+    const LIMIT_BYTES: u64 = 4 << 20;
+    const TRAINING_BYTES: usize = 1 << 20;
+    let options = Options {
+        memory_limit_bytes: Some(LIMIT_BYTES),
+        eviction: true,
+        codec: CodecChoice::None,
+        background_threads: 0,
+        ..Options::default()
+    };
+    let core = Core::new(&options);
+    let put = |n: u64| core.put(&n.to_be_bytes(), &[n as u8; 200], PutMeta::default()).expect("it evicts");
+    (0..LIMIT_BYTES / 150).for_each(put);
+    let evicted = core.tree.stats.evicted.get();
+    assert!(evicted > 0);
+    for _ in 0..100 {
+        assert!(!core.has_room_to_train(TRAINING_BYTES));
+        core.settle();
+        while core.evict_in_background() {}
+    }
+    assert_eq!(core.tree.stats.evicted.get(), evicted);
+    assert!(!core.has_room_to_train(TRAINING_BYTES));
+    let needed = (0..).find(|n| {
+        put(1 << 40 | n);
+        core.has_room_to_train(TRAINING_BYTES)
+    });
+    assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
+    assert!(core.tree.stats.evicted.get() > evicted);
+}

@@ -23,8 +23,7 @@ use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
 use crate::leaf_image::LeafImage;
 use crate::options::Options;
-use crate::packing::settled;
-use crate::packing::upper_records;
+use crate::packing::{settled, upper_records};
 
 /// Records of the log between two calls for progress.
 const RECORDS_EACH: u64 = 1024;

@@ -16,8 +16,7 @@ use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 use crate::Error;
 use crate::blocks::{BlockCoding, format_not_built};
 use crate::coding::Coding;
-use crate::fields::Fault;
-use crate::fields::FieldReader;
+use crate::fields::{Fault, FieldReader};
 use crate::options::Options;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdic";

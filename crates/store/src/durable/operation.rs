@@ -2,8 +2,7 @@
 
 use crate::large::VALUE_BYTES_MAX;
 use crate::operation::Operation;
-use crate::record::KEY_BYTES_MAX;
-use crate::record::{EXPIRES_AT_MS_MAX, write_varint};
+use crate::record::{EXPIRES_AT_MS_MAX, KEY_BYTES_MAX, write_varint};
 
 /// The first byte of a record.
 const VERSION: u8 = 1;

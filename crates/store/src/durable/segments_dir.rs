@@ -14,8 +14,7 @@ use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
 use super::generation::read_whole;
 use super::manifest::Manifest;
 use crate::Error;
-use crate::fields::Fault;
-use crate::fields::FieldReader;
+use crate::fields::{Fault, FieldReader};
 
 /// The folder of segments within a store's.
 const DIR: &str = "segments";

@@ -1,6 +1,6 @@
 //! The memory that a leaf's state holds, as the gauges count it.
 
-use super::{LeafState, STATE_BYTES, Stored};
+use super::{LeafState, Memo, STATE_BYTES};
 use crate::body::Body;
 use crate::landing::Landing;
 use crate::memory::{Gauges, allocated_bytes};
@@ -37,7 +37,7 @@ pub(super) fn hold_changed(gauges: &Gauges, old: &LeafState, new: &LeafState) {
 }
 
 /// Bytes that are asked of the allocator for what a checkpoint remembers.
-fn stored_bytes(stored: &Stored) -> usize {
+fn stored_bytes(stored: &Memo) -> usize {
     size_of_val(&**stored) + 2 * size_of::<usize>()
 }
 

@@ -14,8 +14,7 @@ use ziptier_media::placement::Side;
 use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
-use crate::places::Moves;
-use crate::places::{Demoted, Parts};
+use crate::places::{Demoted, Moves, Parts};
 use crate::tree::Tree;
 
 /// A body of so many bytes is not worth what DRAM would hold for it.

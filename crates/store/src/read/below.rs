@@ -41,7 +41,8 @@ impl KeyBelow {
 impl Tree {
     /// Reads image `index` of `below`. The caller holds no guard.
     pub(crate) fn read_image(&self, below: &Below, index: usize) -> Result<Image, String> {
-        below.files().read(below, index).inspect(|image| self.count_image(image))
+        self.count_read(below, index);
+        below.files().read(below, index)
     }
 
     /// Reads several images at once; they come in the order in which they were asked for.
@@ -49,13 +50,12 @@ impl Tree {
         #[cfg(test)]
         IMAGES_READ.set(IMAGES_READ.get().max(wanted.len()));
         let Some((first, _)) = wanted.first() else { return Vec::new() };
-        let images = first.files().read_several(wanted);
-        images.iter().flatten().for_each(|image| self.count_image(image));
-        images
+        wanted.iter().for_each(|(below, index)| self.count_read(below, *index));
+        first.files().read_several(wanted)
     }
 
-    fn count_image(&self, image: &Image) {
-        self.stats.own().image_bytes.add(image.file_bytes as u64);
+    fn count_read(&self, below: &Below, index: usize) {
+        self.stats.own().image_bytes.add(u64::from(below.place(index).bytes));
     }
 
     /// Whether memory says nothing of `key`, and `below` is what lies below.
@@ -80,7 +80,7 @@ impl Reads<'_> {
                 Ok(image) => {
                     let found = image.find(key).filter(|found| !self.tree.is_over(found.expires_at_ms));
                     let taken = found.map(take);
-                    self.host.read_below(key, found, &below);
+                    self.host.note_read_below(key, found, &below);
                     return Ok(taken);
                 }
                 Err(reason) => reason,
@@ -146,7 +146,7 @@ impl Reads<'_> {
             Some(image) => {
                 let found = image.find(key).filter(|found| !self.tree.is_over(found.expires_at_ms));
                 let copied = found.map(|found| copy_found(found, bytes));
-                self.host.read_below(key, found, list);
+                self.host.note_read_below(key, found, list);
                 copied
             }
             None => self.find_value(key, |found| copy_found(found, bytes))?,

@@ -177,8 +177,7 @@ impl<'a> Attempt<'a> {
             let purpose = match current {
                 Some(at) if self.is_victim(at) || self.has_victims(state) => Purpose::Cleaning,
                 Some(_) => {
-                    let stored = state.stored.clone().and_then(|stored| stored.downcast().ok());
-                    let found = Found::Current(stored.expect("it is current"));
+                    let found = Found::Current(Stored::shared(state).expect("it is current"));
                     return Ok(Visit { found, below, high });
                 }
                 None => Purpose::New,

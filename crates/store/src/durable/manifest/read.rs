@@ -15,10 +15,9 @@ use super::{
     IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, VERSION_MIN, seed,
 };
 use crate::Error;
+use crate::below::Part;
 use crate::fields::FieldReader;
 use crate::leaf_image::read_place;
-
-use crate::below::Part;
 use crate::record::KEY_BYTES_MAX;
 
 const PATH_BYTES_MAX: usize = 4096;

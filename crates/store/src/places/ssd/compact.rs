@@ -8,9 +8,7 @@ use std::sync::Arc;
 use ziptier_media::segments::{Place, SegmentError};
 
 use super::demote::{Written, image_state, merge_goal, overlay_state};
-use crate::below::Below;
-use crate::below::Image;
-use crate::below::Part;
+use crate::below::{Below, Image, Part};
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::leaf::{Leaf, LeafState};

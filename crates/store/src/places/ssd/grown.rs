@@ -4,8 +4,7 @@
 use ziptier_media::placement::Side;
 
 use super::upper::has_grown;
-use crate::places::Moves;
-use crate::places::Pick;
+use crate::places::{Moves, Pick};
 
 impl Moves<'_> {
     /// Takes a leaf whose overlay has outgrown its images, and promotes the leaf if memory has room, or merges the two.

@@ -95,8 +95,8 @@ impl Tier {
         let is_foreign = coding.as_ref().is_some_and(|coding| self.is_foreign(coding));
         let form = Form::of(coding);
         Ok(match is_foreign {
-            true => Image { body: with_raw_values(&body, &form), form: Form::Raw, file_bytes: bytes.len() },
-            false => Image { body, form, file_bytes: bytes.len() },
+            true => Image { body: with_raw_values(&body, &form), form: Form::Raw },
+            false => Image { body, form },
         })
     }
 }

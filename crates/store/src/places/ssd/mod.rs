@@ -1,8 +1,9 @@
 //! Cold leaves: leaves whose records lie as images in segment files on SSD, and the part of them that memory still
 //! holds.
 //!
-//! Not for the decision to demote or promote a leaf: `pressure` and the readers of `read` make it, and call
-//! [`Moves::demote`] and [`Moves::promote`].
+//! Not for the decision to demote or promote a leaf: `pressure` and the engine's other parts make it, and call
+//! [`Moves::demote`] and [`Moves::promote`]. Nor for reads of what lies there: `below` lists the images of a leaf, and
+//! `read` and `range` ask for them.
 //!
 //! ```text
 //! leaf ──► state ─┬─ landings          newest
@@ -18,14 +19,11 @@
 //!
 //! | module | claim |
 //! |---|---|
-//! | `below` | the list of images, compact: the index of the SSD is at most 1 % of it |
 //! | `image`, `tier` | a body as bytes on SSD, and the folder of segment files |
-//! | `read` | one look-up, several at once, and what a stale place means |
 //! | `upper` | packing a landing into the overlay, tombstones kept |
 //! | `demote`, `compact`, `promote` | demotion, compaction, promotion |
 //! | `promote_large` | promotion of large values: a value that is read twice is copied to memory, and leaves it again without a write |
 //! | `join` | neighbours become one leaf of up to 64 KiB, without I/O |
-//! | `scan` | iteration, counting, drawing |
 //! | `clean` | segments with few live images give their room back |
 //! | `grown` | leaves that were written to much are promoted, or compacted |
 //! | `room` | room is asked for before any merge |
@@ -57,8 +55,7 @@ use ziptier_media::segments::SegmentError;
 use crate::Error;
 use crate::leaf::Leaf;
 use crate::memory::Gauges;
-use crate::places::Moves;
-use crate::places::{Pick, Place};
+use crate::places::{Moves, Pick, Place};
 use crate::sync::Mutex;
 
 pub(crate) use compact::add_coding;

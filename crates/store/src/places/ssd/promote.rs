@@ -9,14 +9,12 @@ use crossbeam_epoch::Guard;
 use super::compact::Upper;
 use super::demote::image_state;
 use crate::Error;
-use crate::below::Below;
-use crate::below::Image;
+use crate::below::{Below, Image};
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::{Merged, Newest, Pending, merge, merge_all};
-use crate::packing::upper_records;
-use crate::packing::{Goal, Scratch, settled};
+use crate::packing::{Goal, Scratch, settled, upper_records};
 use crate::places::Moves;
-use crate::record::{Found, array, key_hash};
+use crate::record::array;
 use crate::retention::KeepsAll;
 
 impl Moves<'_> {
@@ -24,16 +22,6 @@ impl Moves<'_> {
     /// a part of it cannot be read or is not its own. The caller holds no guard.
     pub(in crate::places) fn promote_from_ssd(&self, leaf: &Leaf) -> bool {
         leaf.try_own().is_some_and(|_ownership| self.promote_owned(leaf) == Ok(true))
-    }
-
-    /// Copies a record up that was read from SSD a moment ago, too.
-    pub(crate) fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
-        let Some(cold) = &self.cold else { return };
-        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.host.may_copy_up() {
-            // A write that came meanwhile is newer, and a damaged record stays where it is.
-            let copied = self.host.writes().copy_up(key, found, below);
-            self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));
-        }
     }
 
     /// Makes ordinary leaves of the cold leaf of `key`, whose overlay has no room for its landing, unless another

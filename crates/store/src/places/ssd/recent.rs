@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use crate::below::Below;
 use crate::memory::Gauges;
+use crate::places::Moves;
+use crate::record::{Found, key_hash};
 
 /// Records that are remembered, where memory has a limit at most one for so many bytes of it.
 const RECORDS_MAX: u64 = 64 << 10;
@@ -38,6 +41,18 @@ impl Recent {
 impl Drop for Recent {
     fn drop(&mut self) {
         self.gauges.index.take(size_of_val(&*self.marks));
+    }
+}
+
+impl Moves<'_> {
+    /// Copies a record up that was read from SSD a moment ago, too.
+    pub(crate) fn copy_up_again(&self, key: &[u8], found: Option<Found<'_>>, below: &Arc<Below>) {
+        let Some(cold) = &self.cold else { return };
+        if found.is_some() && cold.recent.is_again(key_hash(key)) && self.host.may_copy_up() {
+            // A write that came meanwhile is newer, and a damaged record stays where it is.
+            let copied = self.host.writes().copy_up(key, found, below);
+            self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));
+        }
     }
 }
 

@@ -11,7 +11,6 @@ use crate::below::Below;
 use crate::core::Core;
 use crate::leaf::{Leaf, LeafState};
 use crate::multi_get::Values;
-use crate::places::Pick;
 use crate::range::Keys;
 use crate::read::{IMAGES_MAX, IMAGES_READ};
 use crate::record::PutMeta;
@@ -159,12 +158,11 @@ fn a_batch_that_may_not_wait_reads_little_from_ssd() {
 }
 
 /// Puts a list below the leaf of all keys whose first image cannot be found.
-fn lose_image(core: &Core) -> Arc<Below> {
-    let (leaf, _) = core.tree.share_at(b"");
+fn lose_image(core: &Core, leaf: &Leaf) -> Arc<Below> {
     let guard = core.tree.pin();
     let state = leaf.state(&guard);
     let own = state.below.as_ref().expect("it is cold");
-    let mut parts = own.parts(b"");
+    let mut parts = own.parts(&leaf.low());
     parts[0].place.segment += 1000;
     let lost = own.elsewhere(&parts);
     lost.hand_on();
@@ -180,7 +178,7 @@ fn a_rename_replaces_a_key_whose_image_cannot_be_read() {
         core.put(key, b"old", PutMeta::default()).expect("no limit is set");
     }
     assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
-    lose_image(&core);
+    lose_image(&core, &core.tree.share_at(b"").0);
     core.put(b"source", b"new", PutMeta::default()).expect("no limit is set");
     let kept = core.writes().transfer(b"source", b"target", true, false);
     assert!(matches!(kept, Err(Error::Unread { .. })), "{kept:?}");
@@ -220,7 +218,7 @@ fn a_value_that_is_longer_than_was_asked_for_is_not_read() {
     let core = core_over(RecordingDisk::new());
     core.put(b"key", b"below", PutMeta::default()).expect("no limit is set");
     assert_eq!(core.moves().send_some_to_ssd(|| true), Ok(1));
-    let lost = lose_image(&core);
+    let lost = lose_image(&core, &core.tree.share_at(b"").0);
     core.put(b"key", &[7; 5000], PutMeta::default()).expect("no limit is set");
     for (len_max, read) in [(4999, None), (5000, Some(5000))] {
         let mut lengths = Vec::new();
@@ -231,22 +229,10 @@ fn a_value_that_is_longer_than_was_asked_for_is_not_read() {
     }
 }
 
-/// Makes the only image of a leaf one that cannot be read.
-fn lose_image_of(core: &Core, leaf: &Leaf) {
-    let guard = core.tree.pin();
-    let state = leaf.state(&guard);
-    let own = state.below.as_ref().expect("it is cold");
-    let mut parts = own.parts(&leaf.low());
-    parts[0].place.segment += 1000;
-    let lost = own.elsewhere(&parts);
-    lost.hand_on();
-    assert!(leaf.publish(state, LeafState { below: Some(lost), ..state.clone() }, &guard));
-}
-
 #[test]
 fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
     let (core, [_, right], high) = with_cold_neighbours();
-    lose_image_of(&core, &right);
+    lose_image(&core, &right);
     let keys = (0..high[0]).map(|n| vec![n]).collect();
     let before = Ok(Keys { keys, next: Some(high.to_vec()) });
     // A walk that has all keys that it wants ends there, too.
@@ -266,7 +252,7 @@ fn a_walk_that_meets_no_key_before_an_image_that_cannot_be_read_ends_there() {
     let (core, [_, right], high) = with_cold_neighbours();
     let deletes = (0..high[0]).fold(Batch::new(), |batch, n| batch.delete(&[n]));
     assert_eq!(core.write(&deletes), Ok(true));
-    lose_image_of(&core, &right);
+    lose_image(&core, &right);
     let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
     assert_eq!(core.tree.keys_from(b"", None, 100), Ok(none));
     let refusal = core.tree.keys_from(&high, None, 100);

@@ -124,8 +124,8 @@ pub(crate) struct Tier {
 }
 
 impl Tier {
-    /// Opens the folder and empties it, unless `check` refuses that. The folder's lock goes with the store: readers of the epoch may hold the tier
-    /// for longer.
+    /// Opens the folder and empties it, unless `check` refuses that. The folder's lock goes with the store: readers of
+    /// the epoch may hold the tier for longer.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         options: &SsdOptions,

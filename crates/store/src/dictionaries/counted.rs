@@ -29,9 +29,7 @@ mod tests {
 
     use super::*;
     use crate::Error;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::host::TrainingRoom;
     use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::record::PutMeta;
 
@@ -58,39 +56,6 @@ mod tests {
         let _counted = Counted::new(&core.tree.gauges, MEMORY_LIMIT_BYTES_MIN as usize);
         // The landing has room for a few more.
         assert!((0..8).any(|_| matches!(put(), Err(Error::MemoryLimit { .. }))));
-    }
-
-    /// A cache at rest keeps its records, whatever its background would like to train.
-    #[test]
-    fn writers_make_the_room_for_a_training_and_the_training_evicts_nothing() {
-        const LIMIT_BYTES: u64 = 4 << 20;
-        const TRAINING_BYTES: usize = 1 << 20;
-        let options = Options {
-            memory_limit_bytes: Some(LIMIT_BYTES),
-            eviction: true,
-            codec: CodecChoice::None,
-            background_threads: 0,
-            ..Options::default()
-        };
-        let core = Core::new(&options);
-        let put =
-            |n: u64| core.put(&n.to_be_bytes(), &[n as u8; 200], PutMeta::default()).expect("it evicts");
-        (0..LIMIT_BYTES / 150).for_each(put);
-        let evicted = core.tree.stats.evicted.get();
-        assert!(evicted > 0);
-        for _ in 0..100 {
-            assert!(!core.has_room_to_train(TRAINING_BYTES));
-            core.settle();
-            while core.evict_in_background() {}
-        }
-        assert_eq!(core.tree.stats.evicted.get(), evicted);
-        assert!(!core.has_room_to_train(TRAINING_BYTES));
-        let needed = (0..).find(|n| {
-            put(1 << 40 | n);
-            core.has_room_to_train(TRAINING_BYTES)
-        });
-        assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
-        assert!(core.tree.stats.evicted.get() > evicted);
     }
 
     /// A store that is full of raw values has room as soon as it has a dictionary.

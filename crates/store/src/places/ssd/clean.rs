@@ -13,17 +13,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Place, Purpose, SegmentError};
 
 use super::tier::{KEPT_PART, Tier};
 use crate::below::{Below, Part};
-use crate::places::Moves;
-use crossbeam_epoch::Guard;
-
 use crate::image_files::OwnedPieces;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::large_references;
+use crate::places::Moves;
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
 const LIVE_PCT_MAX: u64 = 90;

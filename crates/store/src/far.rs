@@ -179,6 +179,12 @@ impl FarMemory {
         }
     }
 
+    /// Notes that it had no room for what was to come, without an attempt or after a part of it was given back. What
+    /// others freed meanwhile shows with the next free.
+    pub(crate) fn note_no_room(&self) {
+        self.full_at.store(self.freed.load(Relaxed), Relaxed);
+    }
+
     /// Whether it had no room, and nothing was freed since.
     pub(crate) fn is_full(&self) -> bool {
         self.full_at.load(Relaxed) == self.freed.load(Relaxed)

@@ -39,6 +39,7 @@ impl Moves<'_> {
         let mut freed_bytes = 0;
         if parts.records && state.is_unsettled() {
             if !self.may_settle(far, state) {
+                far.note_no_room();
                 return Demoted::Full;
             }
             freed_bytes += state.landing_bytes();
@@ -65,26 +66,37 @@ impl Moves<'_> {
         }
     }
 
-    /// Copies parts of a leaf, which the caller owns. Returns the bytes of DRAM that are free after their last reader,
-    /// `None` if far memory has no room.
+    /// Copies parts of a leaf, which the caller owns, as far as far memory has room. Returns the bytes of DRAM that are
+    /// free after their last reader, `None` if far memory had no room for any part.
     fn copy_to_far(&self, leaf: &Leaf, far: &Arc<FarMemory>, parts: Parts, guard: &Guard) -> Option<u64> {
         let state = leaf.state(guard);
         if state.closed || state.body.is_empty() {
             return Some(0);
         }
-        let mut freed_bytes = 0;
+        let (mut freed_bytes, mut is_full) = (0, false);
         let larges = if far.is_placing() { Vec::new() } else { parts.larges.of(state, Side::Dram) };
         for large in larges {
-            freed_bytes += large.to_far(far)? as u64;
+            match large.to_far(far) {
+                Some(bytes) => freed_bytes += bytes as u64,
+                None => is_full = true,
+            }
         }
         if parts.records && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
-            let body = state.body.to_far(far)?;
-            freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
-            leaf.publish_body(&body, guard);
+            match state.body.to_far(far) {
+                Some(body) => {
+                    freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
+                    leaf.publish_body(&body, guard);
+                }
+                None => is_full = true,
+            }
+        }
+        if is_full {
+            // A large value that finds no room gives back its first chunks.
+            far.note_no_room();
         }
         if freed_bytes > 0 {
             self.tree.stats.sent_to_far.raise();
         }
-        Some(freed_bytes)
+        (freed_bytes > 0 || !is_full).then_some(freed_bytes)
     }
 }

@@ -260,9 +260,7 @@ impl Core {
             _ => {}
         }
         if wish.source == Side::Dram && (freed > 0 || hand.stuck.is_some()) {
-            // A large value that far memory has no room for gives back its first chunks, so that far memory does not
-            // count as full.
-            self.pressure.dry.store(freed == 0 && (!full || self.room().has_free_place()), Relaxed);
+            self.pressure.dry.store(freed == 0 && !full, Relaxed);
         }
         if freed > 0 {
             self.pressure.exhausted.store(false, Relaxed);

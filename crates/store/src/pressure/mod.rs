@@ -225,8 +225,8 @@ impl Core {
         self.wait_for_retired();
     }
 
-    /// Makes room for the new body of the leaf that owns `key`, as far as there is any. It packs no other leaf for that
-    /// room, since it may be part of a walk that packs. The caller holds no guard and no lock.
+    /// Makes room for the new body of the leaf that owns `key`, as far as there is any. No walk packs leaves for that
+    /// room, since the caller may be such a walk. The caller holds no guard and no lock.
     pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.tree.pin();
@@ -263,17 +263,20 @@ impl Core {
             let Err(refusal) = self.room().admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
-            let moved = match self.demote_for(over_bytes) {
-                Moved::Stuck if packs && self.squeeze(over_bytes) => {
+            let mut moved = self.demote_for(over_bytes);
+            if moved == Moved::Stuck && packs {
+                moved = self.squeeze(over_bytes);
+                if moved == Moved::On {
                     // A walk has as many steps as there are leaves. They do not count as steps that made room for
                     // others.
                     self.tree.reclaim();
                     back_off(YIELDS);
                     continue;
                 }
-                Moved::Stuck if self.evict_for(bytes as u64) => Moved::On,
-                moved => moved,
-            };
+            }
+            if moved == Moved::Stuck && self.evict_for(bytes as u64) {
+                moved = Moved::On;
+            }
             self.tree.reclaim();
             if self.wait_for_checkpoint(moved, bytes) {
                 laps = 0;
@@ -302,7 +305,9 @@ impl Core {
                 Moved::Stuck if packs && self.tree.dictionaries.wait_for_training() => {}
                 // Bytes that were demoted before may be free by now.
                 Moved::Stuck if self.room().admit(bytes).is_err() => {
-                    self.pressure.exhausted.store(true, Relaxed);
+                    if packs {
+                        self.pressure.exhausted.store(true, Relaxed);
+                    }
                     return Err(self.room().refusal(limit_bytes, used_bytes));
                 }
                 Moved::Stuck => return Ok(()),

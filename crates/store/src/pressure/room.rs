@@ -93,14 +93,9 @@ impl<'e> Room<'e> {
 
     /// Whether a place below takes leaves that have no room in DRAM. Nothing is evicted then.
     pub(crate) fn has_room_below(self) -> bool {
-        self.has_free_place() && !self.pressure.dry.load(Relaxed)
-    }
-
-    /// Whether a place below has refused nothing since something was freed there.
-    pub(super) fn has_free_place(self) -> bool {
         let far = self.tree.far.as_ref().is_some_and(|far| !far.is_full());
         let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
-        far || ssd
+        (far || ssd) && !self.pressure.dry.load(Relaxed)
     }
 
     /// Whether no write was refused since a leaf moved last.

@@ -13,6 +13,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::Moved;
 use crate::core::Core;
 use crate::leaf::LeafState;
 use crate::maintenance::Sweep;
@@ -93,20 +94,29 @@ impl<T: Default> Walk<T> {
 }
 
 impl Core {
-    /// Takes a step of packing before anything is evicted or refused; `false` when there is nothing to gain. The caller
+    /// Takes a step of packing before anything is evicted or refused; `Stuck` when there is nothing to gain. The caller
     /// holds no guard.
-    pub(super) fn squeeze(&self, over_bytes: u64) -> bool {
-        // So much is not to be had by packing.
-        let may_give = over_bytes <= self.tree.gauges.limit() / 2;
-        may_give && (self.squeeze_stale() || (!self.tree.evicts() && self.squeeze_loose()))
+    pub(super) fn squeeze(&self, over_bytes: u64) -> Moved {
+        if over_bytes > self.tree.gauges.limit() / 2 {
+            // So much is not to be had by packing.
+            return Moved::Stuck;
+        }
+        match self.pack_stale() {
+            Moved::Stuck if !self.tree.evicts() => self.pack_loose(),
+            moved => moved,
+        }
     }
 
-    /// Packs some leaves that are not coded as new ones are; `false` when a whole lap has left none. The caller holds
-    /// no guard.
+    /// Packs some leaves that are not coded as new ones are, or leaves that to the thread that does; `false` when a
+    /// whole lap has left none. The caller holds no guard.
     pub(crate) fn squeeze_stale(&self) -> bool {
+        self.pack_stale() != Moved::Stuck
+    }
+
+    fn pack_stale(&self) -> Moved {
         // What is loaded from images was packed before.
         if self.room().has_room_below() || self.loading.load(Relaxed) {
-            return false;
+            return Moved::Stuck;
         }
         if self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get()) {
             self.maintain_dictionary();
@@ -117,16 +127,15 @@ impl Core {
             // this look, behind that one, misses no training.
             self.tree.dictionaries.wait_for_training();
         }
-        let Some(current) = self.tree.dictionaries.generation() else { return false };
+        let Some(current) = self.tree.dictionaries.generation() else { return Moved::Stuck };
         let squeeze = &self.pressure.squeeze;
         if squeeze.packed_for.load(Relaxed) == u64::from(current) + 1 {
-            return false;
+            return Moved::Stuck;
         }
-        if let Some(mut walk) = Walk::take(&squeeze.stale) {
-            self.step_stale(&mut walk, current);
-            Walk::rest(&squeeze.stale, walk);
-        }
-        true
+        let Some(mut walk) = Walk::take(&squeeze.stale) else { return Moved::Taken };
+        self.step_stale(&mut walk, current);
+        Walk::rest(&squeeze.stale, walk);
+        Moved::On
     }
 
     fn step_stale(&self, walk: &mut Stale, current: u32) {
@@ -140,6 +149,7 @@ impl Core {
             if is_stale(state, current)
                 && let Some(_ownership) = leaf.try_own()
                 && !leaf.state(&guard).closed
+                && self.room().has_place_for(&[leaf.state(&guard)])
             {
                 // Raw leaves are many, and the writer waits: dense blocks would take four times the time.
                 let goal = if state.form.generation().is_none() { Goal::Keep } else { Goal::Renew };
@@ -163,13 +173,13 @@ impl Core {
         }
     }
 
-    /// Settles and fills some leaves; `false` when a walk through all of them has given what there was. The caller
-    /// holds no guard.
-    fn squeeze_loose(&self) -> bool {
-        if self.tree.recovering() {
-            return false;
+    /// Settles and fills some leaves; `Stuck` when a walk through all of them has given what there was. The caller holds
+    /// no guard.
+    fn pack_loose(&self) -> Moved {
+        if self.room().has_room_below() || self.tree.recovering() {
+            return Moved::Stuck;
         }
-        let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return true };
+        let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return Moved::Taken };
         if walk.laps.is_none() && walk.done.is_none_or(|done| self.gains_since(done)) {
             walk.sweep = Sweep::of_all();
             walk.laps = Some(0);
@@ -184,7 +194,7 @@ impl Core {
             }
         }
         Walk::rest(&self.pressure.squeeze.loose, walk);
-        goes_on
+        if goes_on { Moved::On } else { Moved::Stuck }
     }
 
     fn settled_now(&self) -> Settled {
@@ -253,11 +263,12 @@ mod tests {
         }
         core.settle();
         core.tree.gauges.set_limit(Some(1 << 20));
-        let walk = || std::iter::repeat_with(|| core.squeeze_loose()).take_while(|goes_on| *goes_on).count();
+        let walk =
+            || std::iter::repeat_with(|| core.pack_loose()).take_while(|moved| *moved == Moved::On).count();
         let steps = walk();
         assert!(steps > 2 && walk() == 0, "{steps}");
         core.tree.stats.relaxed_bytes.add(1 << 20);
-        assert!(core.squeeze_loose(), "there is something to gain");
+        assert_eq!(core.pack_loose(), Moved::On, "there is something to gain");
         core.tree.stats.relaxed_bytes.add(1 << 20);
         assert!(walk() > steps, "the walk ended, and none came behind it");
         assert_eq!(walk(), 0);

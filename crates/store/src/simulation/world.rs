@@ -137,11 +137,7 @@ impl World {
         let Some(limit_bytes) = self.setup.limit_bytes else { return };
         let held_bytes = self.core().tree.gauges.held();
         let may_have_more = match self.what {
-            "stop" | "kill" | "power cut" => {
-                let room = self.core().room();
-                !room.can_make_room()
-                    || self.setup.ssd_bytes.is_none() && !self.setup.evicts && !room.has_room_below()
-            }
+            "stop" | "kill" | "power cut" => !self.core().room().can_make_room(),
             what => matches!(what, "moves of leaves" | "change of room"),
         };
         if may_have_more {
@@ -368,13 +364,18 @@ impl World {
             let is_full = self.random.once_in(2);
             failing.set_full(is_full);
             self.failing = failing.clone();
+            let from = disk.position();
             let started = self.try_open();
             let is_excused = failing.has_failed() || is_full;
             assert!(started.is_ok() || is_excused, "{started:?}");
             self.note(started.is_ok());
             self.running = None;
             was_cut = self.random.once_in(2);
-            disk = if was_cut { cut_power(&disk, disk.position(), &mut self.random) } else { disk.killed() };
+            let position = from + self.random.below((disk.position() - from + 1) as u64) as usize;
+            disk = match was_cut {
+                true => cut_power(&disk, position, &mut self.random),
+                false => disk.killed_at(position),
+            };
         }
         self.failing = failing(&disk);
         (self.disk, self.is_troubled) = (disk, false);

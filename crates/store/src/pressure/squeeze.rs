@@ -173,8 +173,8 @@ impl Core {
         }
     }
 
-    /// Settles and fills some leaves; `Stuck` when a walk through all of them has given what there was. The caller holds
-    /// no guard.
+    /// Settles and fills some leaves; `Stuck` when a walk through all of them has given what there was. The caller
+    /// holds no guard.
     fn pack_loose(&self) -> Moved {
         if self.room().has_room_below() || self.tree.recovering() {
             return Moved::Stuck;
@@ -251,6 +251,37 @@ mod tests {
         assert!(landing_bytes > FAR_BYTES + FAR_BYTES / 2, "{landing_bytes}");
         core.tree.gauges.set_limit(Some(settled_bytes));
         assert_eq!(core.make_room(0), Ok(()), "{:?}", core.tree.gauges.memory_use());
+    }
+
+    /// They would come up to DRAM, which is full as well.
+    #[test]
+    fn a_walk_leaves_bodies_of_full_far_memory_where_they_lie() {
+        let options = Options { codec: CodecChoice::Token, background_threads: 0, ..Options::default() };
+        let far = FarMemory::on_heap(4 << 20);
+        let core = Core::with_far(&options, far.clone());
+        core.tree.gauges.set_limit(Some(1 << 20));
+        for n in 0u32..10_000 {
+            let value =
+                format!("{n:>8} of the sheep in the parlour, and of the shepherd at her window").repeat(2);
+            core.put(&n.to_be_bytes(), value.as_bytes(), PutMeta::default()).expect("far memory has room");
+        }
+        core.settle();
+        assert!(core.tree.gauges.far_body.held() > 256 << 10, "{:?}", core.tree.gauges.memory_use());
+        let fillers: Vec<_> = std::iter::from_fn(|| far.put(&[0; 2_000])).collect();
+        core.tree.gauges.set_limit(None);
+        assert!(core.maintain_dictionary(), "there is no dictionary to pack with");
+        let limit_bytes = core.tree.gauges.held();
+        core.tree.gauges.set_limit(Some(limit_bytes));
+        while core.squeeze_stale() {
+            core.tree.reclaim();
+        }
+        let held_bytes = core.tree.gauges.held();
+        assert!(
+            held_bytes <= limit_bytes,
+            "{held_bytes} of {limit_bytes}, {:?}",
+            core.tree.gauges.memory_use()
+        );
+        drop(fillers);
     }
 
     /// Each write that finds room after a step lets the walk rest, so readers have time to get leaves relaxed.

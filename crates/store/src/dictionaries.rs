@@ -292,6 +292,27 @@ impl Dictionaries {
         live.len()
     }
 
+    /// Takes a dictionary of `samples` into use, whether or not one is due, unless `live_max` live. For simulations, whose
+    /// stores are too small for one.
+    #[cfg(all(test, not(miri), not(shuttle)))]
+    pub(crate) fn adopt_one_of(&self, samples: &[&[u8]], live_max: usize) -> bool {
+        const LOGICAL_BYTES: u64 = 1 << 30;
+        let mut schedule = self.schedule.lock();
+        let wanted = match self.current() {
+            Some(Coding::Blocks(blocks)) => Candidate::Blocks(blocks),
+            _ => Candidate::Tokens(BITS[0]),
+        };
+        if self.count_live() >= live_max {
+            return false;
+        }
+        let Some(trained) = wanted.train(samples, LOGICAL_BYTES, schedule.generation + 1) else {
+            return false;
+        };
+        schedule.generation += 1;
+        self.adopt(with_codes(trained, samples, samples, LOGICAL_BYTES));
+        true
+    }
+
     pub(crate) fn adopt(&self, coding: Coding) {
         self.count(&coding);
         *self.current.lock() = Some(coding);

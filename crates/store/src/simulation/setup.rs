@@ -7,11 +7,10 @@ use ziptier_media::disk::Disk;
 use crate::clock::Clock;
 use crate::{BlockOptions, CodecChoice, DiskHandle, Durability, DurableOptions, Options, SsdOptions};
 
-/// DEFLATE and Zstandard come less often: their packing takes most of a simulation's time. Tokens come as seldom: these
-/// stores are too small for their dictionaries.
+/// DEFLATE and Zstandard come less often: their packing takes most of a simulation's time.
 const CODECS: [CodecChoice; 16] = {
     use CodecChoice::{Auto, Deflate, Lz4, None, Token, Zstd};
-    [None, None, None, None, None, Token, Auto, Lz4, Lz4, Lz4, Lz4, Zstd, Zstd, Zstd, Deflate, Deflate]
+    [None, None, None, Token, Token, Token, Auto, Auto, Auto, Lz4, Lz4, Lz4, Zstd, Zstd, Deflate, Deflate]
 };
 
 /// Random numbers that a seed fixes (SplitMix64, Steele and others, 2014).
@@ -62,7 +61,7 @@ impl Setup {
         Self {
             codec: random.one_of(&CODECS),
             durability: (!random.once_in(8)).then(|| random.one_of(&Durability::ALL)),
-            limit_bytes: has_limit.then(|| random.one_of(&[192 << 10, 256 << 10, 512 << 10])),
+            limit_bytes: has_limit.then(|| random.one_of(&[192 << 10, 256 << 10, 512 << 10, 768 << 10])),
             ssd_bytes: (!evicts && random.once_in(2)).then(|| random.one_of(&[4 << 20, 16 << 20])),
             far_bytes,
             evicts,

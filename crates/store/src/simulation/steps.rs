@@ -8,6 +8,7 @@ use super::setup::Random;
 use super::world::{End, Running, World};
 use crate::batch::{Batch, Condition, Transferred};
 use crate::clock::steady;
+use crate::codec_options::CodecChoice;
 use crate::multi_get::Values;
 use crate::record::PutMeta;
 use crate::update::{Update, Wanted};
@@ -16,6 +17,14 @@ use crate::update::{Update, Wanted};
 const BACKGROUND_STEPS: u64 = 12;
 /// Records of a walk.
 const WALKED: usize = 30;
+const WORDS: [&str; 8] = ["ship", "harbour", "captain", "and", "the", "whale", "lantern", "of"];
+/// Values that a dictionary is trained on, and their bytes.
+const SAMPLES: usize = 40;
+const SAMPLE_BYTES: usize = 200;
+/// The smallest limit of a store with dictionaries. Each takes about 50 KB.
+const TRAINED_LIMIT_BYTES_MIN: u64 = 512 << 10;
+/// Dictionaries that live at the same time, where a store has so little memory.
+const DICTIONARIES_MAX: usize = 3;
 
 impl World {
     pub(super) fn take_step(&mut self) {
@@ -36,8 +45,9 @@ impl World {
             984..988 => self.move_leaves(),
             988..990 => self.trouble(),
             990..996 => self.end_and_start(),
-            996..999 => self.change_room(),
-            _ => self.clear(),
+            996..998 => self.change_room(),
+            998 => self.clear(),
+            _ => self.train(),
         }
     }
 
@@ -60,7 +70,10 @@ impl World {
             _ => self.random.below(300),
         };
         let mut number = self.random.next();
-        // Half of the values repeat themselves.
+        if number % 3 == 0 {
+            return self.text(len as usize);
+        }
+        // Half of the others repeat themselves.
         let repeats = number & 1 == 0;
         (0..len)
             .map(|at| {
@@ -70,6 +83,17 @@ impl World {
                 (number >> (8 * (at % 7) + 8 * u64::from(!repeats && at % 7 == 0))) as u8
             })
             .collect()
+    }
+
+    /// Words, which dictionaries code in fewer bytes.
+    fn text(&mut self, len: usize) -> Vec<u8> {
+        let mut text = Vec::with_capacity(len + 16);
+        while text.len() < len {
+            text.extend_from_slice(self.random.one_of(&WORDS).as_bytes());
+            text.push(b' ');
+        }
+        text.truncate(len);
+        text
     }
 
     fn meta(&mut self) -> PutMeta {
@@ -384,6 +408,20 @@ impl World {
         let limit_bytes = limit_bytes.clamp(192 << 10, 1 << 20);
         self.setup.limit_bytes = Some(limit_bytes);
         self.core().set_memory_limit(Some(limit_bytes));
+    }
+
+    /// A dictionary is trained, as in a store that is larger.
+    fn train(&mut self) {
+        self.what = "training";
+        let has_room =
+            self.setup.limit_bytes.is_none_or(|limit_bytes| limit_bytes >= TRAINED_LIMIT_BYTES_MIN);
+        if self.setup.codec == CodecChoice::None || !has_room || self.random.once_in(2) {
+            return;
+        }
+        let samples: Vec<Vec<u8>> = (0..SAMPLES).map(|_| self.text(SAMPLE_BYTES)).collect();
+        let samples: Vec<&[u8]> = samples.iter().map(Vec::as_slice).collect();
+        let adopted = self.core().tree.dictionaries.adopt_one_of(&samples, DICTIONARIES_MAX);
+        self.note(adopted);
     }
 
     /// Each leaf has a record of the log of its own, so the log is synced before a power cut may come.

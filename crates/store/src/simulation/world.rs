@@ -138,7 +138,7 @@ impl World {
         let held_bytes = self.core().tree.gauges.held();
         let may_have_more = match self.what {
             "stop" | "kill" | "power cut" => !self.core().room().can_make_room(),
-            what => matches!(what, "moves of leaves" | "change of room"),
+            what => matches!(what, "moves of leaves" | "change of room" | "training"),
         };
         if may_have_more {
             self.ceiling_bytes = held_bytes;

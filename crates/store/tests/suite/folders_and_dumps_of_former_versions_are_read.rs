@@ -273,7 +273,7 @@ const FORMATS: [(&str, &str, Option<&str>); 8] = [
     ("manifest", "src/durable/manifest.rs", Some("killed/MANIFEST")),
     ("segments", "../media/src/segments/format.rs", Some("killed/segments/segment-")),
     ("owner", "src/durable/segments_dir.rs", Some("killed/segments/STORE")),
-    ("image", "src/durable/image.rs", None),
+    ("image", "src/leaf_image.rs", None),
     ("generation", "src/durable/generation.rs", Some("killed/dictionaries/generation-")),
     ("record", "src/durable/operation.rs", None),
     ("dump", "src/durable/stream.rs", Some("dump")),

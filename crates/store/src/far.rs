@@ -179,10 +179,14 @@ impl FarMemory {
         }
     }
 
-    /// Notes that it had no room for what was to come, without an attempt or after a part of it was given back. What
-    /// others freed meanwhile shows with the next free.
-    pub(crate) fn note_no_room(&self) {
-        self.full_at.store(self.freed.load(Relaxed), Relaxed);
+    /// Blocks that were freed so far.
+    pub(crate) fn frees(&self) -> u64 {
+        self.freed.load(Relaxed)
+    }
+
+    /// Notes that there was no room, which holds until more than `frees` blocks were freed in all.
+    pub(crate) fn note_no_room(&self, frees: u64) {
+        self.full_at.store(frees, Relaxed);
     }
 
     /// Whether it had no room, and nothing was freed since.

@@ -320,11 +320,14 @@ impl Large {
     }
 
     /// Copies its chunks to far memory, unless some there are no longer what was put. Returns the bytes of DRAM that
-    /// this frees, `None` when there is no room.
-    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Option<usize> {
-        let Some(chunks) = self.in_memory().filter(|chunks| chunks.is_whole()) else { return Some(0) };
+    /// this frees.
+    ///
+    /// # Errors
+    /// There is no room. So many blocks were taken and are free again.
+    pub(crate) fn to_far(&self, far: &Arc<FarMemory>) -> Result<usize, u64> {
+        let Some(chunks) = self.in_memory().filter(|chunks| chunks.is_whole()) else { return Ok(0) };
         let copy = chunks.to_far(far)?;
-        Some(if self.replace(&chunks, copy) { chunks.bytes_on(Side::Dram) } else { 0 })
+        Ok(if self.replace(&chunks, copy) { chunks.bytes_on(Side::Dram) } else { 0 })
     }
 
     /// Copies its chunks to DRAM; `false` if they moved meanwhile, or are no longer what was put.

@@ -65,6 +65,7 @@
 //! | `read`, `multi_get`, `range` | one key, several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
 //! | `leaf` | one pointer to an immutable state, and who may replace it |
+//! | `leaf_image` | a leaf as bytes that outlive the process |
 //! | `open_value` | a value that stays as it was while it is read in pieces |
 //! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
 //! | `form` | how a body holds its values |

@@ -30,14 +30,12 @@ use crate::core::Core;
 use crate::form::Form;
 use crate::host::Journal;
 use crate::laps::Laps;
-use crate::leaf::{Leaf, LeafState, Ownership};
+use crate::leaf::{Leaf, LeafState};
 use crate::merge::large_references;
 use crate::operation::Operation;
 use crate::packing::{Pieces, Scratch, all_settled};
 use crate::places::Place;
-use crate::sync::back_off;
 use crate::tierer::Tierer;
-use crate::tree::Tree;
 
 /// How long a packer sleeps after work, and at most.
 const NAP_MIN: Duration = Duration::from_millis(1);
@@ -120,50 +118,6 @@ impl Background {
             && !self.has_settled
             && self.laps.have_found_nothing()
             && self.generation == core.tree.dictionaries.generation()
-    }
-}
-
-impl Tree {
-    /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
-    pub(crate) fn reclaim(&self) {
-        // Retired bytes are free three steps of the epoch later, and each step frees only a little.
-        let mut idle_steps = 0;
-        while idle_steps < 4 {
-            let before = self.gauges.retired.held();
-            if before == 0 {
-                return;
-            }
-            self.pin().flush();
-            idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
-        }
-    }
-
-    /// The leaf of `key`, owned, if no other thread owns it.
-    pub(crate) fn try_own_leaf_of<'g>(
-        &self,
-        key: &[u8],
-        guard: &'g Guard,
-    ) -> Option<(&'g Leaf, Ownership<'g>)> {
-        let (leaf, _) = self.locate(key, guard);
-        let ownership = leaf.try_own()?;
-        let state = leaf.state(guard);
-        // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
-        (!state.closed && state.covers(key)).then_some((leaf, ownership))
-    }
-
-    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait
-    /// for an SSD, and nothing would be freed meanwhile.
-    pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
-        let mut round = 0;
-        loop {
-            let guard = self.pin();
-            if let Some((leaf, _ownership)) = self.try_own_leaf_of(key, &guard) {
-                return work(leaf, &guard);
-            }
-            drop(guard);
-            back_off(round);
-            round += 1;
-        }
     }
 }
 

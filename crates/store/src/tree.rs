@@ -16,7 +16,8 @@ use crate::dictionaries::Dictionaries;
 use crate::far::FarMemory;
 use crate::index::Index;
 use crate::landing::Landing;
-use crate::leaf::{Leaf, LeafState, RightSibling};
+use crate::large::{ChunkPlace, Large};
+use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::memory::Gauges;
 use crate::merge::Newest;
 use crate::reclaim::Epochs;
@@ -175,6 +176,72 @@ impl Tree {
     /// a later expiry yet.
     pub(crate) fn is_gone(&self, expires_at_ms: Option<u64>) -> bool {
         !self.recovering.load(Ordering::Relaxed) && self.is_over(expires_at_ms)
+    }
+}
+
+/// Leaves to be owned, room in far memory, and retired bytes.
+impl Tree {
+    /// Frees all retired bytes that nobody reads any more. The caller holds no guard.
+    pub(crate) fn reclaim(&self) {
+        // Retired bytes are free three steps of the epoch later, and each step frees only a little.
+        let mut idle_steps = 0;
+        while idle_steps < 4 {
+            let before = self.gauges.retired.held();
+            if before == 0 {
+                return;
+            }
+            self.pin().flush();
+            idle_steps = if self.gauges.retired.held() < before { 0 } else { idle_steps + 1 };
+        }
+    }
+
+    /// The leaf of `key`, owned, if no other thread owns it.
+    pub(crate) fn try_own_leaf_of<'g>(
+        &self,
+        key: &[u8],
+        guard: &'g Guard,
+    ) -> Option<(&'g Leaf, Ownership<'g>)> {
+        let (leaf, _) = self.locate(key, guard);
+        let ownership = leaf.try_own()?;
+        let state = leaf.state(guard);
+        // A closed one was joined with its left neighbour or cut meanwhile: another one may have the key.
+        (!state.closed && state.covers(key)).then_some((leaf, ownership))
+    }
+
+    /// Does `work` on the leaf of `key`, owned, once it is free. The caller holds no guard: the leaf's owner may wait
+    /// for an SSD, and nothing would be freed meanwhile.
+    pub(crate) fn with_leaf_of<R>(&self, key: &[u8], mut work: impl FnMut(&Leaf, &Guard) -> R) -> R {
+        let mut round = 0;
+        loop {
+            let guard = self.pin();
+            if let Some((leaf, _ownership)) = self.try_own_leaf_of(key, &guard) {
+                return work(leaf, &guard);
+            }
+            drop(guard);
+            back_off(round);
+            round += 1;
+        }
+    }
+
+    /// Whether records are evicted at the limit.
+    #[inline]
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts.load(Ordering::Acquire)
+    }
+
+    /// The place for the chunks of a large value that replaces `old`.
+    pub(crate) fn place_like(&self, old: &Large) -> ChunkPlace<'_> {
+        match self.far.as_ref().map(|far| (far, far.placement())) {
+            Some((far, Some(placement))) => ChunkPlace::Ratio(far, placement),
+            Some((far, None)) if !old.is_in_dram() => ChunkPlace::Far(far),
+            _ => ChunkPlace::Dram,
+        }
+    }
+
+    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
+    pub(crate) fn takes_bodies_of(&self, far: &FarMemory, packed_bytes: usize) -> bool {
+        let bodies = 1 + packed_bytes / self.limits.bytes_full;
+        far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
     }
 }
 

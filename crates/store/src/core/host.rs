@@ -357,6 +357,6 @@ enum Unowned {
     Busy,
     /// Its body would come up from far memory, and DRAM is too full for that.
     NoPlace { raised_bytes: usize },
-    /// It is on SSD, and its overlay has no room for the landing: [`Core::promote_crowded`] makes some.
+    /// It is on SSD, and its overlay has no room for the landing: [`Moves::promote_crowded`] makes some.
     Crowded,
 }

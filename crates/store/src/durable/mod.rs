@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `operation` | the bytes of a record of the log |
 //! | `journal` | the open log: numbers of writes, and waiting for them |
-//! | `image`, `generation` | leaves and their codings, as bytes that outlive the process |
+//! | `generation` | codings, as bytes that outlive the process |
 //! | `manifest` | the images that make up a checkpoint |
 //! | `checkpoint` | writing the leaves that changed, so that the log can be dropped |
 //! | `loading` | from the images of a checkpoint to leaves |

@@ -8,7 +8,7 @@
 //!
 //! A store that has evicted goes on to log deletes of keys that are not there: they may lie in its folder.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crossbeam_epoch::Guard;
 use ziptier_media::far::Fit;
@@ -17,15 +17,6 @@ use super::Eviction;
 use crate::Error;
 use crate::core::Core;
 use crate::leaf::{Leaf, NOWHERE};
-use crate::tree::Tree;
-
-impl Tree {
-    /// Whether records are evicted at the limit.
-    #[inline]
-    pub(crate) fn evicts(&self) -> bool {
-        self.evicts.load(Acquire)
-    }
-}
 
 impl Core {
     pub(super) fn evicting(&self) -> Option<&Eviction> {

@@ -68,13 +68,17 @@ impl Chunks {
         Arc::new(chunks)
     }
 
-    /// A copy of which no chunk is in DRAM; `None` when there is no room.
-    pub(super) fn to_far(&self, far: &Arc<FarMemory>) -> Option<Arc<Self>> {
-        let put = |chunk: &Chunk| {
-            Some(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(far.put(chunk.bytes())?) })
-        };
-        let list = self.iter().map(put).collect::<Option<_>>()?;
-        Some(Self::of(list, Some(far), self.gauges.reserve(0), &self.gauges))
+    /// A copy of which no chunk is in DRAM.
+    ///
+    /// # Errors
+    /// There is no room. So many chunks were copied, and their blocks are free again.
+    pub(super) fn to_far(&self, far: &Arc<FarMemory>) -> Result<Arc<Self>, u64> {
+        let mut list = Vec::with_capacity(self.len());
+        for chunk in self.iter() {
+            let Some(bytes) = far.put(chunk.bytes()) else { return Err(list.len() as u64) };
+            list.push(Chunk { coded: chunk.coded, bytes: ChunkBytes::Far(bytes) });
+        }
+        Ok(Self::of(list, Some(far), self.gauges.reserve(0), &self.gauges))
     }
 
     /// A copy in DRAM; `None` when its bytes are no longer what was put.

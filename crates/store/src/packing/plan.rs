@@ -10,7 +10,6 @@ use super::{Goal, Pieces, Scratch, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
-use crate::far::FarMemory;
 use crate::form::Form;
 use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
 use crate::leaf::LeafState;
@@ -265,11 +264,6 @@ fn recode_large(old: LargeHandle<'_>, target: Option<&Coding>, tree: &Tree) -> O
     // names share stays raw, so that they need no second one.
     // What is damaged stays, since a coding of it would be taken for sound.
     if old.is_copied() || old.generation().is_none() && old.is_shared() || !old.is_whole() {
-        return None;
-    }
-    // The copy of a value in far memory that is full would come to DRAM.
-    let has_room = |far: &Arc<FarMemory>| far.is_placing() || far.has_room_for_chunks(old.stored_bytes());
-    if !old.is_in_dram() && !tree.far.as_ref().is_none_or(has_room) {
         return None;
     }
     let mut raw = Vec::new();

@@ -15,18 +15,9 @@ use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::places::{Demoted, Moves, Parts};
-use crate::tree::Tree;
 
 /// A body of so many bytes is not worth what DRAM would hold for it.
 const SMALL_BYTES: usize = 2 * FAR_SHARE_BYTES;
-
-impl Tree {
-    /// Whether far memory has room for the bodies of a leaf that are packed of so many bytes.
-    pub(crate) fn takes_bodies_of(&self, far: &FarMemory, packed_bytes: usize) -> bool {
-        let bodies = 1 + packed_bytes / self.limits.bytes_full;
-        far.has_room_for_bodies(packed_bytes.min(self.limits.bytes_max), bodies)
-    }
-}
 
 impl Moves<'_> {
     /// Demotes `parts` of a leaf, of which the caller has a share, from DRAM to far memory.
@@ -38,8 +29,9 @@ impl Moves<'_> {
         let Some(_ownership) = leaf.try_own() else { return Demoted::Busy };
         let mut freed_bytes = 0;
         if parts.records && state.is_unsettled() {
+            let frees = far.frees();
             if !self.may_settle(far, state) {
-                far.note_no_room();
+                far.note_no_room(frees);
                 return Demoted::Full;
             }
             freed_bytes += state.landing_bytes();
@@ -73,12 +65,21 @@ impl Moves<'_> {
         if state.closed || state.body.is_empty() {
             return Some(0);
         }
-        let (mut freed_bytes, mut is_full) = (0, false);
+        let mut freed_bytes = 0;
+        // Nothing larger is tried after a refusal. A large value that is refused gives back its first chunks.
+        let (mut frees, mut refused_bytes) = (far.frees(), usize::MAX);
         let larges = if far.is_placing() { Vec::new() } else { parts.larges.of(state, Side::Dram) };
         for large in larges {
+            let bytes = large.stored_bytes();
+            if bytes >= refused_bytes {
+                continue;
+            }
             match large.to_far(far) {
-                Some(bytes) => freed_bytes += bytes as u64,
-                None => is_full = true,
+                Ok(bytes) => freed_bytes += bytes as u64,
+                Err(given_back) => {
+                    frees += given_back;
+                    refused_bytes = bytes;
+                }
             }
         }
         if parts.records && !state.body.is_far() && state.body.dram_bytes() > SMALL_BYTES {
@@ -87,16 +88,16 @@ impl Moves<'_> {
                     freed_bytes += state.body.dram_bytes().saturating_sub(body.dram_bytes()) as u64;
                     leaf.publish_body(&body, guard);
                 }
-                None => is_full = true,
+                None => refused_bytes = refused_bytes.min(state.body.dram_bytes()),
             }
         }
+        let is_full = freed_bytes == 0 && refused_bytes < usize::MAX;
         if is_full {
-            // A large value that finds no room gives back its first chunks.
-            far.note_no_room();
+            far.note_no_room(frees);
         }
         if freed_bytes > 0 {
             self.tree.stats.sent_to_far.raise();
         }
-        (freed_bytes > 0 || !is_full).then_some(freed_bytes)
+        (!is_full).then_some(freed_bytes)
     }
 }

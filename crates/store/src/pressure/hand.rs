@@ -243,7 +243,7 @@ impl Core {
             hand.cursor.clear();
             hand.cursor.extend_from_slice(&next);
             // An SSD without room may still take what makes leaves smaller.
-            let has_hope = self.cold.is_some() && !self.pressure.exhausted.load(Relaxed);
+            let has_hope = self.cold.is_some() && self.room().has_hope();
             let refusals_max = if has_hope { REFUSALS_MAX } else { 1 };
             if freed >= step_bytes || refusals >= refusals_max {
                 break;

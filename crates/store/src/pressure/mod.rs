@@ -61,7 +61,7 @@ pub(crate) struct Pressure {
     /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
     dry: AtomicBool,
     /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
-    pub(crate) exhausted: AtomicBool,
+    exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
@@ -296,7 +296,7 @@ impl Core {
                     #[cfg(test)]
                     self.pressure.waits.fetch_add(1, Relaxed);
                 }
-                Moved::Stuck if laps < self.room().laps_in_vain_max(bytes) => {
+                Moved::Stuck if packs && laps < self.room().laps_in_vain_max(bytes) => {
                     // Readers may hold bytes that were demoted or replaced, and other writers may have been quicker.
                     self.wait_for_readers();
                     self.pressure.hands.free(Side::Dram);

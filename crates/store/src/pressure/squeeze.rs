@@ -4,7 +4,7 @@
 //!
 //! 1. A store that is large enough for a dictionary and has none trains one, or waits for the thread that does.
 //! 2. A thread that needs room walks the leaves once for each dictionary. It packs those that are raw or have an older
-//!    dictionary.
+//!    dictionary. It passes by a leaf whose body would come up from full far memory.
 //! 3. A store that would refuse settles and fills all leaves, too. It does so once, and again when a part of its limit
 //!    lies in landings, was deleted, or went to leaves that were relaxed, since.
 //!
@@ -176,11 +176,13 @@ impl Core {
     /// Settles and fills some leaves; `Stuck` when a walk through all of them has given what there was. The caller
     /// holds no guard.
     fn pack_loose(&self) -> Moved {
-        if self.room().has_room_below() || self.tree.recovering() {
+        if self.tree.recovering() {
             return Moved::Stuck;
         }
         let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return Moved::Taken };
-        if walk.laps.is_none() && walk.done.is_none_or(|done| self.gains_since(done)) {
+        // A walk that has begun ends, though its packs free blocks of far memory.
+        let may_begin = walk.laps.is_none() && !self.room().has_room_below();
+        if may_begin && walk.done.is_none_or(|done| self.gains_since(done)) {
             walk.sweep = Sweep::of_all();
             walk.laps = Some(0);
             walk.relaxed_bytes = self.tree.stats.relaxed_bytes.get();

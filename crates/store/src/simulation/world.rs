@@ -136,16 +136,23 @@ impl World {
         self.retired_waits = waits;
         let Some(limit_bytes) = self.setup.limit_bytes else { return };
         let held_bytes = self.core().tree.gauges.held();
+        let is_start = matches!(self.what, "stop" | "kill" | "power cut");
         let may_have_more = match self.what {
-            "stop" | "kill" | "power cut" => !self.core().room().can_make_room(),
+            _ if is_start => !self.core().room().can_make_room(),
             what => matches!(what, "moves of leaves" | "change of room" | "training"),
         };
         if may_have_more {
             self.ceiling_bytes = held_bytes;
         }
         self.ceiling_bytes = self.ceiling_bytes.min(held_bytes).max(limit_bytes);
-        let bound_bytes = self.ceiling_bytes + OVERSHOOT_BYTES;
+        // A store of this size has no dictionaries but the ones that it was given.
+        let given_bytes = self.core().tree.gauges.dictionary.held();
+        let bound_bytes = self.ceiling_bytes + OVERSHOOT_BYTES + given_bytes;
         assert!(held_bytes <= bound_bytes, "{held_bytes} bytes are held, and {bound_bytes} are a lot");
+        if is_start && self.setup.ssd_bytes.is_none() && !self.setup.evicts {
+            // Far memory that was filled in another order may have no room for the rest.
+            self.ceiling_bytes = held_bytes.max(limit_bytes);
+        }
     }
 
     /// Ends the simulation; a hash of its outcomes.

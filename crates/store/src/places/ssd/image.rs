@@ -1,4 +1,4 @@
-//! A body as an image on SSD. It is the image of a leaf that has nothing else (`durable::image`), so that one image
+//! A body as an image on SSD. It is the image of a leaf that has nothing else (`leaf_image`), so that one image
 //! serves checkpoints, too.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

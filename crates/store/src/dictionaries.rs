@@ -292,8 +292,8 @@ impl Dictionaries {
         live.len()
     }
 
-    /// Takes a dictionary of `samples` into use, whether or not one is due, unless `live_max` live. For simulations, whose
-    /// stores are too small for one.
+    /// Takes a dictionary of `samples` into use, whether or not one is due, unless `live_max` live. For simulations,
+    /// whose stores are too small for one.
     #[cfg(all(test, not(miri), not(shuttle)))]
     pub(crate) fn adopt_one_of(&self, samples: &[&[u8]], live_max: usize) -> bool {
         const LOGICAL_BYTES: u64 = 1 << 30;

@@ -70,7 +70,7 @@ impl World {
             _ => self.random.below(300),
         };
         let mut number = self.random.next();
-        if number % 3 == 0 {
+        if number.is_multiple_of(3) {
             return self.text(len as usize);
         }
         // Half of the others repeat themselves.

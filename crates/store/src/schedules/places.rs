@@ -77,7 +77,8 @@ fn a_leaf_that_moves_to_ssd_and_back_loses_no_write() {
         || {
             let gauges = Arc::new(Gauges::new(None));
             let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the disk is empty");
+            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges, |_, _| Ok(()))
+                .expect("the disk is empty");
             let core = Arc::new(Core::with_places(&options(), gauges, None, Some(cold)));
             (0..3u8).for_each(|n| put(&core, &[b'k', n], &[1; 60]));
             core.settle();
@@ -119,7 +120,8 @@ fn a_copy_beside_a_merge_on_ssd_finds_its_source_and_its_target() {
         || {
             let gauges = Arc::new(Gauges::new(None));
             let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };
-            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges).expect("the disk is empty");
+            let cold = Cold::open(Arc::new(RecordingDisk::new()), &ssd, &gauges, |_, _| Ok(()))
+                .expect("the disk is empty");
             let core = Arc::new(Core::with_places(&options(), gauges, None, Some(cold)));
             put(&core, b"k", &[1; 60]);
             assert!(core.moves().send_some_to_ssd(|| true).is_ok());

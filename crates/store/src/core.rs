@@ -1,7 +1,7 @@
 //! The parts of a store, shared by the callers' threads and the background threads.
 //!
-//! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`. What
-//! reads, writes, packs, moves and trainings ask of the engine is answered in `host`.
+//! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`. `host`
+//! answers reads, writes, packs, moves and trainings.
 
 mod host;
 

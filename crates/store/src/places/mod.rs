@@ -15,9 +15,9 @@
 //!
 //! | module | claim |
 //! |---|---|
-//! | `dram` | what comes to DRAM from far memory, and where a new large value lies |
-//! | `far` | far memory: its blocks, its room, and demotion to it |
-//! | `ssd` | leaves whose records lie on SSD: demotion, compaction, promotion, reads |
+//! | `dram` | promotion from far memory |
+//! | `far` | demotion to far memory |
+//! | `ssd` | leaves whose records lie on SSD: demotion, compaction, promotion |
 //! | `pick` | the large values that a demotion takes |
 
 mod dram;

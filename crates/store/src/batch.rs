@@ -5,11 +5,10 @@
 //! 1. A batch reserves its room in memory before it takes any lock.
 //! 2. It locks the leaves of its keys in key order and checks its conditions.
 //! 3. It logs its operations as one record and appends its records under its number.
-//! 4. It commits that number ([`commits`]), which makes all records exist at once, and then unlocks the leaves.
+//! 4. It commits that number (`commits`), which makes all records exist at once, and then unlocks the leaves.
 //!
 //! Batches of other leaves go on meanwhile. Only long batches wait for each other.
 
-mod commits;
 mod conditions;
 mod locks;
 // No unsafe code comes this way: Miri would only be slow.
@@ -31,7 +30,6 @@ use crate::sync::interleave;
 use crate::tree::Tree;
 use crate::write::{NewValue, Writes};
 
-pub(crate) use commits::Commits;
 use conditions::Compared;
 pub use conditions::Condition;
 use locks::{Locked, lock_if_free};

@@ -14,7 +14,6 @@ use ziptier_media::segments::Place;
 use crate::body::Body;
 use crate::coding::Coding;
 use crate::form::Form;
-use crate::leaf::COLD_LEAF_BYTES;
 use crate::memory::allocated_bytes;
 use crate::record::{Found, key_hash};
 
@@ -32,7 +31,7 @@ pub(crate) trait Images: Send + Sync {
     /// Nobody names the place any more.
     fn release(&self, place: Place);
 
-    /// Counts a list that came or went: the bytes of its allocations, and those that it and its leaf hold.
+    /// Counts a list that came or went, with its leaf: the bytes that its allocations ask for, and what these hold.
     fn count(&self, asked: &[usize], held_bytes: u64, came: bool);
 }
 
@@ -236,7 +235,7 @@ impl Below {
             size_of_val(&*self.codings),
         ];
         let held: usize = asked.iter().map(|bytes| allocated_bytes(*bytes)).sum();
-        self.files.count(&asked, held as u64 + COLD_LEAF_BYTES as u64, add);
+        self.files.count(&asked, held as u64, add);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The parts of a store, shared by the callers' threads and the background threads.
 //!
 //! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`. `host`
-//! answers reads, writes, packs, moves and trainings.
+//! answers reads, writes, packs and moves.
 
 mod host;
 
@@ -11,15 +11,23 @@ use std::sync::{Arc, OnceLock};
 use ziptier_media::disk::Disk;
 
 use crate::Error;
+use crate::backlog::Backlog;
 use crate::durable::{Checkpointer, Folder, WriteLog, refuse_segments_of_a_store};
-use crate::evict::Eviction;
 use crate::far::FarMemory;
-use crate::maintenance::{Queue, Unsettled};
+use crate::host::Journal;
+use crate::maintenance::Maintenance;
 use crate::memory::Gauges;
 use crate::options::Options;
+use crate::places::Moves;
 use crate::places::ssd::{Cold, Tier};
-use crate::pressure::Pressure;
+use crate::read::Reads;
+use crate::reclaimer::{Pressure, Reclaimer};
+use crate::room::{Findings, Room};
+use crate::s3fifo::Eviction;
+use crate::tierer::Tiering;
 use crate::tree::Tree;
+use crate::upkeep::Upkeep;
+use crate::write::Writes;
 
 pub(crate) struct Core {
     /// Dropped first: what readers held goes back while the folders are locked. Leaves that others share outlive the
@@ -29,11 +37,9 @@ pub(crate) struct Core {
     pub(crate) background_packing: bool,
     /// The SSD, the last place, if there is one.
     pub(crate) cold: Option<Cold>,
+    pub(crate) findings: Findings,
     pub(crate) pressure: Pressure,
-    pub(crate) queue: Queue,
-    pub(crate) unsettled: Unsettled,
-    /// The first background thread found nothing left of what was written.
-    pub(crate) rests: AtomicBool,
+    pub(crate) backlog: Backlog,
     /// The data of eviction, while it is on.
     pub(crate) eviction: Box<Eviction>,
     /// The log that writes go to, once the store has recovered; never without a folder.
@@ -98,16 +104,84 @@ impl Core {
             has_background: options.background_threads > 0,
             background_packing: options.background_packing && options.background_threads > 0,
             cold,
+            findings: Findings::default(),
             pressure: Pressure::default(),
-            queue: Queue::default(),
-            unsettled: Unsettled::default(),
-            rests: AtomicBool::new(false),
+            backlog: Backlog::default(),
             eviction: Box::new(Eviction::new(options.eviction)),
             journal: OnceLock::new(),
             checkpointer: OnceLock::new(),
             loading: AtomicBool::new(options.durable.is_some()),
             deletes_range: AtomicBool::new(false),
             tree: Tree::new(&options.tree(), gauges, far),
+        }
+    }
+}
+
+/// The parts that work on it.
+impl Core {
+    /// What room there is.
+    #[inline]
+    pub(crate) fn room(&self) -> Room<'_> {
+        let Self { tree, cold, findings, has_background, .. } = self;
+        Room { tree, cold: cold.as_ref(), findings, has_background: *has_background }
+    }
+
+    /// Moves between the store's places.
+    #[inline]
+    pub(crate) fn moves(&self) -> Moves<'_> {
+        Moves { tree: &self.tree, cold: self.cold.as_ref(), host: self }
+    }
+
+    /// Reads of the store's tree.
+    #[inline]
+    pub(crate) fn reads(&self) -> Reads<'_> {
+        Reads { tree: &self.tree, host: self }
+    }
+
+    /// Writes to the store's tree.
+    #[inline]
+    pub(crate) fn writes(&self) -> Writes<'_> {
+        Writes::new(&self.tree, self.journal.get().map(|journal| journal as &dyn Journal), self)
+    }
+
+    /// The upkeep of its leaves.
+    #[inline]
+    pub(crate) fn upkeep(&self) -> Upkeep<'_> {
+        Upkeep { tree: &self.tree, room: self.room(), moves: self.moves(), eviction: &self.eviction }
+    }
+
+    /// What makes room.
+    #[inline]
+    pub(crate) fn reclaimer(&self) -> Reclaimer<'_> {
+        Reclaimer {
+            tree: &self.tree,
+            room: self.room(),
+            moves: self.moves(),
+            upkeep: self.upkeep(),
+            eviction: &self.eviction,
+            pressure: &self.pressure,
+            backlog: &self.backlog,
+            checkpointer: &self.checkpointer,
+            journal: &self.journal,
+            loading: &self.loading,
+        }
+    }
+
+    /// Rounds of the tierer.
+    pub(crate) fn tiering(&self) -> Tiering<'_> {
+        Tiering { tree: &self.tree, upkeep: self.upkeep(), pressure: &self.pressure }
+    }
+
+    /// The background's work.
+    pub(crate) fn maintenance(&self) -> Maintenance<'_> {
+        Maintenance {
+            tree: &self.tree,
+            room: self.room(),
+            upkeep: self.upkeep(),
+            reclaimer: self.reclaimer(),
+            tiering: self.tiering(),
+            backlog: &self.backlog,
+            writes: self.writes(),
         }
     }
 }
@@ -120,7 +194,8 @@ mod calls {
     use crate::batch::Batch;
     use crate::multi_get::Values;
     use crate::record::{Kind, Meta, PutMeta};
-    use crate::update::{Update, Wanted};
+    use crate::seen::Wanted;
+    use crate::update::Update;
 
     impl Core {
         pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
@@ -155,6 +230,14 @@ mod calls {
 
         pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
             self.writes().write(batch)
+        }
+
+        pub(crate) fn settle(&self) {
+            self.maintenance().settle();
+        }
+
+        pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
+            self.reclaimer().set_memory_limit(bytes);
         }
     }
 }

@@ -19,6 +19,7 @@
 
 mod candidate;
 mod counted;
+mod host;
 mod sample;
 mod trial;
 
@@ -33,13 +34,12 @@ use ziptier_codec::token::{self, Dictionary, Encoder};
 use crate::blocks::BlockCoding;
 use crate::codec_options::{CodecChoice, CodecOptions};
 use crate::coding::{BITS_CACHED, Coding};
-use crate::host::TrainingRoom;
 use crate::memory::{Gauges, Total};
 use crate::sync::Mutex;
-use crate::tree::Tree;
 use candidate::Candidate;
 use counted::Counted;
-
+pub(crate) use host::TrainingHost;
+pub(crate) use sample::{SAMPLE_VALUE_BYTES_MAX, Sample};
 use trial::{coded_share, recoded_bytes};
 
 /// Generations that live at the same time.
@@ -74,6 +74,7 @@ const BITS: [u32; 4] = [10, 12, 14, 16];
 
 /// The dictionaries of a store.
 pub(crate) struct Dictionaries {
+    codec: CodecChoice,
     current: Mutex<Option<Coding>>,
     /// Every generation that may still live, with the bytes counted for it.
     live: Mutex<Vec<(Weak<dyn Any + Send + Sync>, usize)>>,
@@ -153,6 +154,7 @@ impl Dictionaries {
             _ => COST_FACTOR * Dictionary::memory_bytes_expected(BITS[0]) as u64,
         };
         Self {
+            codec: options.codec,
             current: Mutex::new(blocks.map(Coding::Blocks)),
             live: Mutex::default(),
             schedule: Mutex::new(Schedule { drift_bytes: DRIFT_BYTES_MIN, ..Schedule::default() }),
@@ -172,7 +174,6 @@ impl Dictionaries {
     /// coded. The newest that is of this store's kind is what new bodies are coded with.
     pub(crate) fn restore<'c>(
         &self,
-        codec: CodecChoice,
         codings: impl Iterator<Item = &'c Coding>,
         left_out: &BTreeSet<u32>,
     ) -> Restored {
@@ -180,7 +181,7 @@ impl Dictionaries {
         schedule.generation = schedule.generation.max(left_out.last().copied().unwrap_or(0));
         let first = self.current();
         let is_own = |coding: &Coding| match (coding, first.as_ref().and_then(Coding::blocks)) {
-            (Coding::Tokens(_), None) => codec != CodecChoice::None,
+            (Coding::Tokens(_), None) => self.codec != CodecChoice::None,
             (Coding::Blocks(blocks), Some(first)) => blocks.packs_like(first),
             _ => false,
         };
@@ -450,7 +451,8 @@ fn renumbered(coding: &Coding, generation: u32) -> Option<Coding> {
     Some(Coding::Tokens(Arc::new(tokens.renumbered(generation).ok()?)))
 }
 
-impl Tree {
+/// Trainings.
+impl Dictionaries {
     /// Trains a candidate on a sample of so many bytes. Adopts it if it saves enough, or else codes of the current
     /// dictionary's tokens that do; returns whether something was adopted.
     fn train(
@@ -460,8 +462,9 @@ impl Tree {
         wanted: &Candidate,
         sample_bytes: usize,
         logical_bytes: u64,
+        host: &dyn TrainingHost,
     ) -> bool {
-        let sample = self.sample(sample_bytes);
+        let sample = host.sample(sample_bytes);
         let part = |wanted: fn(usize) -> bool| -> Vec<&[u8]> {
             sample.values().enumerate().filter(|(index, _)| wanted(*index)).map(|(_, value)| value).collect()
         };
@@ -470,13 +473,13 @@ impl Tree {
         if trial_bytes == 0 {
             return false;
         }
-        let current = self.dictionaries.current();
+        let current = self.current();
         let current_share = coded_share(current.as_ref(), &trial);
         if reason == Reason::Drift && !schedule.is_worse(current_share) {
             schedule.back_off(logical_bytes);
             return false;
         }
-        self.stats.trainings.raise();
+        host.counters().trainings.raise();
         let Some(candidate) = wanted.train(&training, logical_bytes, schedule.generation + 1) else {
             schedule.back_off(logical_bytes);
             return false;
@@ -487,8 +490,8 @@ impl Tree {
             schedule.promised = candidate_share;
             schedule.waits = false;
             schedule.drift_bytes = DRIFT_BYTES_MIN;
-            self.dictionaries.adopt(with_codes(candidate, &training, &trial, logical_bytes));
-            self.stats.adoptions.raise();
+            self.adopt(with_codes(candidate, &training, &trial, logical_bytes));
+            host.counters().adoptions.raise();
             return true;
         }
         if reason == Reason::Drift {
@@ -501,21 +504,21 @@ impl Tree {
         let coded = renumbered.map(|same| with_codes(same, &training, &trial, logical_bytes));
         let Some(coded) = coded.filter(Coding::has_codes) else { return false };
         schedule.generation += 1;
-        self.dictionaries.adopt(coded);
-        self.stats.adoptions.raise();
+        self.adopt(coded);
+        host.counters().adoptions.raise();
         true
     }
 
     /// Whether a small sample tells, too, that the data has changed. Records go for a training only then.
-    fn confirms_drift(&self, schedule: &mut Schedule, logical_bytes: u64) -> bool {
+    fn confirms_drift(&self, schedule: &mut Schedule, logical_bytes: u64, host: &dyn TrainingHost) -> bool {
         if schedule.is_confirmed {
             return true;
         }
         // The lists of small values take nearly as much as the values.
         let _counted = Counted::new(&self.gauges, 2 * EVICTING_SAMPLE_BYTES);
-        let sample = self.sample(EVICTING_SAMPLE_BYTES);
+        let sample = host.sample(EVICTING_SAMPLE_BYTES);
         let values: Vec<&[u8]> = sample.values().collect();
-        schedule.is_confirmed = schedule.is_worse(coded_share(self.dictionaries.current().as_ref(), &values));
+        schedule.is_confirmed = schedule.is_worse(coded_share(self.current().as_ref(), &values));
         if !schedule.is_confirmed {
             schedule.drift = None;
             schedule.back_off(logical_bytes);
@@ -524,34 +527,34 @@ impl Tree {
     }
 
     /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
-    pub(crate) fn maintain_dictionary(&self, room: &dyn TrainingRoom) -> bool {
-        let live = self.dictionaries.count_live();
+    pub(crate) fn maintain(&self, host: &dyn TrainingHost) -> bool {
+        let live = self.count_live();
         if self.codec == CodecChoice::None {
             return false;
         }
         if live >= GENERATIONS_MAX {
             // A thread that came before another one's adoption may have asked.
-            room.ask_for_training_room(0);
+            host.ask_for_training_room(0);
             return false;
         }
         // Reads and packs never wait for this lock: it only keeps two threads from training at once.
-        let mut schedule = self.dictionaries.schedule.lock();
+        let mut schedule = self.schedule.lock();
         let logical_bytes = self.gauges.logical.get();
-        self.dictionaries.look_for_drift(&mut schedule);
+        self.look_for_drift(&mut schedule);
         // Records go for a training only when most of what is held lies raw, because the dictionary saves nothing of
         // it. That is so again only when as much was written as the store holds.
-        let fresh_bytes = self.dictionaries.fresh_raw.get();
+        let fresh_bytes = self.fresh_raw.get();
         let is_raw = 2 * self.gauges.raw_body.held() >= self.gauges.body_bytes();
         let has_turned = is_raw && fresh_bytes - schedule.made_room_at >= logical_bytes;
         let saving = schedule.drift.filter(|saving| has_turned && *saving >= EVICTING_SAVING_MIN);
-        let room_bytes = room.training_room_bytes(saving);
-        room.ask_for_training_room(0);
-        let due = self.dictionaries.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
+        let room_bytes = host.training_room_bytes(saving);
+        host.ask_for_training_room(0);
+        let due = self.due(&schedule, logical_bytes, room_bytes, schedule.drift.is_some());
         let Some((reason, wanted)) = due else { return false };
         let Some(sample_bytes) = wanted.sample_bytes(logical_bytes, room_bytes) else { return false };
         let training_bytes = wanted.training_bytes(sample_bytes) as usize;
-        if saving.is_some() && !self.confirms_drift(&mut schedule, logical_bytes)
-            || !room.has_room_to_train(training_bytes)
+        if saving.is_some() && !self.confirms_drift(&mut schedule, logical_bytes, host)
+            || !host.has_room_to_train(training_bytes)
         {
             return false;
         }
@@ -562,10 +565,10 @@ impl Tree {
         if reason != Reason::Drift {
             schedule.trained_at_bytes = logical_bytes;
             schedule.waits = true;
-            self.dictionaries.first_bytes.store(2 * logical_bytes, Relaxed);
+            self.first_bytes.store(2 * logical_bytes, Relaxed);
         }
         let _counted = Counted::new(&self.gauges, training_bytes);
-        self.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes)
+        self.train(&mut schedule, reason, &wanted, sample_bytes, logical_bytes, host)
     }
 }
 

@@ -6,8 +6,7 @@ use ziptier_media::disk::DiskError;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
 
-use crate::large::VALUE_BYTES_MAX;
-use crate::record::KEY_BYTES_MAX;
+use crate::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

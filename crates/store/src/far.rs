@@ -17,7 +17,7 @@ use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage, Fit};
 use ziptier_media::placement::Placement;
 
 use crate::Error;
-use crate::large::CHUNK_BYTES;
+use crate::sizes::CHUNK_BYTES;
 
 /// DRAM to far memory, as a ratio of bytes; `1:3` in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

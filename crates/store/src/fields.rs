@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::Error;
-use crate::record::checked_varint;
+use crate::numbers::checked_varint;
 
 /// Why bytes of a file cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,9 +13,7 @@ use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::Reserved;
 use crate::operation::Operation;
-use crate::packing::Goal;
 use crate::record::Found;
-use crate::write::Writes;
 
 /// The log, as writers see it.
 pub(crate) trait Journal {
@@ -50,19 +48,6 @@ pub(crate) trait ReadHost: Sync {
 
     /// Large values are about to be read by these keys. The host may copy them to memory. The caller holds no guard.
     fn note_large_reads<'a>(&self, larges: &mut dyn Iterator<Item = (&'a [u8], &'a Large)>);
-}
-
-/// Room for a training, as the dictionaries see it.
-pub(crate) trait TrainingRoom {
-    /// Bytes that a training may take now, where another dictionary would save the part `saving` of what is written.
-    fn training_room_bytes(&self, saving: Option<f64>) -> u64;
-
-    /// Has the writers evict until a training has so many bytes of room, 0 for no such wish. `false` if room is made in
-    /// another way.
-    fn ask_for_training_room(&self, bytes: u64) -> bool;
-
-    /// Whether a training has its room, which is made if it can be. The caller holds no guard.
-    fn has_room_to_train(&self, bytes: usize) -> bool;
 }
 
 /// Room for bytes, as writers and packs see it.
@@ -134,46 +119,4 @@ pub(crate) trait Host: Admission {
     ///
     /// A batch that holds the writer lock seals the landing itself.
     fn seal_left(&self, leaf: &Leaf, guard: &Guard);
-}
-
-/// The engine, as moves between places see it.
-pub(crate) trait MoveHost: Host + Sync {
-    /// Whether DRAM has room for `bytes` more, which no writer then lacks.
-    fn has_memory_for(&self, bytes: u64) -> bool;
-
-    /// Whether a record may be copied up.
-    fn may_copy_up(&self) -> bool;
-
-    /// Whether the store has not yet refused a write since a leaf moved last.
-    fn has_hope(&self) -> bool;
-
-    /// Makes room in DRAM for so many bytes that a reader brings up. `false` if that would take too long.
-    fn displace(&self, bytes: u64) -> bool;
-
-    /// Between two writes of a thread that holds no guard: makes room where little is left.
-    fn ease(&self);
-
-    /// Reserves `bytes` for a large value if there is room now.
-    fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error>;
-
-    /// Packs the landings of a leaf that the caller owns.
-    fn pack_landings(&self, leaf: &Leaf, guard: &Guard);
-
-    /// Packs the landings of a leaf that the caller owns, and gives its body the form of `goal`.
-    fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard);
-
-    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
-    fn denser(&self, state: &LeafState) -> Option<Goal>;
-
-    /// Asks for a checkpoint that gives room on SSD. `false` if none would.
-    fn asks_checkpoint_for_room(&self) -> bool;
-
-    /// Whether all keys of a range are being deleted: no leaf is joined meanwhile.
-    fn deletes_range(&self) -> bool;
-
-    /// Writes to the tree.
-    fn writes(&self) -> Writes<'_>;
-
-    /// Counts a merge for tests.
-    fn count_merge(&self) {}
 }

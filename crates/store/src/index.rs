@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use crate::leaf::Leaf;
+use crate::leaf::{LEAF_AND_STATE_BYTES, Leaf};
 use crate::memory::{Gauges, allocated_bytes, prefetch};
+use crate::numbers::array;
 use crate::reclaim::Unreachable;
-use crate::record::array;
 use crate::sync::{Mutex, interleave};
 
 /// So many children that a node fills an allocator class of half a page.
@@ -454,8 +454,9 @@ impl Drop for Index {
     }
 }
 
-/// About what a leaf costs in its parent: nodes are two thirds full.
-pub(crate) const LEAF_INDEX_BYTES: usize = allocated_bytes(size_of::<Node>()) * 3 / (2 * FANOUT);
+/// About what a leaf takes besides its keys, with its place in its parent: nodes are two thirds full.
+pub(crate) const COLD_LEAF_BYTES: usize =
+    LEAF_AND_STATE_BYTES + allocated_bytes(size_of::<Node>()) * 3 / (2 * FANOUT);
 
 const _: () = assert!(allocated_bytes(size_of::<Node>()) <= 2048);
 

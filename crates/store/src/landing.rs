@@ -17,10 +17,11 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::batch::Commits;
+use crate::commits::Commits;
 use crate::large::LargeHandle;
 use crate::memory::{Gauges, allocated_bytes, arc_bytes, prefetch};
-use crate::record::{Fields, Found, Kind, Lookup, Payload, Tag, array, read_varint, write_varint};
+use crate::numbers::{array, read_varint, write_varint};
+use crate::record::{Fields, Found, Kind, Lookup, Payload, Tag};
 use crate::sync::interleave;
 
 const SLOT_BYTES: usize = 8;

@@ -1,6 +1,6 @@
 //! Values too large for a leaf: each lies outside, in chunks, and its record holds a reference.
 //!
-//! Not for values up to [`INLINE_BYTES_MAX`], which lie in their record.
+//! Not for values up to [`INLINE_BYTES_MAX`](crate::sizes::INLINE_BYTES_MAX), which lie in their record.
 //!
 //! ```text
 //! record ──► large value ─┬─ chunks   in memory: each in DRAM or in far memory
@@ -35,22 +35,14 @@ use crate::coding::Coding;
 use crate::far::FarMemory;
 use crate::image_files::OwnedPieces;
 use crate::memory::{Gauge, Gauges, Reserved, arc_bytes};
-use crate::record::array;
+use crate::numbers::array;
+use crate::sizes::CHUNK_BYTES;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;
 use chunks::{Chunk, Chunks};
 pub(crate) use open::OpenLarge;
 pub(crate) use pieces::LargePieces;
 pub(crate) use reads::LastPiece;
-
-/// The largest value, in bytes.
-pub const VALUE_BYTES_MAX: u64 = 512 << 20;
-
-/// Values up to this many bytes live in their leaf.
-pub(crate) const INLINE_BYTES_MAX: usize = 2048;
-
-/// Raw bytes of a chunk: what a read at an offset decodes at most beyond what it was asked for.
-pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// Bytes of a reference in a record.
 pub(crate) const REFERENCE_BYTES: usize = 8;

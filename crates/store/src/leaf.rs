@@ -20,16 +20,15 @@ use std::sync::{Arc, Weak};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 
 use self::held::{Dead, hold, hold_changed};
-use crate::batch::Commits;
 use crate::below::Below;
 use crate::body::{Body, DIRECTORY_BYTES};
+use crate::commits::Commits;
 use crate::form::Form;
 use crate::hotness::{Clock, Usage};
-use crate::index::LEAF_INDEX_BYTES;
 use crate::landing::Landing;
 use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
-use crate::merge::Newest;
+use crate::pending::Newest;
 use crate::reclaim::Unreachable;
 use crate::record::{Fields, Found, Kind, Lookup};
 use crate::sync::{Mutex, MutexGuard, interleave};
@@ -269,9 +268,8 @@ const LEAF_STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
 const PAGE_BYTES: usize = 4096;
 const STATE_BYTES: usize = size_of::<LeafState>();
 const LEAF_BYTES: usize = size_of::<Leaf>() + 16;
-/// Bytes that a leaf takes besides its keys, with its place in the index.
-pub(crate) const COLD_LEAF_BYTES: usize =
-    allocated_bytes(LEAF_BYTES) + allocated_bytes(STATE_BYTES) + LEAF_INDEX_BYTES;
+/// Bytes that a leaf takes besides its keys.
+pub(crate) const LEAF_AND_STATE_BYTES: usize = allocated_bytes(LEAF_BYTES) + allocated_bytes(STATE_BYTES);
 
 impl Leaf {
     /// A leaf from `low` on.
@@ -528,6 +526,12 @@ impl Leaf {
     /// Whether the leaf is on the list of leaves with landings.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Relaxed)
+    }
+
+    /// Counted reads per record, those on SSD included.
+    pub(crate) fn heat(&self, state: &LeafState) -> f64 {
+        let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
+        f64::from(self.clock.counts()) / (state.body.len() + below).max(1) as f64
     }
 
     /// Whether it belongs in DRAM, as far as the tierer knows.

@@ -14,12 +14,14 @@ use crate::fields::{Fault, FieldReader};
 use crate::form::Form;
 use crate::image_files::OwnedImage;
 use crate::landing::RecordBytes;
-use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle, LargePieces, REFERENCE_BYTES, VALUE_BYTES_MAX};
+use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
 use crate::leaf::LeafState;
-use crate::merge::{Newest, Pending};
+use crate::numbers::array;
 use crate::packing::{settled, upper_records};
+use crate::pending::{Newest, Pending};
 use crate::read::{Copied, copy_found};
-use crate::record::{Fields, KEY_BYTES_MAX, Kind, Payload, Tag, array};
+use crate::record::{Fields, Kind, Payload, Tag};
+use crate::sizes::{INLINE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The format that is written.
 const VERSION: u8 = 2;

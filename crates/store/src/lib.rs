@@ -59,8 +59,9 @@
 //! | module | claim |
 //! |---|---|
 //! | `store` | the public API, a file for each group of calls |
-//! | `core` | the parts of a store, shared by callers and background threads |
+//! | `core` | the parts of a store, shared by callers and background threads; its answers to reads, writes, packs and moves |
 //! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
+//! | `seen`, `turns`, `commits` | what an update has read; keys that one writer has for itself; which batches exist |
 //! | `operation` | what a write changes, for the log |
 //! | `read`, `multi_get`, `range` | one key, several keys at once, iteration |
 //! | `index` | from a key to its leaf, without locks |
@@ -73,33 +74,37 @@
 //! | `far` | far memory, and the bytes that lie there |
 //! | `below` | the images of a leaf on SSD: their places, and the keys between them |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
-//! | `merge`, `packing` | landings over bodies; coding, splitting, joining |
-//! | `host`, `retention` | what reads, writes, packs and trainings ask of the engine: the log, room, and which records a pack keeps |
-//! | `durable` | the log, and recovery from it |
-//! | `maintenance`, `dictionaries` | background work, the life of dictionaries |
+//! | `pending`, `merge`, `packing` | what landings say; landings over bodies; coding, splitting, joining |
+//! | `host`, `retention` | what reads, writes and packs ask of the engine: the log, room, and which records a pack keeps |
+//! | `durable` | the folder of a store: its log, its checkpoints, dumps of it |
+//! | `recovery`, `check` | from a folder to a store; whether a folder is as it was written |
+//! | `dictionaries`, `sampling` | the life of dictionaries; samples of values to train them on |
+//! | `backlog`, `maintenance` | the leaves that wait for the background; its work, step by step |
+//! | `upkeep` | the form that a leaf needs, and the pack that gives it that form; visits of all leaves |
 //! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
-//! | `pressure` | making room when memory runs short: clock hands, throttling, packing first |
+//! | `room`, `reclaimer` | what room there is; making room: demotion by clock hands, then packing, then eviction |
 //! | `places` | demotion to far memory and to SSD, and promotion from there; the files of the SSD |
-//! | `evict`, `marks`, `ghosts` | eviction by S3-FIFO, and its memory for each record |
-//! | `together` | several leaves at a time, where a device packs their blocks |
+//! | `s3fifo`, `marks`, `ghosts` | the queues of S3-FIFO, and their memory for each record |
 //! | `clock` | the clock by which everything expires |
 //! | `memory`, `stats` | bytes held, work counted |
-//! | `fields` | numbers and strings out of bytes that may be anything |
+//! | `sizes`, `numbers`, `fields` | bounds on keys and values; numbers as bytes; fields of bytes that may be anything |
 
 #![deny(missing_docs)]
 
+mod backlog;
 mod batch;
 mod below;
 mod blocks;
 mod body;
+mod check;
 mod clock;
 mod codec_options;
 mod coding;
+mod commits;
 mod core;
 mod dictionaries;
 mod durable;
 mod error;
-mod evict;
 mod far;
 #[cfg(test)]
 mod faults;
@@ -121,53 +126,66 @@ mod marks;
 mod memory;
 mod merge;
 mod multi_get;
+mod numbers;
 mod open_value;
 mod operation;
 mod options;
 mod packing;
+mod pending;
 mod places;
-mod pressure;
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod races;
 mod range;
 mod read;
 mod reclaim;
+mod reclaimer;
 mod record;
+mod recovery;
 mod retention;
+mod room;
+mod s3fifo;
+mod sampling;
 #[cfg(all(test, shuttle))]
 mod schedules;
+mod seen;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod simulation;
+mod sizes;
 mod spread;
 mod stats;
 mod store;
 mod sync;
 mod tierer;
-mod together;
 mod tree;
+mod turns;
 mod update;
+mod upkeep;
 mod write;
 
 pub use batch::{Batch, Condition, Need, Transferred};
+pub use check::{CheckReport, Damage, check, check_with};
 pub use clock::Clock;
 pub use codec_options::{BlockOptions, CodecChoice};
 #[doc(hidden)]
 pub use durable::DiskHandle;
-pub use durable::{CheckReport, CheckpointStats, Damage, DumpSummary, check, check_with, dump, restore};
-pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 #[cfg(fuzzing)]
 #[doc(hidden)]
-pub use durable::{fuzz_image, fuzz_log_record};
+pub use durable::fuzz_log_record;
+pub use durable::{CheckpointStats, DumpSummary, dump, restore};
+pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::{Error, ErrorKind};
 pub use far::{FarRatio, FarStatus};
-pub use large::VALUE_BYTES_MAX;
 pub use memory::MemoryUse;
 pub use multi_get::Values;
 pub use open_value::OpenValue;
 pub use options::{MEMORY_LIMIT_BYTES_MIN, Options};
 pub use places::ssd::{SsdOptions, SsdStatus};
 pub use range::{Keys, Range};
-pub use record::{KEY_BYTES_MAX, Meta, PutMeta};
+pub use record::{Meta, PutMeta};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use recovery::fuzz_image;
+pub use sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use stats::Stats;
 pub use store::{OldValue, Store};
 pub use update::Update;

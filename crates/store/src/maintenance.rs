@@ -1,6 +1,7 @@
-//! Background work: threads that settle, recode and fill leaves, make room, and train dictionaries.
+//! The work of the background, step by step: settling, recoding and filling leaves, making room, training dictionaries.
 //!
-//! Not for work that a call needs to go on: writers pack and make room themselves if the background is late.
+//! Not for the threads, which are `store::packers`, nor for work that a call needs to go on: writers pack and make room
+//! themselves if the background is late.
 //!
 //! 1. A background thread packs leaves of the queue first, because their writers may wait.
 //! 2. The first thread also makes room, evicts, and runs the tierer.
@@ -9,76 +10,35 @@
 //! 5. A leaf is *quiet* if nothing was appended to it since the visit before. A visit settles a quiet leaf, and others
 //!    wait for the next one.
 
-mod queue;
-mod sweep;
 mod unsettled;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_epoch::Guard;
 
-pub(crate) use self::queue::Queue;
-pub(crate) use self::sweep::Sweep;
-pub(crate) use self::unsettled::{Rounds, Unsettled};
 use crate::Error;
-use crate::body::Body;
+use crate::backlog::Backlog;
 use crate::clock::{since, steady};
-use crate::core::Core;
-use crate::form::Form;
-use crate::host::Journal;
 use crate::laps::Laps;
-use crate::leaf::{Leaf, LeafState};
-use crate::merge::large_references;
-use crate::operation::Operation;
-use crate::packing::{Pieces, Scratch, all_settled};
+use crate::leaf::Leaf;
+use crate::packing::{Goal, Scratch};
 use crate::places::Place;
-use crate::tierer::Tierer;
+use crate::reclaimer::Reclaimer;
+use crate::room::Room;
+use crate::tierer::{Tierer, Tiering};
+use crate::tree::Tree;
+use crate::upkeep::{Sweep, Upkeep};
+use crate::write::Writes;
+pub(crate) use unsettled::Rounds;
 
-/// How long a packer sleeps after work, and at most.
-const NAP_MIN: Duration = Duration::from_millis(1);
-const NAP_MAX: Duration = Duration::from_millis(64);
-/// The same while much is read, so that the tierer is not late.
-const NAP_READ: Duration = Duration::from_millis(8);
 /// Leaves that the sweep visits before it looks at the queue again.
 const SWEEP_LEAVES: usize = 64;
+/// Leaves of the queue that a thread looks at while a device has one: their writers may fill another landing, and then
+/// wait.
+const QUEUED_AHEAD_MAX: usize = 3;
 /// Packs between two looks at the dictionary.
 const DICTIONARY_PACKS: u32 = 128;
-
-/// The background threads of a store; they end when this is dropped.
-pub(crate) struct Packers {
-    core: Arc<Core>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Packers {
-    pub(crate) fn start(core: &Arc<Core>, threads: usize) -> Result<Self, Error> {
-        let mut packers = Self { core: core.clone(), threads: Vec::new() };
-        for index in 0..threads {
-            let core = core.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("ziptier-pack-{index}"))
-                .spawn(move || core.pack_in_background(index == 0))
-                .map_err(|error| Error::Thread { reason: error.to_string() })?;
-            packers.core.queue.packers.lock().push(thread.thread().clone());
-            packers.threads.push(thread);
-        }
-        Ok(packers)
-    }
-}
-
-impl Drop for Packers {
-    fn drop(&mut self) {
-        self.core.queue.stopping.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
-            thread.thread().unpark();
-            let ended = thread.join();
-            debug_assert!(ended.is_ok(), "a packer panicked");
-        }
-    }
-}
 
 /// The work of a background thread, and how far it has come.
 pub(crate) struct Background {
@@ -94,7 +54,8 @@ pub(crate) struct Background {
     packs: u32,
     /// The dictionary when the last lap began.
     generation: Option<u32>,
-    nap: Duration,
+    /// Leaves of the queue were packed since the thread last asked.
+    packed_queued: bool,
 }
 
 impl Background {
@@ -108,98 +69,97 @@ impl Background {
             tierer: Tierer::default(),
             packs: 0,
             generation: None,
-            nap: NAP_MIN,
+            packed_queued: false,
         }
     }
 
+    /// Whether leaves of the queue were packed since the last call: the thread need not sleep long.
+    pub(crate) fn take_packed(&mut self) -> bool {
+        std::mem::take(&mut self.packed_queued)
+    }
+
+    /// Whether a round of the tierer may soon be due.
+    pub(crate) fn may_tier_soon(&self, tree: &Tree) -> bool {
+        self.is_first && self.tierer.is_awaited(tree)
+    }
+
     /// Whether nothing is left to do for what was written.
-    fn has_done_all(&self, core: &Core) -> bool {
-        self.rounds.are_done(core)
+    fn has_done_all(&self, backlog: &Backlog, tree: &Tree) -> bool {
+        self.rounds.are_done(backlog)
             && !self.has_settled
             && self.laps.have_found_nothing()
-            && self.generation == core.tree.dictionaries.generation()
+            && self.generation == tree.dictionaries.generation()
     }
 }
 
-impl Core {
-    fn pack_in_background(&self, is_first: bool) {
-        Scratch::work_in_background();
-        let mut work = Background::new(is_first, steady());
-        while !self.queue.stopping.load(Ordering::Acquire) {
-            if self.loading.load(Ordering::Acquire) {
-                std::thread::park_timeout(NAP_MAX);
-                continue;
-            }
-            if self.do_next(&mut work, steady()) {
-                if is_first && !work.laps.look_in_vain() {
-                    self.rests.store(false, Ordering::Relaxed);
-                }
-                continue;
-            }
-            self.tree.reclaim();
-            self.maintain_dictionary();
-            self.note_rest(&work);
-            std::thread::park_timeout(work.nap);
-            let longest = if is_first && work.tierer.is_awaited(self) { NAP_READ } else { NAP_MAX };
-            work.nap = (work.nap * 2).min(longest);
+/// Does the background's work. See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Maintenance<'e> {
+    pub(crate) tree: &'e Tree,
+    pub(crate) upkeep: Upkeep<'e>,
+    pub(crate) room: Room<'e>,
+    pub(crate) reclaimer: Reclaimer<'e>,
+    pub(crate) tiering: Tiering<'e>,
+    pub(crate) backlog: &'e Backlog,
+    pub(crate) writes: Writes<'e>,
+}
+
+impl Maintenance<'_> {
+    /// Notes, for a thread that did something, that it does not rest.
+    pub(crate) fn note_work(&self, work: &Background) {
+        if work.is_first && !work.laps.look_in_vain() {
+            self.backlog.rests.store(false, Ordering::Relaxed);
         }
     }
 
     /// Notes, for a thread that found nothing due, whether anything is left.
-    fn note_rest(&self, work: &Background) {
+    pub(crate) fn note_rest(&self, work: &Background) {
         if work.is_first {
-            self.rests.store(work.has_done_all(self), Ordering::Relaxed);
+            self.backlog.rests.store(work.has_done_all(self.backlog, self.tree), Ordering::Relaxed);
         }
-    }
-
-    /// Whether the background has settled all that was written, and a lap since then found nothing to do. True without
-    /// a background. Leaves that nobody uses for some time may become denser later.
-    pub(crate) fn is_settled(&self) -> bool {
-        // A round takes the leaves of the list only once it says that there is work.
-        !self.has_background || self.unsettled.is_empty() && self.rests.load(Ordering::Relaxed)
     }
 
     /// Does the first part of the work that is due `now`; `false` if none is, so that the thread may rest.
     pub(crate) fn do_next(&self, work: &mut Background, now: Instant) -> bool {
-        if work.is_first && self.relieve() {
+        if work.is_first && self.reclaimer.relieve() {
             work.packs += 1;
             if work.packs.is_multiple_of(DICTIONARY_PACKS) {
-                self.maintain_dictionary();
+                self.reclaimer.maintain_dictionary();
             }
             return true;
         }
-        if let Some(leaf) = self.queue.pop() {
+        if let Some(leaf) = self.backlog.queue.pop() {
             let guard = self.tree.pin();
             work.packs += self.pack_queued(&leaf, &guard);
             guard.flush();
-            work.nap = NAP_MIN;
+            work.packed_queued = true;
             if work.packs >= DICTIONARY_PACKS {
                 work.packs = 0;
                 drop(guard);
-                self.maintain_dictionary();
+                self.reclaimer.maintain_dictionary();
             }
             return true;
         }
         if !work.is_first {
             return false;
         }
-        if self.evict_in_background() {
+        if self.reclaimer.evict_in_background() {
             return true;
         }
-        if work.tierer.is_due(self) {
-            self.tier(&mut work.tierer, SWEEP_LEAVES);
+        if work.tierer.is_due(self.tree) {
+            self.tiering.tier(&mut work.tierer, SWEEP_LEAVES);
             return true;
         }
         // Eviction comes before the sweep. If it is still due, it found nothing that could go.
-        if self.room().is_eviction_due() {
+        if self.room.is_eviction_due() {
             return false;
         }
-        if work.rounds.is_due(self, now) {
+        if work.rounds.is_due(self.backlog, self.tree, now) {
             work.has_settled |= work.rounds.take_new();
             work.has_settled |= self.settle_some(&mut work.rounds, SWEEP_LEAVES);
             return true;
         }
-        if !work.laps.is_due(now, work.has_settled, work.rounds.are_done(self)) {
+        if !work.laps.is_due(now, work.has_settled, work.rounds.are_done(self.backlog)) {
             return false;
         }
         work.has_settled &= work.laps.has_begun();
@@ -208,7 +168,7 @@ impl Core {
         }
         let began = steady();
         work.sweep.counts = work.laps.counts(began);
-        let ended = self.sweep(&mut work.sweep, SWEEP_LEAVES);
+        let ended = self.reclaimer.sweep(&mut work.sweep, SWEEP_LEAVES);
         let looked = since(began).saturating_sub(std::mem::take(&mut work.sweep.busy));
         work.laps.note_part(looked, std::mem::take(&mut work.sweep.worked));
         if ended {
@@ -220,52 +180,54 @@ impl Core {
         true
     }
 
+    /// Packs a leaf of the queue, and others while a device has its blocks; returns how many.
+    pub(crate) fn pack_queued(&self, leaf: &Leaf, guard: &Guard) -> u32 {
+        let (mut left, mut packs) = (QUEUED_AHEAD_MAX, 0);
+        self.pack_queued_with(leaf, &mut left, &mut packs, guard);
+        packs
+    }
+
+    fn pack_queued_with(&self, leaf: &Leaf, left: &mut usize, packs: &mut u32, guard: &Guard) {
+        *packs += 1;
+        if self.tree.is_over_watermark(leaf.state(guard)) {
+            leaf.seal(guard);
+        }
+        let Some(_ownership) = leaf.try_own() else { return };
+        let state = leaf.state(guard);
+        if state.sealed.is_some() && self.room.has_place_for(&[state]) {
+            let mut meanwhile = || {
+                while *left > 0
+                    && let Some(next) = self.backlog.queue.pop()
+                {
+                    *left -= 1;
+                    self.pack_queued_with(&next, left, packs, guard);
+                }
+            };
+            let retention = &mut self.upkeep.background_retention();
+            let packed = self.upkeep.pack_while(leaf, Goal::Keep, retention, guard, &mut meanwhile);
+            self.tree.stats.packs_background.add(u64::from(packed));
+        }
+    }
+
     /// Merges every landing that is there now, and brings every leaf to its form, as far as there is room for that.
     pub(crate) fn settle(&self) {
-        self.maintain_dictionary();
+        self.reclaimer.maintain_dictionary();
         // The first cycle settles every leaf, the second fills each from a neighbour that is settled, too.
         let mut sweep = Sweep::of_all();
         for _lap in 0..2 {
-            while !self.sweep(&mut sweep, SWEEP_LEAVES) {}
+            while !self.reclaimer.sweep(&mut sweep, SWEEP_LEAVES) {}
         }
         if self.tree.heats {
             let mut tierer = Tierer::of_settled();
-            while !self.tier(&mut tierer, SWEEP_LEAVES) {}
+            while !self.tiering.tier(&mut tierer, SWEEP_LEAVES) {}
         }
         // Contexts that worked just now are idle at the second call.
         (0..2).for_each(|_| self.tree.dictionaries.release_idle());
         Scratch::release();
         // Retired bytes are free three steps of the epoch later, once their readers of this moment are done.
         (0..3).for_each(|_| self.tree.pin().flush());
-        self.wait_for_retired();
+        self.room.wait_for_retired();
         self.tree.reclaim();
-    }
-
-    /// Takes every record out of `leaf`, which the caller owns.
-    ///
-    /// # Errors
-    /// The log's; the leaf is as it was then.
-    pub(crate) fn empty(&self, leaf: &Leaf, guard: &Guard) -> Result<(), Error> {
-        let state = leaf.close(guard);
-        let (records, logical_bytes) = all_settled(state);
-        let mut new = LeafState::new(Body::empty(), state.high.clone(), state.right);
-        new.form = Form::of(state.form.coding());
-        let writer = leaf.lock_writer();
-        if let Some(journal) = self.journal.get() {
-            let range = Operation::DeleteRange { low: &leaf.low(), high: state.high.as_deref() };
-            if let Err(error) = journal.append(&range) {
-                leaf.reopen(state, guard);
-                return Err(error);
-            }
-        }
-        self.tree.account(&Pieces { records: -records, logical_bytes: -logical_bytes, ..Pieces::default() });
-        let published = leaf.publish(state, new, guard);
-        assert!(published, "nobody changes a closed leaf but its owner");
-        // A thread that decided on an update from the former records must look again.
-        leaf.note_append();
-        drop(writer);
-        self.tree.settle_large(Vec::new(), large_references(state), guard);
-        Ok(())
     }
 
     /// Empties every leaf and joins them.
@@ -273,7 +235,7 @@ impl Core {
         let mut cursor: Vec<u8> = Vec::new();
         loop {
             let high = self.tree.with_leaf_of(&cursor, |leaf, guard| {
-                self.empty(leaf, guard)?;
+                self.writes.empty(leaf, guard)?;
                 guard.flush();
                 Ok::<_, Error>(leaf.state(guard).high.clone())
             })?;
@@ -299,8 +261,8 @@ impl Core {
                 return Ok(());
             }
             let high = first.state(&guard).high.clone();
-            let retention = &mut self.background_retention();
-            self.with_packs(retention, &guard, |packs| packs.fill_from_right(first));
+            let retention = &mut self.upkeep.background_retention();
+            self.upkeep.with_packs(retention, &guard, |packs| packs.fill_from_right(first));
             guard.flush();
             if first.state(&guard).high == high {
                 // A thread writes there again.

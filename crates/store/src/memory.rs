@@ -1,6 +1,6 @@
 //! Memory as the allocator holds it: size classes, gauges by purpose, and the limit.
 //!
-//! Not for making room when the limit is reached: `pressure` does that.
+//! Not for making room when the limit is reached: `reclaimer` does that.
 
 use std::cell::Cell;
 use std::sync::atomic::{

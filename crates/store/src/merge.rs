@@ -3,128 +3,18 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::batch::Commits;
-use crate::body::{Body, Edit, Entry, EntryKey, fingerprint};
-use crate::landing::Landing;
-use crate::large::{LargeHandle, REFERENCE_BYTES};
+use crate::body::{Body, Edit, Entry, EntryKey};
+use crate::commits::Commits;
+use crate::large::REFERENCE_BYTES;
 use crate::leaf::LeafState;
-use crate::record::{Fields, Kind, Payload, array};
+use crate::numbers::array;
+use crate::pending::{Newest, Pending, newest};
+use crate::record::Kind;
 use crate::retention::{KeepsAll, Retention};
 
 /// Records of a body whose fingerprints a merge compares for each record of a landing. A body with more is an overlay,
 /// which may have 65,535: a binary search looks at fewer of these.
 const SCANNED_RECORDS_MAX: usize = 512;
-
-/// The newest that the landings say of a key.
-#[derive(Clone, Copy)]
-pub(crate) struct Pending<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) fingerprint: u8,
-    pub(crate) kind: Kind,
-    pub(crate) fields: Fields,
-    pub(crate) value: &'a [u8],
-}
-
-impl<'a> Pending<'a> {
-    /// A record that says that the key does not exist.
-    pub(crate) fn tombstone(key: &'a [u8], fingerprint: u8) -> Self {
-        Self { key, fingerprint, kind: Kind::Tombstone, fields: Fields::default(), value: &[] }
-    }
-
-    /// An entry that a merge took from a landing.
-    pub(crate) fn of(entry: &Entry<'a>) -> Self {
-        let Entry { key, fingerprint, kind, fields, payload } = *entry;
-        Self { key: key.tail, fingerprint, kind, fields, value: payload }
-    }
-
-    /// The record on its way into a body.
-    pub(crate) fn entry(&self) -> Entry<'a> {
-        Entry {
-            key: EntryKey::whole(self.key),
-            fingerprint: self.fingerprint,
-            kind: self.kind,
-            fields: self.fields,
-            payload: self.value,
-        }
-    }
-
-    /// The value, where it lies.
-    pub(crate) fn payload(&self) -> Payload<'a> {
-        match self.kind {
-            // SAFETY: the record of a readable landing owns its reference.
-            Kind::Large => Payload::Large(unsafe { LargeHandle::borrow(self.value) }),
-            _ => Payload::Raw(self.value),
-        }
-    }
-}
-
-/// The newest records of landings, in key order, and the large values that their own newer records shadow.
-#[derive(Default)]
-pub(crate) struct Newest<'a> {
-    pub(crate) pending: Vec<Pending<'a>>,
-    /// References of records that no reader of the merged leaf can reach.
-    pub(crate) shadowed: Vec<&'a [u8]>,
-    /// A pack drops records that expire by this time.
-    pub(crate) expired_by_ms: u64,
-}
-
-impl Newest<'_> {
-    /// Whether any of these, or a record of `body`, expires by `now_ms`.
-    pub(crate) fn expires(&self, body: &Body, now_ms: u64) -> bool {
-        body.earliest_expiry_ms().is_some_and(|at| at <= now_ms)
-            || self.pending.iter().any(|record| record.fields.has_expired(now_ms))
-    }
-}
-
-/// The newest record per key of `landings`, which are given newest first. Records of batches that do not exist are left
-/// out, all of a batch or none.
-///
-/// A batch holds the writer lock of its leaves until it exists. So all records here that do not exist belong to one
-/// batch, and no record is newer.
-pub(crate) fn newest<'a>(landings: impl Iterator<Item = &'a Landing>, commits: &Commits) -> Newest<'a> {
-    let mut absent = None;
-    let mut exists = |number| {
-        let exists = absent != Some(number) && commits.has(number);
-        if !exists {
-            absent = Some(number);
-        }
-        exists
-    };
-    let mut all: Vec<Pending<'a>> = Vec::new();
-    for landing in landings {
-        for index in (0..landing.len()).rev() {
-            let record = landing.record(index);
-            if record.fields.batch.is_none_or(&mut exists) {
-                all.push(Pending {
-                    key: record.key,
-                    fingerprint: fingerprint(landing.hash(index)),
-                    kind: record.tag.kind(),
-                    fields: Fields { batch: None, ..record.fields },
-                    value: record.value,
-                });
-            }
-        }
-    }
-    all.sort_by(|a, b| a.key.cmp(b.key)); // stable: newest first within a key
-    let mut pending: Vec<Pending<'a>> = Vec::with_capacity(all.len());
-    let mut shadowed = Vec::new();
-    let mut rest = all.as_slice();
-    while let Some(first) = rest.first() {
-        let versions = rest.iter().take_while(|record| record.key == first.key).count();
-        let (group, behind) = rest.split_at(versions);
-        rest = behind;
-        // A touch changes the expiry of the newest record that is none.
-        let base = group.iter().position(|record| record.kind != Kind::Touch);
-        let mut result = base.map_or(group[0], |base| group[base]);
-        if base.is_some_and(|base| base > 0) && result.kind != Kind::Tombstone {
-            result.fields.expires_at_ms = group[0].fields.expires_at_ms;
-        }
-        pending.push(result);
-        let older = base.map_or(&[][..], |base| &group[base + 1..]);
-        shadowed.extend(older.iter().filter(|record| record.kind == Kind::Large).map(|record| record.value));
-    }
-    Newest { pending, shadowed, ..Newest::default() }
-}
 
 /// The records that a leaf has once its landings are merged over its body: the changes to the body.
 ///
@@ -311,10 +201,10 @@ mod tests {
     use crossbeam_epoch::Guard;
 
     use super::*;
-    use crate::body::{Builder, STEPS};
+    use crate::body::{Builder, STEPS, fingerprint};
     use crate::leaf::{Leaf, RightSibling};
     use crate::marks::Mark;
-    use crate::record::key_hash;
+    use crate::record::{Fields, key_hash};
 
     const NOW_MS: u64 = 10;
 

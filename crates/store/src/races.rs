@@ -17,8 +17,9 @@ use crate::leaf::{Leaf, NOWHERE};
 use crate::options::Options;
 use crate::packing::Goal;
 use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
+use crate::seen::Wanted;
 use crate::store::Store;
-use crate::update::{ATTEMPTS_MAX, Update, Wanted};
+use crate::update::{ATTEMPTS_MAX, Update};
 
 /// Calls of `decide` after which a test gives up.
 const CALLS_MAX: u32 = 200;
@@ -172,7 +173,7 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         {
             let _ownership = before.try_own().expect("nobody maintains it");
             before.seal(&guard);
-            core.pack(&before, Goal::Keep, &mut core.retention(), &guard);
+            core.upkeep().pack(&before, Goal::Keep, &mut core.upkeep().retention(), &guard);
         }
         assert!(!Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the leaf was not split before the key");
         put(&core, &key, b"v2");
@@ -181,7 +182,8 @@ fn an_update_is_decided_again_when_its_key_was_written_in_another_leaf() {
         let others = [&[b'k', 2, 0][..], &[b'k', 3]];
         others.into_iter().filter(|other| **other >= *low).for_each(|other| put(&core, other, b"short"));
         let _ownership = before.try_own().expect("nobody maintains it");
-        core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&before));
+        core.upkeep()
+            .with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs.join_right(&before));
         assert!(Arc::ptr_eq(&before, &leaf_of(&core, &key)), "the key did not come back");
     });
     assert_eq!((calls, get(&core, &key).as_deref()), (2, Some(&b"v2+"[..])));
@@ -237,7 +239,7 @@ fn conditions_of_a_batch_are_checked_in_steps_that_grow_with_the_batch() {
     drop(ownership);
     core.settle();
     assert_eq!(core.write(&many(&is(b"value"), 9_998)), Ok(true));
-    assert_eq!(core.tree.count_keys(), 9_999);
+    assert_eq!(core.tree.ranges().count_keys(), 9_999);
 }
 
 #[test]
@@ -251,13 +253,13 @@ fn a_leaf_that_was_closed_when_its_turn_came_waits_for_its_next_one() {
     let ownership = leaf.try_own().expect("nobody maintains it");
     leaf.close(&core.tree.pin());
     core.tree.gauges.set_limit(Some(core.tree.gauges.held() / 2));
-    core.evict_in_background();
+    core.reclaimer().evict_in_background();
     let guard = core.tree.pin();
     leaf.reopen(leaf.state(&guard), &guard);
     drop(ownership);
     drop(guard);
     assert!(waits(), "nobody will look at the leaf any more");
-    while core.evict_in_background() {}
+    while core.reclaimer().evict_in_background() {}
     assert!(core.tree.stats.evicted.get() > 0);
 }
 
@@ -276,7 +278,7 @@ fn writers_do_not_wait_for_the_reader_of_a_value_that_is_gone() {
     let ownership = leaf.try_own().expect("nobody maintains it");
     put(&core, b"key", b"small");
     leaf.seal(&guard);
-    core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+    core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
     assert!(core.tree.gauges.retired_soon_free() >= 1 << 20);
     let share = large.share();
     drop(ownership);
@@ -297,7 +299,7 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
     let leaf = leaf_of(&core, b"key");
     let ownership = leaf.try_own().expect("nobody maintains it");
     std::thread::scope(|scope| {
-        let clearing = scope.spawn(|| core.clear());
+        let clearing = scope.spawn(|| core.maintenance().clear());
         // The other thread comes to wait for the leaf, and what is retired meanwhile is freed again and again.
         for _ in 0..200 {
             let guard = core.tree.pin();
@@ -312,7 +314,7 @@ fn clearing_a_store_holds_no_epoch_while_it_waits_for_a_leaf() {
         drop(ownership);
         assert_eq!(clearing.join().expect("it ends"), Ok(()));
     });
-    assert_eq!(core.tree.count_keys(), 0);
+    assert_eq!(core.tree.ranges().count_keys(), 0);
 }
 
 /// A visit of the sweep ended after a thousand rounds, and the leaf kept its landing.
@@ -358,7 +360,8 @@ fn write_beside_a_join(core: &Core, leaf: &Leaf, [near, last]: [&[u8]; 2], is_jo
         let joining = scope.spawn(|| {
             let guard = core.tree.pin();
             let _ownership = leaf.try_own().expect("nobody maintains it");
-            core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(leaf))
+            core.upkeep()
+                .with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs.join_right(leaf))
         });
         while !is_joined() && !joining.is_finished() {
             std::thread::yield_now();

@@ -30,7 +30,7 @@ use cold::{ColdPart, read_ahead_large};
 /// Counts that are given up because leaves were joined meanwhile.
 const COUNTS_MAX: usize = 20;
 
-/// A call of [`Tree::keys_from`] passes at most so many leaves. All records of a leaf may have expired.
+/// A call of [`Ranges::keys_from`] passes at most so many leaves. All records of a leaf may have expired.
 const LEAVES_AT_A_TIME: usize = 64;
 
 /// A record that was copied out of a leaf, or the reason why it could not be.
@@ -94,7 +94,7 @@ impl<'s> Range<'s> {
             Ok(CopiedValue::Inline(value)) => OpenValue::inline(value, meta),
             Ok(CopiedValue::Skipped) => OpenValue::inline(Vec::new(), meta),
             Ok(CopiedValue::Large(large)) => OpenValue::large(self.reads.tree, large, meta, key.len()),
-            Err(error) => return Some(Err(self.reads.tree.uncopied(error))),
+            Err(error) => return Some(Err(self.reads.tree.ranges().uncopied(error))),
         };
         Some(Ok((key, opened)))
     }
@@ -115,7 +115,7 @@ impl<'s> Range<'s> {
                 }));
             }
             leaves += 1;
-            let (records, next) = self.reads.tree.copy_leaf_from(&self.from, &self.to, true);
+            let (records, next) = self.reads.tree.ranges().copy_leaf_from(&self.from, &self.to, true);
             if let Err(error) = self.reads.host.wait_for_seen() {
                 self.end();
                 return Err(error);
@@ -156,14 +156,14 @@ impl Iterator for Range<'_> {
         }
         read_ahead_large(&mut self.front);
         let copy = self.front.pop_front().or_else(|| self.back.pop_back())?;
-        Some(self.reads.tree.finish(copy))
+        Some(self.reads.tree.ranges().finish(copy))
     }
 }
 
 impl DoubleEndedIterator for Range<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
         while self.back.is_empty() && !self.is_exhausted() {
-            let (records, next) = self.reads.tree.copy_leaf_below(&self.from, &self.to);
+            let (records, next) = self.reads.tree.ranges().copy_leaf_below(&self.from, &self.to);
             if let Err(error) = self.reads.host.wait_for_seen() {
                 self.end();
                 return Some(Err(error));
@@ -174,11 +174,25 @@ impl DoubleEndedIterator for Range<'_> {
         }
         read_ahead_large(&mut self.back);
         let copy = self.back.pop_front().or_else(|| self.front.pop_back())?;
-        Some(self.reads.tree.finish(copy))
+        Some(self.reads.tree.ranges().finish(copy))
     }
 }
 
+/// Keys and records of a tree in their order.
+#[derive(Clone, Copy)]
+pub(crate) struct Ranges<'e> {
+    tree: &'e Tree,
+}
+
 impl Tree {
+    /// Its keys and records in their order.
+    #[inline]
+    pub(crate) fn ranges(&self) -> Ranges<'_> {
+        Ranges { tree: self }
+    }
+}
+
+impl Ranges<'_> {
     /// As [`Store::keys_from`](crate::Store::keys_from), of the keys below `high`. No leaf behind these is read.
     pub(crate) fn keys_from(&self, from: &[u8], high: Option<&[u8]>, limit: usize) -> Result<Keys, Error> {
         let (mut keys, mut from) = (Vec::new(), Bound::Included(from.to_vec()));
@@ -217,8 +231,8 @@ impl Tree {
 
     /// As [`Store::keys_behind`](crate::Store::keys_behind).
     pub(crate) fn keys_behind(&self, from: &[u8]) -> Option<Vec<u8>> {
-        let guard = self.pin();
-        let (_, state) = self.locate(from, &guard);
+        let guard = self.tree.pin();
+        let (_, state) = self.tree.locate(from, &guard);
         let image = state.below.as_ref().and_then(|below| below.low(below.image_of(from) + 1));
         image.or_else(|| state.high.as_ref().map(|high| high.to_vec()))
     }
@@ -230,22 +244,22 @@ impl Tree {
         mut random: impl FnMut() -> u64,
         mut goes_on: impl FnMut() -> bool,
     ) -> Option<Option<Vec<u8>>> {
-        let mut guard = self.pin();
+        let mut guard = self.tree.pin();
         let mut cursor: Option<Vec<u8>> = None;
         let mut wrapped = false;
         while goes_on() {
             let state = match &cursor {
-                None => self.index.random_leaf(&mut random, &guard).state(&guard),
-                Some(cursor) => self.locate(cursor, &guard).1,
+                None => self.tree.index.random_leaf(&mut random, &guard).state(&guard),
+                Some(cursor) => self.tree.locate(cursor, &guard).1,
             };
             let high = state.high.as_ref().map(|high| high.to_vec());
             if let Some(below) = state.below.clone() {
-                let known = known(state, self);
+                let known = known(state, self.tree);
                 drop(guard);
                 if let Some(key) = self.random_cold_key(&below, known, &mut random) {
                     return Some(Some(key));
                 }
-                guard = self.pin();
+                guard = self.tree.pin();
                 if !wrapped || high.is_some() {
                     wrapped |= high.is_none();
                     cursor = Some(high.unwrap_or_default());
@@ -253,7 +267,7 @@ impl Tree {
                 }
                 return Some(None);
             }
-            let merged = merge_all(state, &self.commits, self.clock.now_ms());
+            let merged = merge_all(state, &self.tree.commits, self.tree.clock.now_ms());
             if merged.len() > 0 {
                 let chosen = random() % merged.len() as u64;
                 return Some(merged.records().nth(chosen as usize).map(|(entry, _)| entry.key.to_vec()));
@@ -275,18 +289,18 @@ impl Tree {
 
     /// The same, as long as `goes_on` says so at each leaf; `None` after that.
     pub(crate) fn count_keys_while(&self, goes_on: &dyn Fn() -> bool) -> Option<u64> {
-        if self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
-            return Some(self.gauges.records.get());
+        if self.tree.gauges.landing.held() == 0 && self.tree.gauges.shadowing.get() == 0 {
+            return Some(self.tree.gauges.records.get());
         }
         // Leaves that are joined behind the cursor would be counted twice.
         let strict = || self.count_each(true, usize::MAX, goes_on);
         (0..COUNTS_MAX).find_map(|_| strict()).or_else(|| self.count_each(false, usize::MAX, goes_on))
     }
 
-    /// As [`Tree::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
+    /// As [`Ranges::count_keys`], but `None` if it had to look at more than `leaves_max` leaves or at an SSD.
     pub(crate) fn count_keys_of(&self, leaves_max: usize) -> Option<u64> {
-        match self.gauges.landing.held() == 0 && self.gauges.shadowing.get() == 0 {
-            true => Some(self.gauges.records.get()),
+        match self.tree.gauges.landing.held() == 0 && self.tree.gauges.shadowing.get() == 0 {
+            true => Some(self.tree.gauges.records.get()),
             false => self.count_each(true, leaves_max, &|| true),
         }
     }
@@ -298,8 +312,8 @@ impl Tree {
         let mut cursor: Vec<u8> = Vec::new();
         let mut leaves = 0;
         loop {
-            let guard = self.pin();
-            let (leaf, state) = self.locate(&cursor, &guard);
+            let guard = self.tree.pin();
+            let (leaf, state) = self.tree.locate(&cursor, &guard);
             leaves += 1;
             if is_strict && *leaf.low() != *cursor || leaves > leaves_max || !goes_on() {
                 return None;
@@ -309,7 +323,7 @@ impl Tree {
                 if leaves_max < usize::MAX {
                     return None;
                 }
-                let known = known(state, self);
+                let known = known(state, self.tree);
                 drop(guard);
                 match self.count_cold(&below, &known) {
                     Ok(keys) => count += keys,
@@ -318,7 +332,7 @@ impl Tree {
                     Err(_) => continue,
                 }
             } else if state.is_unsettled() {
-                count += merge_all(state, &self.commits, self.clock.now_ms()).len() as u64;
+                count += merge_all(state, &self.tree.commits, self.tree.clock.now_ms()).len() as u64;
             } else {
                 count += state.body.len() as u64;
             }
@@ -342,8 +356,8 @@ impl Tree {
         };
         let mut failed = None;
         loop {
-            let guard = self.pin();
-            let (_, state) = self.locate(cursor, &guard);
+            let guard = self.tree.pin();
+            let (_, state) = self.tree.locate(cursor, &guard);
             let Some(below) = state.below.clone() else {
                 let records = self.copy_state(state, from, to, with_values, &guard);
                 return (records, state.high.as_ref().map(|high| Bound::Included(high.to_vec())));
@@ -352,7 +366,7 @@ impl Tree {
             let index = below.image_of(cursor);
             let next = below.low(index + 1).or_else(|| state.high.as_ref().map(|high| high.to_vec()));
             let end = next.as_deref().map_or_else(|| to.clone(), |next| nearer(to, next));
-            let known = known(state, self);
+            let known = known(state, self.tree);
             let memory = self.copy_state(state, from, &end, with_values, &guard);
             let part = ColdPart { below, index, known, from, to: &end, with_values };
             drop(guard);
@@ -366,7 +380,7 @@ impl Tree {
     fn copy_leaf_below(&self, from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> (Vec<Copy>, Option<Vec<u8>>) {
         let mut failed = None;
         loop {
-            let guard = self.pin();
+            let guard = self.tree.pin();
             let Some((state, low)) = self.state_below(to, &guard) else { return (Vec::new(), None) };
             let Some(below) = state.below.clone() else {
                 let records = self.copy_state(state, from, to, true, &guard);
@@ -379,7 +393,7 @@ impl Tree {
             };
             let low = below.low(index).unwrap_or_else(|| low.to_vec());
             let start = farther(from, &low);
-            let known = known(state, self);
+            let known = known(state, self.tree);
             let memory = self.copy_state(state, &start, to, true, &guard);
             let part = ColdPart { below, index, known, from: &start, to, with_values: true };
             drop(guard);
@@ -392,9 +406,9 @@ impl Tree {
     /// The state of the leaf just below an upper bound, and the leaf's lowest key.
     fn state_below<'g>(&self, to: &Bound<Vec<u8>>, guard: &'g Guard) -> Option<(&'g LeafState, Arc<[u8]>)> {
         let mut leaf = match to {
-            Bound::Included(key) => self.locate(key, guard).0,
-            Bound::Excluded(key) => self.index.find_below(key, guard)?,
-            Bound::Unbounded => self.index.last(guard),
+            Bound::Included(key) => self.tree.locate(key, guard).0,
+            Bound::Excluded(key) => self.tree.index.find_below(key, guard)?,
+            Bound::Unbounded => self.tree.index.last(guard),
         };
         // A split may have moved the upper part of the leaf to the right since the index was read.
         loop {
@@ -435,7 +449,7 @@ impl Tree {
         match copy.value {
             Ok(CopiedValue::Inline(inline)) => value = inline,
             Ok(CopiedValue::Skipped) => {}
-            Ok(CopiedValue::Large(large)) => self.read_large(&copy.key, &large, &mut value)?,
+            Ok(CopiedValue::Large(large)) => self.tree.read_large(&copy.key, &large, &mut value)?,
             Err(error) => return Err(self.uncopied(error)),
         }
         Ok((copy.key, value))
@@ -443,7 +457,7 @@ impl Tree {
 
     /// Counts a record that could not be copied, once its reader is told.
     fn uncopied(&self, error: Error) -> Error {
-        self.stats.damaged.raise();
+        self.tree.stats.damaged.raise();
         error
     }
 
@@ -458,22 +472,24 @@ impl Tree {
         let mut copies = Vec::new();
         let ahead = if with_values { read_ahead(state, from, to) } else { ReadAhead::default() };
         let mut unpacked = Unpacked::with(ahead);
-        merge_all(state, &self.commits, self.expiry_now_ms()).records().for_each(|(entry, place)| {
-            if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
-                return;
-            }
-            let payload = match place {
-                Some(place) => state.body.found(place, &state.form).payload,
-                None if entry.kind == Kind::Large => {
-                    // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
-                    Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
+        merge_all(state, &self.tree.commits, self.tree.expiry_now_ms()).records().for_each(
+            |(entry, place)| {
+                if entry.kind == Kind::Tombstone || !within(entry.key, from, to) {
+                    return;
                 }
-                None => Payload::Raw(entry.payload),
-            };
-            let Fields { expires_at_ms, flags, .. } = entry.fields;
-            let found = Found { payload, expires_at_ms, flags };
-            copies.push(copy_record(entry.key.to_vec(), found, with_values, &mut unpacked));
-        });
+                let payload = match place {
+                    Some(place) => state.body.found(place, &state.form).payload,
+                    None if entry.kind == Kind::Large => {
+                        // SAFETY: the record that owns the reference is part of `state`, which a guard keeps readable.
+                        Payload::Large(unsafe { LargeHandle::borrow(entry.payload) })
+                    }
+                    None => Payload::Raw(entry.payload),
+                };
+                let Fields { expires_at_ms, flags, .. } = entry.fields;
+                let found = Found { payload, expires_at_ms, flags };
+                copies.push(copy_record(entry.key.to_vec(), found, with_values, &mut unpacked));
+            },
+        );
         copies
     }
 }

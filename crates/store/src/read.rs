@@ -13,14 +13,15 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::Error;
-use crate::batch::Commits;
 use crate::below::Below;
+use crate::commits::Commits;
 use crate::host::ReadHost;
 use crate::hotness::SAMPLE;
 use crate::index::GROUP_KEYS;
-use crate::large::{INLINE_BYTES_MAX, Large};
+use crate::large::Large;
 use crate::leaf::Leaf;
 use crate::record::{Found, Lookup, Meta, Payload, key_hash};
+use crate::sizes::INLINE_BYTES_MAX;
 use crate::tree::Tree;
 
 #[cfg(all(test, not(miri), not(shuttle)))]

@@ -15,7 +15,7 @@ use crossbeam_epoch::Guard;
 use crate::body::Body;
 use crate::leaf::Leaf;
 use crate::marks::Mark;
-use crate::merge::Pending;
+use crate::pending::Pending;
 
 /// Decides which records a pack keeps. See the module.
 pub(crate) trait Retention {

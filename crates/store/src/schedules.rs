@@ -14,9 +14,10 @@ use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
 use ziptier_media::placement::Side;
 
-use crate::batch::{Batch, Commits};
+use crate::batch::Batch;
 use crate::body::Body;
 use crate::codec_options::CodecChoice;
+use crate::commits::Commits;
 use crate::core::Core;
 use crate::far::FarMemory;
 use crate::form::Form;
@@ -120,8 +121,8 @@ fn a_leaf_that_is_written_to_during_a_round_is_settled_by_a_later_one() {
             let mut now = Instant::now();
             let mut round = |core: &Core| {
                 now += Duration::from_secs(3_600);
-                if rounds.is_due(core, now) {
-                    core.settle_some(&mut rounds, 8);
+                if rounds.is_due(&core.backlog, &core.tree, now) {
+                    core.maintenance().settle_some(&mut rounds, 8);
                 }
             };
             let writer = {
@@ -277,7 +278,7 @@ fn splits_and_fills_beside_writers_lose_nothing() {
                 };
                 assert_eq!(get(&core, &[b'k', n]), expected, "key {n}");
             }
-            assert_eq!(core.tree.count_keys(), 15);
+            assert_eq!(core.tree.ranges().count_keys(), 15);
             assert!(core.tree.stats.splits.get() > 0);
         },
         SCHEDULES / 2,
@@ -308,9 +309,11 @@ fn leaves_that_a_split_makes_are_maintained_by_others_once_they_are_in_the_index
                             if let Some(_ownership) = leaf.try_own()
                                 && !leaf.state(&guard).closed
                             {
-                                core.with_packs(&mut core.background_retention(), &guard, |packs| {
-                                    packs.join_right(leaf)
-                                });
+                                core.upkeep().with_packs(
+                                    &mut core.upkeep().background_retention(),
+                                    &guard,
+                                    |packs| packs.join_right(leaf),
+                                );
                             }
                             at = leaf.state(&guard).right(&guard);
                         }
@@ -359,9 +362,11 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                         if let Some(_ownership) = leaf.try_own()
                             && !leaf.state(&guard).closed
                         {
-                            core.with_packs(&mut core.background_retention(), &guard, |packs| {
-                                packs.join_right(leaf)
-                            });
+                            core.upkeep().with_packs(
+                                &mut core.upkeep().background_retention(),
+                                &guard,
+                                |packs| packs.join_right(leaf),
+                            );
                         }
                     }
                 })
@@ -374,7 +379,7 @@ fn small_neighbours_that_are_joined_beside_writers_lose_nothing() {
                 assert_eq!(get(&core, &[b'k', n]), Some(expected), "key {n}");
             }
             core.settle();
-            assert_eq!(core.tree.count_keys(), 6);
+            assert_eq!(core.tree.ranges().count_keys(), 6);
             assert!(core.tree.stats.merges.get() > 0);
         },
         SCHEDULES,
@@ -396,7 +401,7 @@ fn a_landing_that_is_sealed_while_its_leaf_changes_form_is_kept() {
                     let guard = core.tree.pin();
                     let (leaf, _) = core.tree.locate(b"k", &guard);
                     if let Some(_ownership) = leaf.try_own() {
-                        core.pack(leaf, Goal::Heat, &mut core.retention(), &guard);
+                        core.upkeep().pack(leaf, Goal::Heat, &mut core.upkeep().retention(), &guard);
                     }
                 })
             };

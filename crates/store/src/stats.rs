@@ -212,6 +212,12 @@ pub(crate) struct Counters {
     pub(crate) merged_on_ssd: Counter,
     pub(crate) raised_from_ssd: Counter,
     pub(crate) copied_up: Counter,
+    /// Landings and overlays that were merged with what lies below them, whatever came of it.
+    #[cfg(test)]
+    pub(crate) tried_merges: Counter,
+    /// Rounds in which threads waited for retired bytes.
+    #[cfg(test)]
+    pub(crate) retired_waits: Counter,
     pub(crate) values_raised: Counter,
     pub(crate) trainings: Counter,
     pub(crate) adoptions: Counter,

@@ -12,15 +12,18 @@ mod pieces;
 mod bounded;
 mod places;
 
+// Its threads.
+mod checkpoint_thread;
+mod packers;
+
 use std::sync::Arc;
 
 use crate::Error;
 #[cfg(doc)]
 use crate::batch::Batch;
 use crate::core::Core;
-use crate::durable::{CheckpointThread, Recovered};
+use crate::durable::Recovered;
 use crate::host::ReadHost;
-use crate::maintenance::Packers;
 #[cfg(doc)]
 use crate::options::Options;
 #[cfg(doc)]
@@ -28,6 +31,8 @@ use crate::record::PutMeta;
 #[cfg(doc)]
 use crate::stats::Stats;
 use crate::update::Update;
+use checkpoint_thread::CheckpointThread;
+use packers::Packers;
 
 pub use bounded::OldValue;
 
@@ -223,7 +228,7 @@ impl Store {
         };
         let sealed = journal.seal();
         if is_first && sealed.is_ok() {
-            checkpointer.checkpoint_at_stop(&self.core, journal);
+            checkpointer.checkpoint_at_stop(self.core.moves(), journal);
         }
         sealed.and(checkpointer.close())
     }

@@ -1,7 +1,7 @@
 //! The tierer: it keeps leaves raw that are read far more than others, and promotes hot leaves and large values from
 //! far memory.
 //!
-//! Not for demotion: the clock hands of `pressure` do that, by the border that the tierer measures.
+//! Not for demotion: the clock hands of the `reclaimer` do that, by the border that the tierer measures.
 //!
 //! 1. A round is due when enough was read for the clocks to mean something, or a second after any read. A store that
 //!    nobody reads costs nothing.
@@ -19,13 +19,14 @@ use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
 use crate::clock::{since, steady};
-use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
 use crate::places::Place;
+use crate::reclaimer::Pressure;
 use crate::spread::Spread;
-use crate::together::LEAVES_AHEAD_MAX;
+use crate::tree::Tree;
+use crate::upkeep::{LEAVES_AHEAD_MAX, Upkeep};
 
 /// A round is due after one read for so many records, and so many reads at least: one in eight of them is counted.
 const RECORDS_PER_READ: u64 = 2;
@@ -133,14 +134,14 @@ impl Tierer {
     }
 
     /// Whether the next part of a round is due.
-    pub(crate) fn is_due(&mut self, core: &Core) -> bool {
-        if !core.tree.heats && core.tree.far.is_none() {
+    pub(crate) fn is_due(&mut self, tree: &Tree) -> bool {
+        if !tree.heats && tree.far.is_none() {
             return false;
         }
         if !self.cursor.is_empty() || self.pass != Pass::Measure {
             return true;
         }
-        let reads = self.reads_since(core);
+        let reads = self.reads_since(tree);
         if reads == 0 && self.heats.sum == 0.0 {
             // The time begins with the first read.
             self.ended = Some(steady());
@@ -148,18 +149,18 @@ impl Tierer {
         }
         let pause = self.ended.map_or(ROUND_MAX, since);
         // Counts decay until none is left, also when nobody reads any more.
-        let due = reads >= reads_wanted(core) || pause >= ROUND_MAX;
+        let due = reads >= reads_wanted(tree) || pause >= ROUND_MAX;
         due && pause >= (self.busy - self.changing) * WALK_PAUSE_FACTOR
             && pause >= self.changing * CHANGE_PAUSE_FACTOR
     }
 
     /// Whether a round may soon be due.
-    pub(crate) fn is_awaited(&self, core: &Core) -> bool {
-        (core.tree.heats || core.tree.far.is_some()) && self.reads_since(core) >= reads_wanted(core) / 4
+    pub(crate) fn is_awaited(&self, tree: &Tree) -> bool {
+        (tree.heats || tree.far.is_some()) && self.reads_since(tree) >= reads_wanted(tree) / 4
     }
 
-    fn reads_since(&self, core: &Core) -> u64 {
-        core.tree.stats.body_reads() - self.reads
+    fn reads_since(&self, tree: &Tree) -> u64 {
+        tree.stats.body_reads() - self.reads
     }
 
     /// Notes that a walk over all leaves ended; `true` when that ended the round. Leaves that nobody read are warm no
@@ -183,19 +184,27 @@ impl Tierer {
     }
 }
 
-fn reads_wanted(core: &Core) -> u64 {
-    (core.tree.gauges.records.get() / RECORDS_PER_READ).max(READS_MIN)
+fn reads_wanted(tree: &Tree) -> u64 {
+    (tree.gauges.records.get() / RECORDS_PER_READ).max(READS_MIN)
 }
 
-impl Core {
+/// Takes rounds. See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Tiering<'e> {
+    pub(crate) tree: &'e Tree,
+    pub(crate) upkeep: Upkeep<'e>,
+    pub(crate) pressure: &'e Pressure,
+}
+
+impl Tiering<'_> {
     /// Does the next part of a round, of up to `leaves` leaves; `true` when that ended it.
     pub(crate) fn tier(&self, tierer: &mut Tierer, leaves: usize) -> bool {
         let began = steady();
         if tierer.cursor.is_empty() && tierer.pass == Pass::Measure {
-            let reads = tierer.reads_since(self);
+            let reads = tierer.reads_since(self.tree);
             *tierer = Tierer {
                 reads: self.tree.stats.body_reads(),
-                forgets: reads >= reads_wanted(self) || reads == 0,
+                forgets: reads >= reads_wanted(self.tree) || reads == 0,
                 settles: tierer.settles,
                 ..Tierer::default()
             };
@@ -209,7 +218,7 @@ impl Core {
             if tierer.pass == Pass::Measure {
                 tierer.heats.add(leaf.clock.counts(), state.body.len());
                 if self.tree.far.is_some() {
-                    tierer.spread.add(heat(leaf, state), state.body.asked_bytes() as u64);
+                    tierer.spread.add(leaf.heat(state), state.body.asked_bytes() as u64);
                 }
                 let is_hot = state.form.is_hot();
                 tierer.heated_bytes += if is_hot { state.body.asked_bytes() as u64 } else { 0 };
@@ -248,7 +257,7 @@ impl Core {
     /// From how hot on leaves belong in DRAM follows from how much room it has for bodies.
     fn note_spread(&self, spread: &Spread) {
         let others = self.tree.gauges.held().saturating_sub(self.tree.gauges.body_bytes());
-        self.pressure.set_cold_below(spread.hottest(self.room().low_mark().saturating_sub(others)));
+        self.pressure.set_cold_below(spread.hottest(self.upkeep.room.low_mark().saturating_sub(others)));
     }
 
     /// Notes whether `leaf` belongs in DRAM, and brings it there if there is room; `true` when it came.
@@ -260,11 +269,11 @@ impl Core {
             return false;
         }
         let bytes = state.body.asked_bytes() as u64;
-        if !self.room().has_memory_for(bytes) {
+        if !self.upkeep.room.has_memory_for(bytes) {
             tierer.wanted_bytes += bytes;
             return false;
         }
-        self.moves().promote(leaf, Place::Far)
+        self.upkeep.moves.promote(leaf, Place::Far)
     }
 
     /// Promotes large values of `leaf` that are read in every round from far memory to DRAM, if there is room. It stops
@@ -274,7 +283,7 @@ impl Core {
         for large in leaf.state(guard).body.larges().filter(|large| large.reads() > 0) {
             let bytes = large.movable_bytes(Side::Far) as u64;
             match bytes > 0 && large.is_hot() {
-                true if !self.room().has_memory_for(bytes) => tierer.wanted_bytes += bytes,
+                true if !self.upkeep.room.has_memory_for(bytes) => tierer.wanted_bytes += bytes,
                 true if came_bytes < RAISED_BYTES_MAX => {
                     came_bytes += bytes;
                     self.tree.stats.values_raised.add(u64::from(large.to_dram()));
@@ -302,7 +311,7 @@ impl Core {
         let counts = leaf.clock.counts();
         if tierer.pass == Pass::Heat {
             let came = self.tree.far.is_some()
-                && (self.rank(leaf, counts, heat(leaf, leaf.state(guard)), tierer, guard)
+                && (self.rank(leaf, counts, leaf.heat(leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
             leaf.clock.decay(tierer.forgets);
             if came {
@@ -333,8 +342,8 @@ impl Core {
                 self.judge(leaf, thresholds, tierer, left, guard);
             }
         };
-        let retention = &mut self.background_retention();
-        let packed = self.pack_while(leaf, goal, retention, guard, &mut meanwhile);
+        let retention = &mut self.upkeep.background_retention();
+        let packed = self.upkeep.pack_while(leaf, goal, retention, guard, &mut meanwhile);
         if !packed {
             // There is no room for it.
         } else if leaf.state(guard).form.is_hot() {
@@ -385,7 +394,7 @@ impl Core {
         let counted = leaf.usage.add_counts(counts) as usize;
         if counted * RECORDS_PER_COUNT < state.body.len()
             || state.body.is_far()
-            || !self.room().has_room_to_relax(state.body.asked_bytes() / RELAXED_PART)
+            || !self.upkeep.room.has_room_to_relax(state.body.asked_bytes() / RELAXED_PART)
         {
             return false;
         }
@@ -396,9 +405,9 @@ impl Core {
         }
         let began = steady();
         let goal = Goal::Relax;
-        let retention = &mut self.background_retention();
-        if self.pack_while(leaf, goal, retention, guard, &mut || ()) {
-            self.count_settled(goal, false);
+        let retention = &mut self.upkeep.background_retention();
+        if self.upkeep.pack_while(leaf, goal, retention, guard, &mut || ()) {
+            self.upkeep.count_settled(goal, false);
         }
         leaf.usage.reset();
         tierer.changing += since(began);
@@ -408,12 +417,6 @@ impl Core {
     fn has_room_for_heat(&self, tierer: &Tierer, bytes: u64) -> bool {
         tierer.heated_bytes + bytes <= self.tree.gauges.body_bytes() / HEATED_SHARE
     }
-}
-
-/// Counted reads per record, those on SSD included.
-pub(crate) fn heat(leaf: &Leaf, state: &LeafState) -> f64 {
-    let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
-    f64::from(leaf.clock.counts()) / (state.body.len() + below).max(1) as f64
 }
 
 /// Whether a leaf has values whose token numbers are coded by entropy.
@@ -435,6 +438,8 @@ fn raw_bytes(state: &LeafState) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(not(any(miri, shuttle)))]
+    use crate::core::Core;
 
     #[test]
     fn a_few_leaves_far_above_the_others_are_hot_and_chance_is_not() {
@@ -497,14 +502,17 @@ mod tests {
         (0..12).for_each(|read| leaf.clock.touch(read % 4));
         let mut tierer = Tierer { pass: Pass::Heat, heated_bytes: 1_000, ..Tierer::default() };
         let thresholds = Some(Thresholds { hot: 1.0, cool: 0.5 });
-        assert!(core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was hot, and packed");
+        assert!(
+            core.tiering().judge(leaf, thresholds, &mut tierer, &mut 0, &guard),
+            "it was hot, and packed"
+        );
         assert!(core.tree.stats.damaged.get() > 0);
         assert_eq!((core.tree.stats.heated.get(), core.tree.stats.cooled.get()), (0, 0));
         assert_eq!(tierer.heated_bytes, 1_000);
         // It is as hot in the next round, and nothing has changed.
         (0..12).for_each(|read| leaf.clock.touch(read % 4));
         let damaged = core.tree.stats.damaged.get();
-        assert!(!core.judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was packed again");
+        assert!(!core.tiering().judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was packed again");
         assert_eq!(core.tree.stats.damaged.get(), damaged);
     }
 
@@ -519,7 +527,7 @@ mod tests {
             core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).unwrap();
         }
         let mut tierer = Tierer::default();
-        let mut walks = || 1 + (0..9).take_while(|_| !core.tier(&mut tierer, usize::MAX)).count();
+        let mut walks = || 1 + (0..9).take_while(|_| !core.tiering().tier(&mut tierer, usize::MAX)).count();
         assert_eq!(walks(), 1, "nothing was counted");
         let guard = core.tree.pin();
         let leaf = core.tree.locate(&[], &guard).0;

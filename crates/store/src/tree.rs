@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_epoch::Guard;
 
-use crate::batch::Commits;
 use crate::body::{Body, BodyLimits};
 use crate::clock::Clock;
 use crate::codec_options::{CodecChoice, CodecOptions};
+use crate::commits::Commits;
 use crate::dictionaries::Dictionaries;
 use crate::far::FarMemory;
 use crate::index::Index;
@@ -19,11 +19,11 @@ use crate::landing::Landing;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::memory::Gauges;
-use crate::merge::Newest;
+use crate::pending::Newest;
 use crate::reclaim::Epochs;
 use crate::stats::Counters;
 use crate::sync::{Mutex, back_off};
-use crate::update::Turns;
+use crate::turns::Turns;
 
 /// How often a walk over all leaves looks whether a leaf of another owner is free: a few seconds.
 const OWNER_ROUNDS: u32 = 50_000;

@@ -1,6 +1,7 @@
 //! Writing one record: a writer appends it to the landing of the leaf that owns the key.
 //!
-//! Not for writes of several keys (`batch`) or writes that depend on the old value (`update`).
+//! Not for writes of several keys (`batch`) or writes that depend on the old value (`update`). `empty` takes all
+//! records of a leaf out at once.
 //!
 //! 1. The writer waits for room in the log, pins the epoch, finds the leaf and takes its writer lock.
 //! 2. It logs the operation and appends the record. Readers see it from then on.
@@ -9,6 +10,7 @@
 //! 4. If memory has no room, the writer gives lock and epoch back, makes room, and begins again.
 
 mod bring_up;
+mod empty;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -20,13 +22,14 @@ use crate::below::Below;
 use crate::body::Body;
 use crate::host::{Host, Journal};
 use crate::landing::{Landing, RecordBytes};
-use crate::large::{ChunkPlace, INLINE_BYTES_MAX, Large, LargeHandle, REFERENCE_BYTES, VALUE_BYTES_MAX};
+use crate::large::{ChunkPlace, Large, LargeHandle, REFERENCE_BYTES};
 use crate::leaf::{Leaf, LeafState};
 use crate::operation::Operation;
 use crate::record::{Fields, Kind, PutMeta, check_key, key_hash};
+use crate::seen::Decided;
+use crate::sizes::{INLINE_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::sync::back_off;
 use crate::tree::Tree;
-use crate::update::Decided;
 
 crate::sync::thread_local! {
     static RECORD: RefCell<RecordBytes> = RefCell::default();
@@ -123,6 +126,17 @@ pub(crate) enum Expected<'a> {
     AsSeen(Decided<'a>),
     /// Memory says nothing of the key, and this is what lies below: the record is copied up, which is no write.
     Below(&'a Arc<Below>),
+}
+
+impl Expected<'_> {
+    /// Whether the write is part of the turn of its key, or no write.
+    fn is_part_of_turn(&self) -> bool {
+        match self {
+            Self::AsSeen(decided) => decided.has_turn,
+            Self::Below(_) => true,
+            Self::Anything => false,
+        }
+    }
 }
 
 /// A write of one record, as it is tried until it succeeds.
@@ -266,7 +280,7 @@ impl<'t> Writes<'t> {
         expected: Expected<'_>,
     ) -> Result<bool, Error> {
         let attempt = Attempt::of(key, kind, &fields, value, expected);
-        self.tree.turns.wait_for(attempt.hash, &expected);
+        self.tree.turns.wait_for(attempt.hash, || expected.is_part_of_turn());
         // A copy of what lies below is not logged, and a reader makes it.
         if !matches!(expected, Expected::Below(_))
             && let Some(journal) = self.journal
@@ -400,7 +414,7 @@ impl<'t> Writes<'t> {
             Expected::Anything => true,
             Expected::AsSeen(decided) => {
                 let is_touch = matches!(operation, Operation::Expire { .. });
-                self.is_as_seen(leaf, state, key, hash, decided)
+                self.tree.is_as_seen(leaf, state, key, hash, decided, self.host.has_evicted())
                     && (!is_touch || self.tree.is_touchable(state, key, hash))
             }
             Expected::Below(below) => self.tree.lies_below(state, key, hash, below),

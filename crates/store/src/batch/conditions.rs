@@ -14,7 +14,7 @@ use super::{Operation, Prepared};
 use crate::Error;
 use crate::landing::Landing;
 use crate::large::Large;
-use crate::merge::{Newest, newest};
+use crate::pending::{Newest, newest};
 use crate::read::{Copied, copy_found};
 use crate::record::{Found, Lookup, Payload, key_hash};
 use crate::tree::Tree;

@@ -80,11 +80,11 @@ fn a_batch_whose_conditions_go_down_to_ssd_again_each_time_is_refused() {
     let refused = core.write(&batch).map_err(|error| error.kind());
     assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
     assert_eq!(left.get(), TIMES - UNKNOWNS_MAX);
-    assert_eq!(core.tree.count_keys(), 1);
+    assert_eq!(core.tree.ranges().count_keys(), 1);
     core.set_memory_limit(None);
     assert_eq!(core.write(&batch), Ok(true));
     assert_eq!(left.get(), 0);
-    assert_eq!(core.tree.count_keys(), 2);
+    assert_eq!(core.tree.ranges().count_keys(), 2);
 }
 
 /// The moment is too short for schedules to find it: the records of a batch are published and do not exist yet.
@@ -107,7 +107,7 @@ fn an_update_that_is_decided_before_a_batch_is_committed_is_decided_again() {
     core.writes().append_growing(locked.leaf, &record, key_hash(b"key"), &guard);
     let mut uncommitted = Some(vec![locked]);
     let mut seen_values = Vec::new();
-    let updated = core.modify(b"key", crate::update::Wanted::Bytes, |seen| {
+    let updated = core.modify(b"key", crate::seen::Wanted::Bytes, |seen| {
         if let Some(locked) = uncommitted.take() {
             core.writes().commit(number, locked, &guard);
         }
@@ -230,7 +230,7 @@ fn a_batch_that_may_not_wait_packs_no_landing_of_another_one() {
     }
     assert_eq!(core.writes().write_waiting(&batch(2_000), false), Ok(None));
     assert_eq!(core.writes().write_waiting(&batch(2_000), true), Ok(Some(true)));
-    assert_eq!(core.tree.count_keys(), 3_000);
+    assert_eq!(core.tree.ranges().count_keys(), 3_000);
 }
 
 #[test]
@@ -250,10 +250,10 @@ fn deletes_that_are_made_together_are_never_refused() {
     let batch = |from: u32| (from..100).fold(Batch::new(), |batch, n| batch.delete(&n.to_be_bytes()));
     let refused = core.write(&batch(0).put(b"key", b"value"));
     assert!(matches!(refused, Err(Error::MemoryLimit { .. })), "{refused:?}");
-    assert_eq!(core.tree.count_keys(), 100);
+    assert_eq!(core.tree.ranges().count_keys(), 100);
     let condition = batch(50).require(&0_u32.to_be_bytes(), Condition::Exists);
-    assert_eq!((core.write(&condition), core.tree.count_keys()), (Ok(true), 50));
-    assert_eq!((core.write(&batch(0)), core.tree.count_keys()), (Ok(true), 0));
+    assert_eq!((core.write(&condition), core.tree.ranges().count_keys()), (Ok(true), 50));
+    assert_eq!((core.write(&batch(0)), core.tree.ranges().count_keys()), (Ok(true), 0));
 }
 
 /// It stayed open, and nobody packed it while its leaf was written to.
@@ -273,7 +273,7 @@ fn a_landing_that_grows_beside_a_sealed_one_is_packed_after_it() {
         core.tree.locate(b"key", &guard).0.seal(&guard);
     }
     let batch = (0..1_000_u32).fold(Batch::new(), |batch, n| batch.put(&n.to_be_bytes(), b"value"));
-    assert_eq!((core.write(&batch), core.tree.count_keys()), (Ok(true), 1_001));
+    assert_eq!((core.write(&batch), core.tree.ranges().count_keys()), (Ok(true), 1_001));
     let guard = core.tree.pin();
     assert!(!core.tree.locate(&0_u32.to_be_bytes(), &guard).1.is_unsettled());
 }
@@ -295,12 +295,12 @@ fn a_landing_that_grows_while_its_leaf_has_an_owner_is_sealed_by_the_pack_before
     assert_eq!(core.write(&batch), Ok(true));
     // No packer is started.
     for is_left in [true, false] {
-        let queued = core.queue.pop().expect("it waits for a packer");
-        assert_eq!(core.pack_queued(&queued, &guard), 1);
+        let queued = core.backlog.queue.pop().expect("it waits for a packer");
+        assert_eq!(core.maintenance().pack_queued(&queued, &guard), 1);
         assert_eq!(leaf.state(&guard).is_unsettled(), is_left);
     }
-    assert!(core.queue.pop().is_none());
-    assert_eq!(core.tree.count_keys(), 1_001);
+    assert!(core.backlog.queue.pop().is_none());
+    assert_eq!(core.tree.ranges().count_keys(), 1_001);
 }
 
 /// The turn of an update lasts as long as it takes to read and code a value of hundreds of megabytes.

@@ -9,11 +9,12 @@ use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::landing::RecordBytes;
-use crate::large::{INLINE_BYTES_MAX, Large};
+use crate::large::Large;
 use crate::leaf::Leaf;
 use crate::operation::Operation;
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Lookup, Meta, PutMeta, check_key, key_hash};
+use crate::sizes::INLINE_BYTES_MAX;
 use crate::tree::Tree;
 use crate::update::ATTEMPTS_MAX;
 use crate::write::{NewValue, Writes};
@@ -355,7 +356,7 @@ mod tests {
         let mark = &leaf.marks.all(&guard)[0];
         mark.store(Mark(mark.load(Relaxed)).going().0, Relaxed);
         let _ownership = leaf.try_own().unwrap();
-        core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+        core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
         assert_eq!(core.tree.stats.evicted.get(), 1);
         assert!(copy_unless_gone(found, &mut Vec::new()).is_none());
     }

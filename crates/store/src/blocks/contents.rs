@@ -11,7 +11,7 @@
 //!
 //! No value is longer than one that lies in its record: longer ones are damage.
 
-use crate::large::INLINE_BYTES_MAX;
+use crate::sizes::INLINE_BYTES_MAX;
 
 /// Writes the contents of a block in place of what is in `raw`; `false` if all values are empty.
 pub(crate) fn lay_out(values: &[&[u8]], raw: &mut Vec<u8>) -> bool {
@@ -69,7 +69,7 @@ pub(crate) fn spans(raw: &[u8], count: usize, base: usize, spans: &mut Vec<(usiz
 }
 
 fn write_number(value: usize, out: &mut Vec<u8>) {
-    crate::record::write_varint(u32::try_from(value).expect("a block is smaller than 4 GiB"), out);
+    crate::numbers::write_varint(u32::try_from(value).expect("a block is smaller than 4 GiB"), out);
 }
 
 /// A number of at most three bytes, and where the next one begins.

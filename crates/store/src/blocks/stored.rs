@@ -18,7 +18,7 @@ use super::BlockCoding;
 
 use crate::codec_options::{BlockOptions, CodecChoice, CodecOptions};
 use crate::fields::FieldReader;
-use crate::record::write_varint;
+use crate::numbers::write_varint;
 
 const HUFFMAN: [Huffman; 3] = [Huffman::Dynamic, Huffman::Fixed, Huffman::Canned];
 

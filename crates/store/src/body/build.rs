@@ -5,7 +5,8 @@ use ziptier_codec::token::Dictionary;
 use super::packed::Section;
 use super::{Body, BodyBytes, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE};
 use crate::large::LargeHandle;
-use crate::record::{Fields, Kind, Tag, write_varint};
+use crate::numbers::write_varint;
+use crate::record::{Fields, Kind, Tag};
 
 /// A key in two parts, as a body stores it: nothing is copied until the new body is written.
 #[derive(Clone, Copy, Debug)]

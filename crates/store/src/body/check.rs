@@ -3,8 +3,10 @@
 use super::{
     Body, BodyBytes, BodyRecord, CODED, EVEN, HEADER_BYTES, PACKED, SAME_SUFFIX, SAME_TAG, WIDE, fingerprint,
 };
-use crate::large::{INLINE_BYTES_MAX, REFERENCE_BYTES};
-use crate::record::{KEY_BYTES_MAX, Kind, Tag, array, key_hash};
+use crate::large::REFERENCE_BYTES;
+use crate::numbers::array;
+use crate::record::{Kind, Tag, key_hash};
+use crate::sizes::{INLINE_BYTES_MAX, KEY_BYTES_MAX};
 
 const LAYOUTS: u8 = WIDE | SAME_TAG | SAME_SUFFIX | CODED | PACKED | EVEN;
 
@@ -155,7 +157,7 @@ impl Body {
         let suffix_len = if layout & SAME_SUFFIX != 0 {
             usize::from(u16::from_le_bytes([self.0[6], self.0[7]]))
         } else {
-            let (len, rest) = crate::record::checked_varint(bytes).ok_or(ends)?;
+            let (len, rest) = crate::numbers::checked_varint(bytes).ok_or(ends)?;
             bytes = rest;
             len as usize
         };

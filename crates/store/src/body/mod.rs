@@ -39,7 +39,8 @@ use crate::far::{FarBytes, FarMemory};
 use crate::form::Form;
 use crate::large::LargeHandle;
 use crate::memory::prefetch;
-use crate::record::{Fields, Found, Kind, Payload, Tag, array, read_varint};
+use crate::numbers::{array, read_varint};
+use crate::record::{Fields, Found, Kind, Payload, Tag};
 
 const HEADER_BYTES: usize = 16;
 const WIDE: u8 = 1;

@@ -11,7 +11,7 @@
 
 use super::{Body, PACKED};
 use crate::blocks::BegunBlock;
-use crate::record::array;
+use crate::numbers::array;
 
 /// Blocks of a body at most.
 pub(crate) const BLOCKS_MAX: usize = 255;

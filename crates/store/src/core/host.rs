@@ -1,7 +1,6 @@
-//! The engine as the host of its tree: what reads, writes, packs, moves and trainings ask of it.
+//! The engine as the host of its tree: its answers to reads, writes, packs and moves.
 //!
-//! Not for these themselves, nor for the choice of leaves to pack. Of leaves on SSD a pack takes the
-//! overlay alone.
+//! Not for these themselves, nor for the choice of leaves to pack.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,17 +11,15 @@ use super::Core;
 use crate::Error;
 use crate::below::Below;
 use crate::durable::Checkpointer;
-use crate::host::{Admission, Host, Journal, MoveHost, ReadHost, TrainingRoom};
+use crate::host::{Admission, Host, ReadHost};
 use crate::landing::Landing;
 use crate::large::{ChunkPlace, Large};
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::{Reserved, allocated_bytes};
-use crate::packing::{Goal, Packs, Scratch};
-use crate::places::Moves;
-use crate::read::Reads;
+use crate::packing::Goal;
+use crate::places::MoveHost;
 use crate::record::Found;
-use crate::retention::Retention;
 use crate::sync::back_off;
 use crate::write::Writes;
 
@@ -56,38 +53,19 @@ impl Admission for Core {
     }
 
     fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        self.make_room(bytes)
+        self.reclaimer().make_room(bytes)
     }
 
     fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
-        self.make_room_in_time(bytes)
+        self.reclaimer().make_room_in_time(bytes)
     }
 
     fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        self.reserve(bytes)
+        self.reclaimer().reserve(bytes)
     }
 
     fn wait_for_retired(&self) {
-        self.wait_for_retired();
-    }
-}
-
-impl TrainingRoom for Core {
-    fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
-        self.room().training_room_bytes(saving)
-    }
-
-    fn ask_for_training_room(&self, bytes: u64) -> bool {
-        self.ask_for_training_room(bytes)
-    }
-
-    fn has_room_to_train(&self, bytes: usize) -> bool {
-        // A recovery admits every write, but a training can wait.
-        if self.tree.recovering() {
-            return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
-        }
-        let needs_room = self.room().admit(bytes).is_err() || self.room().movable_bytes() > 0;
-        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
+        self.room().wait_for_retired();
     }
 }
 
@@ -95,18 +73,18 @@ impl Host for Core {
     fn note_landing(&self, leaf: &Leaf) {
         // Nobody would take leaves from the list without a thread in the background, or while the store is loaded.
         if self.has_background && !self.loading.load(Ordering::Relaxed) {
-            self.unsettled.add(leaf);
+            self.backlog.unsettled.add(leaf);
         }
-        self.wait_on_probation(leaf);
+        self.eviction.wait_on_probation(&self.tree, leaf);
     }
 
     fn note_watermark(&self, leaf: &Leaf) {
         // A full queue is no harm: the landing is not full yet.
-        self.queue.push(leaf);
+        self.backlog.queue.push(leaf);
     }
 
     fn sealed(&self, leaf: &Leaf, guard: &Guard) {
-        if self.background_packing && self.queue.push(leaf) {
+        if self.background_packing && self.backlog.queue.push(leaf) {
             return;
         }
         // A landing that finds no place now waits for the next writer, who may be refused.
@@ -127,7 +105,7 @@ impl Host for Core {
             }
             Unowned::NoPlace { raised_bytes } => {
                 drop(guard);
-                self.make_room(raised_bytes)?;
+                self.reclaimer().make_room(raised_bytes)?;
             }
             Unowned::Crowded => {
                 drop(guard);
@@ -143,12 +121,12 @@ impl Host for Core {
     }
 
     fn has_evicted(&self) -> bool {
-        self.has_evicted()
+        self.eviction.has_begun()
     }
 
     fn after_packs(&self) {
         self.tend();
-        self.ease();
+        self.reclaimer().ease();
     }
 
     fn after_batch(&self) {
@@ -160,7 +138,7 @@ impl Host for Core {
     }
 
     fn remember(&self, leaf: &Leaf, marks: &[Mark], guard: &Guard) {
-        self.take_marks(leaf, marks, guard);
+        self.eviction.take_marks(&self.tree, leaf, marks, guard);
     }
 
     fn seal_left(&self, leaf: &Leaf, guard: &Guard) {
@@ -171,7 +149,7 @@ impl Host for Core {
         {
             leaf.seal_locked(guard);
             if self.background_packing {
-                self.queue.push(leaf);
+                self.backlog.queue.push(leaf);
             }
         }
     }
@@ -191,27 +169,28 @@ impl MoveHost for Core {
     }
 
     fn displace(&self, bytes: u64) -> bool {
-        self.displace(bytes)
+        self.reclaimer().displace(bytes)
     }
 
     fn ease(&self) {
-        self.ease();
+        self.reclaimer().ease();
     }
 
     fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        self.try_reserve(bytes)
+        self.reclaimer().try_reserve(bytes)
     }
 
     fn pack_landings(&self, leaf: &Leaf, guard: &Guard) {
-        self.pack(leaf, Goal::Keep, &mut self.retention(), guard);
+        let upkeep = self.upkeep();
+        upkeep.pack(leaf, Goal::Keep, &mut upkeep.retention(), guard);
     }
 
     fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
-        self.settle_leaf(leaf, goal, guard);
+        self.upkeep().settle_leaf(leaf, goal, guard);
     }
 
     fn denser(&self, state: &LeafState) -> Option<Goal> {
-        self.denser(state)
+        self.upkeep().denser(state)
     }
 
     fn asks_checkpoint_for_room(&self) -> bool {
@@ -224,11 +203,6 @@ impl MoveHost for Core {
 
     fn writes(&self) -> Writes<'_> {
         self.writes()
-    }
-
-    #[cfg(test)]
-    fn count_merge(&self) {
-        self.pressure.count_merge();
     }
 }
 
@@ -251,75 +225,16 @@ impl ReadHost for Core {
 }
 
 impl Core {
-    /// Moves between the store's places.
-    #[inline]
-    pub(crate) fn moves(&self) -> Moves<'_> {
-        Moves { tree: &self.tree, cold: self.cold.as_ref(), host: self }
-    }
-
-    /// Reads of the store's tree.
-    #[inline]
-    pub(crate) fn reads(&self) -> Reads<'_> {
-        Reads { tree: &self.tree, host: self }
-    }
-
-    /// Writes to the store's tree.
-    #[inline]
-    pub(crate) fn writes(&self) -> Writes<'_> {
-        Writes::new(&self.tree, self.journal.get().map(|journal| journal as &dyn Journal), self)
-    }
-
     /// The work of a writer for the store once landings were packed. The caller holds no guard: training a dictionary
     /// takes long, and nothing would be freed meanwhile.
     pub(crate) fn tend(&self) {
-        self.wait_for_retired();
+        self.room().wait_for_retired();
         // A store that is half full and still raw does not wait for a thread that may have no processor.
         let trains = !self.has_background
             || (self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get())
                 && self.tree.gauges.held() > self.tree.gauges.limit() / 2);
         if trains && self.tree.dictionaries.take_packed() {
-            self.maintain_dictionary();
-        }
-    }
-
-    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
-    pub(crate) fn maintain_dictionary(&self) -> bool {
-        self.tree.maintain_dictionary(self)
-    }
-
-    /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.
-    pub(crate) fn with_packs<R>(
-        &self,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        work: impl FnOnce(&mut Packs<'_>) -> R,
-    ) -> R {
-        Scratch::with(|scratch| work(&mut Packs::new(&self.tree, self, retention, guard, scratch)))
-    }
-
-    /// Packs `leaf`, which the caller owns, as [`Packs::pack`] does. `false` if the leaf is on SSD, and its overlay has
-    /// no room for the landing.
-    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, retention: &mut dyn Retention, guard: &Guard) -> bool {
-        self.count_merge();
-        match leaf.state(guard).below {
-            Some(_) => self.moves().pack_upper(leaf, guard),
-            None => self.with_packs(retention, guard, |packs| packs.pack(leaf, goal)),
-        }
-    }
-
-    /// As [`Core::pack`], for work in the background: see [`Packs::pack_while`].
-    pub(crate) fn pack_while(
-        &self,
-        leaf: &Leaf,
-        goal: Goal,
-        retention: &mut dyn Retention,
-        guard: &Guard,
-        meanwhile: &mut dyn FnMut(),
-    ) -> bool {
-        self.count_merge();
-        match leaf.state(guard).below {
-            Some(_) => self.moves().pack_upper(leaf, guard),
-            None => self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile)),
+            self.reclaimer().maintain_dictionary();
         }
     }
 
@@ -333,19 +248,12 @@ impl Core {
             if raised_bytes > 0 && self.room().admit(raised_bytes).is_err() {
                 return Unowned::NoPlace { raised_bytes };
             }
-            let retention = &mut self.retention();
-            if !self.pack(leaf, Goal::Keep, retention, guard) {
+            let upkeep = self.upkeep();
+            if !upkeep.pack(leaf, Goal::Keep, &mut upkeep.retention(), guard) {
                 return Unowned::Crowded;
             }
         }
         Unowned::Packed
-    }
-
-    /// Counts a pack for tests.
-    #[inline]
-    fn count_merge(&self) {
-        #[cfg(test)]
-        self.pressure.count_merge();
     }
 }
 
@@ -357,6 +265,6 @@ enum Unowned {
     Busy,
     /// Its body would come up from far memory, and DRAM is too full for that.
     NoPlace { raised_bytes: usize },
-    /// It is on SSD, and its overlay has no room for the landing: [`Moves::promote_crowded`] makes some.
+    /// It is on SSD, and its overlay has no room for the landing: `Moves::promote_crowded` makes some.
     Crowded,
 }

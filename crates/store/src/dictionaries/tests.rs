@@ -95,9 +95,9 @@ fn a_store_with_as_many_dictionaries_as_may_live_wants_no_room_for_another_one()
     });
     live.iter().for_each(|coding| core.tree.dictionaries.adopt(coding.clone()));
     assert_eq!(core.tree.dictionaries.count_live(), GENERATIONS_MAX);
-    assert!(core.ask_for_training_room(1 << 20));
-    assert!(!core.maintain_dictionary());
-    assert_eq!(core.wanted_training_bytes(), 0);
+    assert!(core.reclaimer().ask_for_training_room(1 << 20));
+    assert!(!core.reclaimer().maintain_dictionary());
+    assert_eq!(core.eviction.training_bytes.load(Relaxed), 0);
 }
 
 #[test]
@@ -182,8 +182,8 @@ fn a_cache_makes_room_for_a_training_only_once_a_sample_tells_that_its_data_has_
             schedule.seen.0 = core.tree.dictionaries.fresh_raw.get();
             (schedule.promised, schedule.drift) = (promised, Some(0.5));
         }
-        assert!(!core.maintain_dictionary());
-        assert_eq!(core.wanted_training_bytes() > 0, is_wanted);
+        assert!(!core.reclaimer().maintain_dictionary());
+        assert_eq!(core.eviction.training_bytes.load(Relaxed) > 0, is_wanted);
         assert_eq!(core.tree.dictionaries.schedule.lock().drift.is_some(), is_wanted);
     }
     assert_eq!(core.tree.stats.trainings.get(), 0);
@@ -207,15 +207,15 @@ fn writers_make_the_room_for_a_training_and_the_training_evicts_nothing() {
     let evicted = core.tree.stats.evicted.get();
     assert!(evicted > 0);
     for _ in 0..100 {
-        assert!(!core.has_room_to_train(TRAINING_BYTES));
+        assert!(!core.reclaimer().has_room_to_train(TRAINING_BYTES));
         core.settle();
-        while core.evict_in_background() {}
+        while core.reclaimer().evict_in_background() {}
     }
     assert_eq!(core.tree.stats.evicted.get(), evicted);
-    assert!(!core.has_room_to_train(TRAINING_BYTES));
+    assert!(!core.reclaimer().has_room_to_train(TRAINING_BYTES));
     let needed = (0..).find(|n| {
         put(1 << 40 | n);
-        core.has_room_to_train(TRAINING_BYTES)
+        core.reclaimer().has_room_to_train(TRAINING_BYTES)
     });
     assert!(needed.is_some_and(|writes| writes < LIMIT_BYTES / 150), "{needed:?}");
     assert!(core.tree.stats.evicted.get() > evicted);

@@ -18,9 +18,6 @@
 //! them.
 
 mod attempt;
-mod thread;
-
-pub(crate) use thread::CheckpointThread;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -39,8 +36,9 @@ use super::journal::WriteLog;
 use super::manifest::Head;
 use crate::Error;
 use crate::clock::{now_ms, since, steady};
-use crate::core::Core;
 use crate::image_files::ImageFiles;
+use crate::memory::Gauges;
+use crate::places::Moves;
 use attempt::{Attempt, Written};
 
 /// Without a bound of the user's, a checkpoint is due when the log has grown by as much as all keys and values have, or
@@ -204,10 +202,10 @@ impl Checkpointer {
     }
 
     /// Whether a checkpoint is due: somebody wants one, the log has grown so much, or room in segments is short.
-    pub(crate) fn is_due(&self, core: &Core, journal: &WriteLog) -> bool {
+    pub(crate) fn is_due(&self, gauges: &Gauges, journal: &WriteLog) -> bool {
         self.is_wanted.load(Ordering::Acquire)
             || self.is_awaited()
-            || self.log_bytes(journal) >= self.bound_bytes(core)
+            || self.log_bytes(journal) >= self.bound_bytes(gauges)
     }
 
     /// Has the thread make a checkpoint; `false` if one is being made.
@@ -256,7 +254,7 @@ impl Checkpointer {
     }
 
     /// Names the thread that a wish for room wakes.
-    pub(super) fn wake_by(&self, thread: Thread) {
+    pub(crate) fn wake_by(&self, thread: Thread) {
         let _is_first = self.thread.set(thread);
     }
 
@@ -288,9 +286,9 @@ impl Checkpointer {
     }
 
     /// Bytes of log that make a checkpoint due.
-    fn bound_bytes(&self, core: &Core) -> u64 {
+    fn bound_bytes(&self, gauges: &Gauges) -> u64 {
         let data_bytes = || {
-            let live_bytes = self.files.segments.stats().live_bytes.max(core.tree.gauges.logical.get());
+            let live_bytes = self.files.segments.stats().live_bytes.max(gauges.logical.get());
             live_bytes.clamp(LOG_BYTES_MIN, LOG_BYTES_MAX)
         };
         self.bound_bytes.unwrap_or_else(data_bytes)
@@ -307,10 +305,10 @@ impl Checkpointer {
     /// # Errors
     /// The disk's. The checkpoint before, and the log since, stay in force; after a failure in which that is not sure
     /// no further one is made.
-    pub(crate) fn checkpoint(&self, core: &Core, journal: &WriteLog) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, moves: Moves<'_>, journal: &WriteLog) -> Result<(), Error> {
         let may_go_on =
             || if self.is_stopping.load(Ordering::Acquire) { Err(Error::Stopping) } else { Ok(()) };
-        self.checkpoint_while(&may_go_on, core, journal)
+        self.checkpoint_while(&may_go_on, moves, journal)
     }
 
     /// Has a checkpoint that is being made give up: the store ends, and the log is to be sealed before anybody loses
@@ -321,19 +319,21 @@ impl Checkpointer {
 
     /// Makes a checkpoint of a store whose log is sealed, if that saves the next start some work and takes no long
     /// time. After a salvage that left something out none is made: the next start may find it.
-    pub(crate) fn checkpoint_at_stop(&self, core: &Core, journal: &WriteLog) {
-        if !self.files.keeps_all() && self.log_bytes(journal) >= self.bound_bytes(core) / STOP_SHARE {
+    pub(crate) fn checkpoint_at_stop(&self, moves: Moves<'_>, journal: &WriteLog) {
+        if !self.files.keeps_all()
+            && self.log_bytes(journal) >= self.bound_bytes(&moves.tree.gauges) / STOP_SHARE
+        {
             let deadline = steady() + self.stop_time_max;
             let may_go_on = || if steady() < deadline { Ok(()) } else { Err(Error::CheckpointTooLong) };
             // Without it the next start replays the log, which has everything.
-            let _ = self.checkpoint_while(&may_go_on, core, journal);
+            let _ = self.checkpoint_while(&may_go_on, moves, journal);
         }
     }
 
     fn checkpoint_while(
         &self,
         may_go_on: &dyn Fn() -> Result<(), Error>,
-        core: &Core,
+        moves: Moves<'_>,
         journal: &WriteLog,
     ) -> Result<(), Error> {
         let mut state = self.state.lock();
@@ -343,7 +343,7 @@ impl Checkpointer {
         let began = steady();
         self.counts.began_ms.store(now_ms(), Ordering::Relaxed);
         let log_written = journal.log().stats().written_bytes;
-        let made = self.make(&mut state, may_go_on, core, journal);
+        let made = self.make(&mut state, may_go_on, moves, journal);
         match &made {
             Ok(_) => {
                 self.log_bytes_before.store(log_written, Ordering::Relaxed);
@@ -382,7 +382,7 @@ impl Checkpointer {
         &self,
         state: &mut State,
         may_go_on: &dyn Fn() -> Result<(), Error>,
-        core: &Core,
+        moves: Moves<'_>,
         journal: &WriteLog,
     ) -> Result<bool, Error> {
         if let Some(first) = &state.failure {
@@ -392,10 +392,10 @@ impl Checkpointer {
         // One that had no room is made without cleaning, which needs room before it gives some.
         let victims = match self.had_no_room() {
             true => BTreeSet::new(),
-            false => self.victims(core, self.log_bytes(journal) / 4),
+            false => self.victims(moves, self.log_bytes(journal) / 4),
         };
         let walk = self.files.walk();
-        let mut attempt = Attempt::new(core, &self.files, victims);
+        let mut attempt = Attempt::new(moves, &self.files, victims);
         attempt.walk(&state.generations, may_go_on)?;
         let head = self.prepare(state, &mut attempt, journal, start_lsn)?;
         // From here on either manifest may be in force after a crash: nothing of both goes before this one surely is.
@@ -412,7 +412,7 @@ impl Checkpointer {
         let Written { named, generations, images, images_kept } = attempt.succeed();
         walk.end(named, true);
         // The images that leaves remembered before keep their places until their last reader is gone.
-        core.tree.reclaim();
+        moves.tree.reclaim();
         self.counts.images.fetch_add(images, Ordering::Relaxed);
         self.counts.images_kept.fetch_add(images_kept, Ordering::Relaxed);
         self.counts.start_lsn.store(start_lsn, Ordering::Relaxed);
@@ -467,13 +467,14 @@ impl Checkpointer {
 
     /// The segments that are to be cleaned. Segments with few live bytes are cleaned as long as moving these costs
     /// `budget_bytes` at most. While room is short, segments with more are cleaned as long as there is room for these.
-    fn victims(&self, core: &Core, budget_bytes: u64) -> BTreeSet<u64> {
+    fn victims(&self, moves: Moves<'_>, budget_bytes: u64) -> BTreeSet<u64> {
         let (stats, limit_bytes) = (self.files.segments.stats(), self.files.segments.limit_bytes());
-        let enough_bytes = core.cold.as_ref().map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
+        let enough_bytes = moves.cold.map_or(limit_bytes / 4 * 3, |cold| cold.tier.enough_bytes());
         let mut excess_bytes = stats.allocated_bytes.saturating_sub(enough_bytes);
         // The records in memory are written, too.
-        let image_bytes =
-            core.tree.gauges.body_bytes() + core.tree.gauges.landing.held() + core.tree.gauges.large.held();
+        let image_bytes = moves.tree.gauges.body_bytes()
+            + moves.tree.gauges.landing.held()
+            + moves.tree.gauges.large.held();
         let room_bytes = limit_bytes.saturating_sub(stats.allocated_bytes.saturating_add(image_bytes));
         let mut cost_bytes = 0;
         let mut victims = BTreeSet::new();

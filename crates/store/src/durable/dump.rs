@@ -14,14 +14,14 @@ use ziptier_media::log::{Log, LogOptions, Lsn};
 use ziptier_media::segments::{Place, Segments};
 
 use super::checkpoint::BACKUP_DIR;
+use super::folder::{GENERATIONS_DIR, LOG_DIR, no_store};
 use super::generation::GenerationFiles;
 use super::manifest::{Entry, Head, Manifest};
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, no_store};
 use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
+use crate::codec_options::CodecOptions;
 use crate::leaf_image::{LeafImage, StoredLarge};
-use crate::options::Options;
 
 /// Bytes that are written while they are read may look damaged for a moment.
 const LOG_ROUNDS: u32 = 100;
@@ -68,7 +68,7 @@ pub fn dump(options: &DurableOptions, to: &mut dyn Write) -> Result<DumpSummary,
     )?;
     let mut generations = GenerationFiles::open(disk.clone(), &dir.join(GENERATIONS_DIR))?;
     for number in &manifest.head.generations {
-        let found = generations.read(*number, &Options::default(), None)?;
+        let found = generations.read(*number, &CodecOptions::default(), None)?;
         dump.output.frame(Kind::Generation, &[&found.bytes])?;
     }
     let remembered = manifest.head.segments_dir.as_ref();

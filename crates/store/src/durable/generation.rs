@@ -15,9 +15,9 @@ use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 
 use crate::Error;
 use crate::blocks::{BlockCoding, format_not_built};
+use crate::codec_options::CodecOptions;
 use crate::coding::Coding;
 use crate::fields::{Fault, FieldReader};
-use crate::options::Options;
 
 const SIGNATURE: &[u8; 8] = b"ziptrdic";
 /// The format that is written.
@@ -89,7 +89,7 @@ fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), Fault> {
 pub(crate) fn from_bytes(
     bytes: &[u8],
     number: u32,
-    options: &Options,
+    options: &CodecOptions,
     first: Option<&Coding>,
 ) -> Result<Result<Coding, Fault>, Error> {
     if let Ok((_, BLOCKS, payload)) = parse(bytes)
@@ -105,7 +105,12 @@ pub(crate) fn from_bytes(
     Ok(rebuilt(bytes, number, options, first))
 }
 
-fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>) -> Result<Coding, Fault> {
+fn rebuilt(
+    bytes: &[u8],
+    number: u32,
+    options: &CodecOptions,
+    first: Option<&Coding>,
+) -> Result<Coding, Fault> {
     let (found, kind, payload) = parse(bytes)?;
     if found != number {
         return Err(format!("it is generation {found}, and {number} is wanted").into());
@@ -121,7 +126,7 @@ fn rebuilt(bytes: &[u8], number: u32, options: &Options, first: Option<&Coding>)
         }
         BLOCKS => {
             let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
-            BlockCoding::from_bytes(payload, number, &options.codecs(), first)
+            BlockCoding::from_bytes(payload, number, options, first)
                 .map(|blocks| Coding::Blocks(Arc::new(blocks)))
                 .map_err(Fault::Damaged)
         }
@@ -217,7 +222,7 @@ impl GenerationFiles {
     pub(crate) fn read(
         &mut self,
         number: u32,
-        options: &Options,
+        options: &CodecOptions,
         first: Option<&Coding>,
     ) -> Result<FoundGeneration, Error> {
         let mut damage = None;
@@ -316,7 +321,7 @@ mod tests {
         let stored_codes = codes.to_bytes(&dictionary);
         let coding = Coding::Tokens(Arc::new(dictionary.with_codes(codes)));
         let stored = to_bytes(&coding);
-        let rebuilt = |bytes: &[u8]| super::rebuilt(bytes, 7, &Options::default(), None);
+        let rebuilt = |bytes: &[u8]| super::rebuilt(bytes, 7, &CodecOptions::default(), None);
         let back = rebuilt(&stored).unwrap();
         let back = back.tokens().unwrap();
         assert_eq!(back.codes().unwrap().to_bytes(back), stored_codes);

@@ -1,4 +1,4 @@
-//! A store that survives its process: the log in its write path, and recovery from it.
+//! A store that survives its process: its folder, the log in its write path, and checkpoints.
 //!
 //! Without [`DurableOptions`] nothing of this exists, and a store ends with its process.
 //!
@@ -9,39 +9,33 @@
 //! | `generation` | codings, as bytes that outlive the process |
 //! | `manifest` | the images that make up a checkpoint |
 //! | `checkpoint` | writing the leaves that changed, so that the log can be dropped |
-//! | `loading` | from the images of a checkpoint to leaves |
 //! | `segments_dir` | the owner of a folder of segments |
-//! | `recovery` | from a folder to a store that is ready |
-//! | `replay` | doing again the operations of the log |
-//! | `check` | whether all bytes of a folder are as they were written |
+//! | `folder` | a store's folder: its locks, and its files by name |
 //! | `stream`, `dump`, `restore` | a folder as one stream, and back |
 
-mod check;
 mod checkpoint;
 mod dump;
+mod folder;
 mod generation;
-#[cfg(any(test, fuzzing))]
-mod hostile;
 mod journal;
-mod loading;
 mod manifest;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod newer;
 mod operation;
-mod recovery;
-mod replay;
 mod restore;
-mod segments_dir;
+pub(crate) mod segments_dir;
 mod stream;
 
-pub use check::{CheckReport, Damage, check, check_with};
 pub use checkpoint::CheckpointStats;
-pub(crate) use checkpoint::{CheckpointThread, Checkpointer};
+pub(crate) use checkpoint::{BACKUP_DIR, Checkpointer, InForce};
 pub use dump::{DumpSummary, dump};
-#[cfg(fuzzing)]
-pub use hostile::fuzz_image;
+pub(crate) use folder::{Folder, GENERATIONS_DIR, LOG_DIR, check_folder, no_store};
+pub(crate) use generation::GenerationFiles;
 pub(crate) use journal::WriteLog;
-pub(crate) use recovery::{Folder, recover};
+pub(crate) use manifest::{Entry, EntryReader, Head, Listed, Manifest};
+#[cfg(test)]
+pub(crate) use operation::Heads;
+pub(crate) use operation::Operations;
 pub use restore::restore;
 pub(crate) use segments_dir::refuse_segments_of_a_store;
 
@@ -117,8 +111,8 @@ pub struct DurableOptions {
     /// A checkpoint is made when the log has grown by so many bytes since the last one. `None`, as `new` sets, stands
     /// for as many as all keys and values have, or all images where that is more, between 64 MiB and 1 GiB.
     pub checkpoint_log_bytes: Option<u64>,
-    /// The folder of the segments, for [`check`], [`dump`] and [`restore`]. `None` stands for the folder where the
-    /// store had them, or one within the store's. A store that is opened has this in
+    /// The folder of the segments, for [`check`](crate::check()), [`dump`] and [`restore`]. `None` stands for the
+    /// folder where the store had them, or one within the store's. A store that is opened has this in
     /// [`SsdOptions::path`](crate::SsdOptions::path).
     pub segments_dir: Option<PathBuf>,
     /// The longest time that the checkpoint of a clean stop may walk; `new` sets five seconds. Tests set more.

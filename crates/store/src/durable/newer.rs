@@ -9,8 +9,8 @@ use ziptier_media::log::LogError;
 use ziptier_media::segments::{Purpose, SegmentError, Segments};
 use ziptier_media::testing::RecordingDisk;
 
+use super::folder::GENERATIONS_DIR;
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
-use super::recovery::GENERATIONS_DIR;
 use super::{DiskHandle, DurableOptions, dump, restore};
 use crate::codec_options::CodecChoice;
 use crate::options::Options;

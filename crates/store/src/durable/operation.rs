@@ -1,8 +1,9 @@
 //! The bytes of a record of the log: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
 
-use crate::large::VALUE_BYTES_MAX;
+use crate::numbers::write_varint;
 use crate::operation::Operation;
-use crate::record::{EXPIRES_AT_MS_MAX, KEY_BYTES_MAX, write_varint};
+use crate::record::EXPIRES_AT_MS_MAX;
+use crate::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The first byte of a record.
 const VERSION: u8 = 1;

@@ -16,14 +16,14 @@ use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
 use crate::leaf_image::{LeafImage, StoredLarge};
 
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, new_store};
+use super::folder::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::below::Part;
+use crate::codec_options::CodecOptions;
 use crate::fields::FieldReader;
-use crate::options::Options;
-use crate::record::KEY_BYTES_MAX;
+use crate::sizes::KEY_BYTES_MAX;
 
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;
@@ -245,7 +245,7 @@ impl Restoring {
 
     fn generation(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {
         let number = FieldReader(payload.get(12..).unwrap_or_default()).u32().unwrap_or_default();
-        if let Err(fault) = generation::from_bytes(payload, number, &Options::default(), None)? {
+        if let Err(fault) = generation::from_bytes(payload, number, &CodecOptions::default(), None)? {
             return Ok(Err(fault.into()));
         }
         if self.head.generations.len() >= GENERATIONS_MAX as usize {

@@ -8,10 +8,11 @@ use ziptier_media::segments::SegmentError;
 
 use super::chunks::{Chunk, ChunkPlace, Chunks};
 use super::reads::View;
-use super::{CHUNK_BYTES, Large, Whereabouts};
+use super::{Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
 use crate::memory::{Gauges, Reserved};
+use crate::sizes::CHUNK_BYTES;
 
 /// Chunks that are written to a medium and read from it together.
 pub(super) const PIECE_CHUNKS: usize = 16;

@@ -8,10 +8,11 @@ use ziptier_media::segments::SegmentError;
 
 use super::chunks::{ChunkPlace, Chunks};
 use super::pieces::{LargePieces, PIECE_CHUNKS, chunks_of};
-use super::{CHUNK_BYTES, Large, Whereabouts};
+use super::{Large, Whereabouts};
 use crate::coding::Coding;
 use crate::image_files::OwnedPieces;
 use crate::memory::Reserved;
+use crate::sizes::CHUNK_BYTES;
 
 /// Bytes of pieces that one call has read ahead, at most, if there is more than one.
 const AHEAD_BYTES: u64 = 4 << 20;

@@ -1,11 +1,15 @@
 //! Leaves that keep the background awake for nothing.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use ziptier_codec::token::Dictionary;
 
 use super::*;
 use crate::body::{Builder, Entry, EntryKey, fingerprint};
 use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
+use crate::core::Core;
 use crate::form::Form;
 use crate::leaf::{LeafState, RightSibling};
 use crate::options::Options;
@@ -35,13 +39,13 @@ fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {
     }
     let mut sweep = Sweep::default();
     let laps = [(); 3].map(|()| {
-        assert!(core.sweep(&mut sweep, 1), "there is one leaf");
+        assert!(core.reclaimer().sweep(&mut sweep, 1), "there is one leaf");
         std::mem::take(&mut sweep.worked)
     });
     // The first lap finds out that nobody writes there.
     assert_eq!(laps[1..], [false, false]);
     let mut of_all = Sweep::of_all();
-    assert!(core.sweep(&mut of_all, 1) && !of_all.worked);
+    assert!(core.reclaimer().sweep(&mut of_all, 1) && !of_all.worked);
     assert_eq!((core.tree.stats.recoded.get(), core.tree.stats.damaged.get()), (0, 1));
     // A write may have taken the place of the damaged value.
     core.put(b"key", b"value", PutMeta::default()).expect("no limit is set");
@@ -63,6 +67,6 @@ fn a_background_thread_rests_above_a_limit_for_which_nothing_can_go() {
     let now = Instant::now();
     let mut work = Background::new(true, now);
     let later = now + Duration::from_secs(60);
-    assert!((0..100_000).any(|_| !core.do_next(&mut work, later)), "it goes on for ever");
+    assert!((0..100_000).any(|_| !core.maintenance().do_next(&mut work, later)), "it goes on for ever");
     assert!(core.tree.stats.evicted.get() > 0);
 }

@@ -1,6 +1,7 @@
-//! The leaves with landings: the background settles them without a look at all others.
+//! Rounds over the leaves with landings: the background settles them without a look at all others.
 //!
-//! Not for what else leaves may need: the laps of the sweep find that.
+//! Not for the list of these leaves, which is `backlog`, nor for what else leaves may need, which the laps of the sweep
+//! find.
 //!
 //! 1. A writer that gives a leaf a landing puts the leaf on the list, if it is not there yet.
 //! 2. A round visits the leaves of the list, and settles those that nobody wrote to since the round before.
@@ -13,13 +14,14 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::sweep::{Sweep, Visited};
+use super::Maintenance;
+use crate::backlog::Backlog;
 use crate::clock::{since, steady};
-use crate::core::Core;
 use crate::laps;
 use crate::leaf::Leaf;
 use crate::packing::Scratch;
-use crate::sync::Mutex;
+use crate::tree::Tree;
+use crate::upkeep::{Sweep, Visited};
 
 /// The pause between two rounds, at least.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
@@ -27,31 +29,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_FACTOR: u32 = 30;
 /// The longest pause, but for one behind rounds in vain.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// The list. It keeps no leaf alive that was cut, or joined with its neighbour.
-#[derive(Default)]
-pub(crate) struct Unsettled(Mutex<Vec<Weak<Leaf>>>);
-
-impl Unsettled {
-    /// Adds a leaf that was given a landing.
-    pub(crate) fn add(&self, leaf: &Leaf) {
-        if leaf.list() {
-            let mut leaves = self.0.lock();
-            if leaves.len() == leaves.capacity() {
-                leaves.retain(|leaf| leaf.strong_count() > 0);
-            }
-            leaves.push(leaf.share_weakly());
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
-    }
-
-    fn take(&self) -> Vec<Weak<Leaf>> {
-        std::mem::take(&mut *self.0.lock())
-    }
-}
 
 /// The rounds over the leaves of the list.
 pub(crate) struct Rounds {
@@ -99,17 +76,17 @@ impl Rounds {
     }
 
     /// Whether the next part of a round is due.
-    pub(crate) fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+    pub(crate) fn is_due(&mut self, backlog: &Backlog, tree: &Tree, now: Instant) -> bool {
         if self.left.is_empty() && now.duration_since(self.ended) >= self.pause {
-            if !core.unsettled.is_empty() {
-                core.rests.store(false, Relaxed);
+            if !backlog.unsettled.is_empty() {
+                backlog.rests.store(false, Relaxed);
                 self.has_new = true;
             }
             self.left = std::mem::take(&mut self.kept);
-            self.left.append(&mut core.unsettled.take());
+            self.left.append(&mut backlog.unsettled.take());
             self.ended = now;
         }
-        if self.left.is_empty() && self.vain.is_due(core, now) {
+        if self.left.is_empty() && self.vain.is_due(tree, now) {
             self.left = std::mem::take(&mut self.vain.leaves);
             self.vain.is_tried = true;
         }
@@ -122,8 +99,8 @@ impl Rounds {
     }
 
     /// Whether no leaf waits for a round, but those that could not be settled.
-    pub(super) fn are_done(&self, core: &Core) -> bool {
-        self.left.is_empty() && self.kept.is_empty() && core.unsettled.is_empty()
+    pub(super) fn are_done(&self, backlog: &Backlog) -> bool {
+        self.left.is_empty() && self.kept.is_empty() && backlog.unsettled.is_empty()
     }
 
     /// Notes a part of a round, which took so long beside waiting, and the room behind it; `true` if it changed leaves.
@@ -146,10 +123,10 @@ impl Rounds {
 
 impl Vain {
     /// Whether the next round over these leaves is due.
-    fn is_due(&mut self, core: &Core, now: Instant) -> bool {
+    fn is_due(&mut self, tree: &Tree, now: Instant) -> bool {
         // Room for one more body may be room for a pack that found none.
-        let body_bytes = core.tree.limits.bytes_max as u64;
-        if self.pause > PAUSE_MAX && room_bytes(core) >= self.room_bytes.saturating_add(body_bytes) {
+        let body_bytes = tree.limits.bytes_max as u64;
+        if self.pause > PAUSE_MAX && room_bytes(tree) >= self.room_bytes.saturating_add(body_bytes) {
             self.pause = PAUSE_MAX;
         }
         !self.leaves.is_empty() && now.duration_since(self.ended) >= self.pause
@@ -163,11 +140,11 @@ impl Vain {
 }
 
 /// Bytes up to the memory limit.
-fn room_bytes(core: &Core) -> u64 {
-    core.tree.gauges.limit().saturating_sub(core.tree.gauges.held())
+fn room_bytes(tree: &Tree) -> u64 {
+    tree.gauges.limit().saturating_sub(tree.gauges.held())
 }
 
-impl Core {
+impl Maintenance<'_> {
     /// Visits up to `leaves` leaves of a round; `true` when that changed any.
     pub(crate) fn settle_some(&self, rounds: &mut Rounds, leaves: usize) -> bool {
         let began = steady();
@@ -175,9 +152,9 @@ impl Core {
         for _ in 0..leaves {
             // New bodies and old ones are held beside each other until no reader has the old ones.
             let waits = steady();
-            self.wait_for_retired();
+            self.room.wait_for_retired();
             waited += since(waits);
-            if self.room().is_eviction_due() {
+            if self.room.is_eviction_due() {
                 break;
             }
             let Some(listed) = rounds.left.pop() else { break };
@@ -185,7 +162,7 @@ impl Core {
             let guard = self.tree.pin();
             // A writer that gives the leaf another landing from now on adds it again.
             leaf.unlist();
-            let visited = self.visit(&leaf, &mut rounds.sweep, &guard);
+            let visited = self.upkeep.visit(&leaf, &mut rounds.sweep, &guard);
             // Another thread may have closed it for a moment only.
             let has_landing = leaf.state(&guard).landings().next().is_some();
             if has_landing && !self.tree.index.has_let_go_of(&leaf, &guard) && leaf.list() {
@@ -198,7 +175,7 @@ impl Core {
             self.tree.dictionaries.release_idle();
             Scratch::release();
         }
-        rounds.note_part(since(began).saturating_sub(waited), room_bytes(self))
+        rounds.note_part(since(began).saturating_sub(waited), room_bytes(self.tree))
     }
 }
 
@@ -206,6 +183,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::options::Options;
     use crate::packing::Goal;
     use crate::record::PutMeta;
@@ -229,10 +207,10 @@ mod tests {
     /// A round, a while after the one before; how many leaves it came to.
     fn round(core: &Core, rounds: &mut Rounds) -> usize {
         let later = rounds.ended + rounds.pause;
-        assert!(!rounds.is_due(core, later - Duration::from_nanos(1)));
-        let leaves = if rounds.is_due(core, later) { rounds.left.len() } else { 0 };
+        assert!(!rounds.is_due(&core.backlog, &core.tree, later - Duration::from_nanos(1)));
+        let leaves = if rounds.is_due(&core.backlog, &core.tree, later) { rounds.left.len() } else { 0 };
         while !rounds.left.is_empty() {
-            core.settle_some(rounds, 3);
+            core.maintenance().settle_some(rounds, 3);
         }
         leaves
     }
@@ -240,10 +218,10 @@ mod tests {
     /// The same, over the leaves that could not be settled.
     fn vain_round(core: &Core, rounds: &mut Rounds) -> usize {
         let later = rounds.vain.ended + rounds.vain.pause;
-        assert!(!rounds.is_due(core, later - Duration::from_nanos(1)));
-        let leaves = if rounds.is_due(core, later) { rounds.left.len() } else { 0 };
+        assert!(!rounds.is_due(&core.backlog, &core.tree, later - Duration::from_nanos(1)));
+        let leaves = if rounds.is_due(&core.backlog, &core.tree, later) { rounds.left.len() } else { 0 };
         while !rounds.left.is_empty() {
-            core.settle_some(rounds, 3);
+            core.maintenance().settle_some(rounds, 3);
         }
         leaves
     }
@@ -286,7 +264,7 @@ mod tests {
         load(&core);
         let mut sweep = Sweep::default();
         for _ in 0..3 {
-            while !core.sweep(&mut sweep, 64) {}
+            while !core.reclaimer().sweep(&mut sweep, 64) {}
         }
         assert_eq!(core.tree.stats.packs_background.get(), 0);
         (0..2).for_each(|_| _ = round(&core, &mut rounds));
@@ -315,7 +293,7 @@ mod tests {
         let began = Instant::now();
         let mut work = super::super::Background::new(true, began);
         let parts = |work: &mut super::super::Background, now| {
-            (0..10_000).take_while(|_| core.do_next(work, now)).count()
+            (0..10_000).take_while(|_| core.maintenance().do_next(work, now)).count()
         };
         assert_eq!(parts(&mut work, began), 0, "nothing is due yet");
         let mut rounds = 0;
@@ -325,35 +303,35 @@ mod tests {
             let due = work.rounds.ended + work.rounds.pause;
             parts(&mut work, due);
         }
-        core.note_rest(&work);
-        assert!(!core.is_settled(), "a lap may find more");
+        core.maintenance().note_rest(&work);
+        assert!(!core.backlog.is_settled(true), "a lap may find more");
         let mut laps = 0;
-        while !core.is_settled() {
+        while !core.backlog.is_settled(true) {
             laps += 1;
             assert!(laps <= 3, "the laps find no end");
             let due = work.laps.latest_due();
             assert!(parts(&mut work, due) > 0, "a lap looks at all leaves");
-            core.note_rest(&work);
+            core.maintenance().note_rest(&work);
         }
         put(&core, 1);
-        assert!(!core.is_settled());
-        core.note_rest(&work);
-        assert!(!core.is_settled(), "a leaf is on the list");
+        assert!(!core.backlog.is_settled(true));
+        core.maintenance().note_rest(&work);
+        assert!(!core.backlog.is_settled(true), "a leaf is on the list");
         let due = work.rounds.ended + work.rounds.pause;
-        assert!(work.rounds.is_due(&core, due));
-        assert!(!core.is_settled(), "the leaf is in the round");
+        assert!(work.rounds.is_due(&core.backlog, &core.tree, due));
+        assert!(!core.backlog.is_settled(true), "the leaf is in the round");
         // Its writer packs it, so that the round finds nothing to do, and a lap may.
         let guard = core.tree.pin();
         let leaf = core.tree.locate(&1_u32.to_be_bytes(), &guard).0;
-        core.settle_leaf(leaf, Goal::Keep, &guard);
+        core.upkeep().settle_leaf(leaf, Goal::Keep, &guard);
         drop(guard);
-        assert!(core.do_next(&mut work, due), "a part of a round");
-        core.note_rest(&work);
-        assert!(work.rounds.are_done(&core) && !core.is_settled());
+        assert!(core.maintenance().do_next(&mut work, due), "a part of a round");
+        core.maintenance().note_rest(&work);
+        assert!(work.rounds.are_done(&core.backlog) && !core.backlog.is_settled(true));
         let due = work.laps.latest_due();
         parts(&mut work, due);
-        core.note_rest(&work);
-        assert!(core.is_settled());
+        core.maintenance().note_rest(&work);
+        assert!(core.backlog.is_settled(true));
     }
 
     #[test]
@@ -383,7 +361,7 @@ mod tests {
         (0..2).for_each(|_| _ = round(&core, &mut rounds));
         let vain = rounds.vain.leaves.len();
         assert!(vain > 1, "all packs found room");
-        assert!(rounds.are_done(&core), "nothing else is left");
+        assert!(rounds.are_done(&core.backlog), "nothing else is left");
         while rounds.vain.pause < laps::PAUSE_MAX {
             let pause = rounds.vain.pause;
             assert_eq!(vain_round(&core, &mut rounds), vain);
@@ -392,19 +370,20 @@ mod tests {
 
         // They hold up no other leaf.
         core.set_memory_limit(None);
-        let other = (0..8 * KEYS).take_while(|_| core.unsettled.is_empty()).map(|number| put(&core, number));
+        let other =
+            (0..8 * KEYS).take_while(|_| core.backlog.unsettled.is_empty()).map(|number| put(&core, number));
         assert!(other.count() < vain * 1_000, "a leaf is not one of these");
         core.set_memory_limit(Some(1));
         assert_eq!([(); 2].map(|()| round(&core, &mut rounds)), [1, 1]);
-        assert!(rounds.are_done(&core));
+        assert!(rounds.are_done(&core.backlog));
         let vain = rounds.vain.leaves.len();
 
         // A higher limit that is still too low gives no room, and one that gives some is soon seen.
         core.set_memory_limit(Some(2));
         let pause_max = rounds.vain.ended + PAUSE_MAX;
-        assert!(!rounds.is_due(&core, pause_max));
+        assert!(!rounds.is_due(&core.backlog, &core.tree, pause_max));
         core.set_memory_limit(Some(2 * held_bytes));
-        assert!(!rounds.is_due(&core, pause_max - Duration::from_nanos(1)));
+        assert!(!rounds.is_due(&core.backlog, &core.tree, pause_max - Duration::from_nanos(1)));
         assert_eq!(vain_round(&core, &mut rounds), vain);
         assert!(!has_landings(&core));
         assert!(rounds.vain.pause <= PAUSE_MAX);

@@ -1,5 +1,7 @@
 //! Leaves that nobody uses get denser token numbers, and leaves that are read get fast ones again.
 
+use std::sync::Arc;
+
 use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
@@ -62,7 +64,7 @@ fn store_of(options: Options, value_of: fn(u64) -> Vec<u8>) -> Store {
 }
 
 fn lap(store: &Store, sweep: &mut Sweep) {
-    while !store.core.sweep(sweep, SWEEP_LEAVES) {}
+    while !store.core.reclaimer().sweep(sweep, SWEEP_LEAVES) {}
 }
 
 /// Laps that count; what the bodies hold after each.
@@ -77,7 +79,7 @@ fn counted_laps<const LAPS: usize>(store: &Store) -> [u64; LAPS] {
 
 fn round(store: &Store) {
     let mut tierer = Tierer::default();
-    while !store.core.tier(&mut tierer, SWEEP_LEAVES) {}
+    while !store.core.tiering().tier(&mut tierer, SWEEP_LEAVES) {}
 }
 
 fn bodies(store: &Store) -> u64 {

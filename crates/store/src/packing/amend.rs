@@ -2,13 +2,12 @@
 
 use super::gather::Spans;
 use super::revise_blocks::revise_blocks;
-use super::{Goal, Pieces, Scratch};
+use super::{Goal, Pieces, Planner, Scratch};
 use crate::body::{Blocks, Edit};
 use crate::merge::Merged;
 use crate::record::Kind;
-use crate::tree::Tree;
 
-impl Tree {
+impl Planner<'_> {
     /// The body of a leaf amended by what its landing says; `None` when that needs a plan.
     pub(super) fn amend(
         &self,
@@ -44,7 +43,8 @@ impl Tree {
             pieces.plain += goal.plain(uncoded.len(), dictionary);
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
-        let amended = state.body.revised(&edits, blocks.map(Blocks::all), self.limits, &mut builder.bytes)?;
+        let amended =
+            state.body.revised(&edits, blocks.map(Blocks::all), self.tree.limits, &mut builder.bytes)?;
         pieces.bodies.push((Vec::new(), amended));
         Some(pieces)
     }
@@ -56,10 +56,10 @@ impl Tree {
         // A leaf without a dictionary is coded whole as soon as there is one.
         let state = merged.state;
         let is_codable =
-            state.form.is_hot() || state.form.has_dictionary() || !self.dictionaries.has_current();
+            state.form.is_hot() || state.form.has_dictionary() || !self.tree.dictionaries.has_current();
         is_codable
             && !state.body.is_empty()
             && merged.edits.iter().all(brings_value)
-            && state.body.takes(&merged.edits, self.limits)
+            && state.body.takes(&merged.edits, self.tree.limits)
     }
 }

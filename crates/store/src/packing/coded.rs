@@ -5,10 +5,9 @@
 use ziptier_codec::token::entropy::Recoder;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
 
-use super::{Goal, Pieces};
+use super::{Goal, Pieces, Planner};
 use crate::body::Entry;
 use crate::record::Kind;
-use crate::tree::Tree;
 
 /// Values one behind the other.
 #[derive(Default)]
@@ -108,7 +107,7 @@ impl CodedValues {
     }
 }
 
-impl Tree {
+impl Planner<'_> {
     /// Codes the raw values of these entries in one group, those for which that pays.
     pub(super) fn code_values<'a>(
         &self,

@@ -55,9 +55,11 @@ use crate::large::Large;
 use crate::leaf::{Leaf, LeafState};
 use crate::marks::Mark;
 use crate::memory::allocated_bytes;
-use crate::merge::{Merged, Newest, merge, newest};
+use crate::merge::{Merged, merge};
+use crate::numbers::array;
+use crate::pending::{Newest, newest};
 use crate::reclaim::Unreachable;
-use crate::record::{Kind, Payload, array};
+use crate::record::{Kind, Payload};
 use crate::retention::Retention;
 use crate::tree::Tree;
 
@@ -171,7 +173,31 @@ impl Pieces {
     }
 }
 
+/// Plans the bodies of packs. A plan changes nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Planner<'e> {
+    tree: &'e Tree,
+}
+
+impl Planner<'_> {
+    /// Whether coding a value pays. With `auto` it must save an eighth of the bytes, or a read costs more than the
+    /// bytes are worth.
+    fn pays(&self, raw_bytes: usize, coded_bytes: usize) -> bool {
+        match self.tree.codec {
+            CodecChoice::Auto => coded_bytes + raw_bytes / 8 < raw_bytes,
+            CodecChoice::Token => coded_bytes < raw_bytes,
+            _ => false,
+        }
+    }
+}
+
 impl Tree {
+    /// Plans packs of its leaves.
+    #[inline]
+    pub(crate) fn planner(&self) -> Planner<'_> {
+        Planner { tree: self }
+    }
+
     /// The time by which a pack of the sealed landing of `leaf`, planned with `state`, may drop expired records. It
     /// drops none while another landing changes an expiry: that change must not lie above nothing.
     pub(crate) fn expired_by_ms(
@@ -203,16 +229,6 @@ impl Tree {
         {
             far.note_damage();
             self.stats.damaged.raise();
-        }
-    }
-
-    /// Whether coding a value pays. With `auto` it must save an eighth of the bytes, or a read costs more than the
-    /// bytes are worth.
-    fn pays(&self, raw_bytes: usize, coded_bytes: usize) -> bool {
-        match self.codec {
-            CodecChoice::Auto => coded_bytes + raw_bytes / 8 < raw_bytes,
-            CodecChoice::Token => coded_bytes < raw_bytes,
-            _ => false,
         }
     }
 
@@ -284,7 +300,7 @@ impl<'p> Packs<'p> {
     /// Merges `newest` into the overlay of a leaf on SSD, which the caller owns and whose state is `state`. The packer
     /// reads no image.
     pub(crate) fn pack_overlay(&mut self, leaf: &Leaf, state: &LeafState, newest: Newest<'_>) {
-        let mut pieces = self.tree.plan_upper(merge(state, newest, self.retention), self.scratch);
+        let mut pieces = self.tree.planner().plan_upper(merge(state, newest, self.retention), self.scratch);
         self.keep_place(&[state], &mut pieces);
         self.publish_one(leaf, state, pieces);
     }
@@ -311,15 +327,15 @@ impl<'p> Packs<'p> {
         let goal = terms.goal;
         let leaves = self.merge(std::iter::once((leaf, state, newest)));
         if goal.keeps_form()
-            && let Some(amended) = self.tree.amend(&leaves[0], goal, self.scratch, meanwhile)
+            && let Some(amended) = self.tree.planner().amend(&leaves[0], goal, self.scratch, meanwhile)
         {
             return self.publish_packed(leaf, state, amended, terms);
         }
         let gathered = Gathered::of(&leaves);
-        if !self.tree.fits_one_body(&gathered, goal) {
+        if !self.tree.planner().fits_one_body(&gathered, goal) {
             return self.split(leaf, terms);
         }
-        let pieces = self.tree.plan_gathered(gathered, goal, self.scratch, meanwhile);
+        let pieces = self.tree.planner().plan_gathered(gathered, goal, self.scratch, meanwhile);
         match pieces.bodies.len() {
             1 => self.publish_packed(leaf, state, pieces, terms),
             _ => self.split(leaf, terms),

@@ -6,21 +6,23 @@ use ziptier_codec::token::Effort;
 
 use super::cut::Uncut;
 use super::gather::{Gathered, Leaves, Origin, Spans};
-use super::{Goal, Pieces, Scratch, read_ahead, tokens};
+use super::{Goal, Pieces, Planner, Scratch, read_ahead, tokens};
 use crate::blocks::Unpacked;
 use crate::body::Entry;
 use crate::coding::Coding;
 use crate::form::Form;
-use crate::large::{INLINE_BYTES_MAX, Large, LargeHandle};
+use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::merge::Merged;
-use crate::record::{Kind, Payload, array};
+use crate::numbers::array;
+use crate::record::{Kind, Payload};
+use crate::sizes::INLINE_BYTES_MAX;
 use crate::tree::Tree;
 
 /// Large values above this keep the coding they were written with: recoding one would take a thread for seconds.
 const RECODED_BYTES_MAX: u64 = 64 << 20;
 
-impl Tree {
+impl Planner<'_> {
     /// Whether merged records of one leaf stay within one body, counting updates once. Sizes are taken before coding,
     /// so a leaf close to the limit may be closed for nothing.
     pub(super) fn fits_one_body(&self, gathered: &Gathered<'_>, goal: Goal) -> bool {
@@ -45,7 +47,7 @@ impl Tree {
                 (Some(_), ..) => entry.payload.len() + 8,
             };
         }
-        gathered.entries.len() <= self.limits.records_max && bytes <= self.limits.bytes_max
+        gathered.entries.len() <= self.tree.limits.records_max && bytes <= self.tree.limits.bytes_max
     }
 
     /// Codes the records of adjacent leaves and cuts them into bodies. Other work is done `meanwhile`, if a
@@ -61,8 +63,8 @@ impl Tree {
     }
 
     /// Codes the new records of one cold leaf and builds its overlay, which stays one body.
-    pub(crate) fn plan_upper(&self, merged: Merged<'_>, scratch: &mut Scratch) -> Pieces {
-        let current = || self.dictionaries.current().filter(|current| current.tokens().is_some());
+    pub(super) fn plan_upper(&self, merged: Merged<'_>, scratch: &mut Scratch) -> Pieces {
+        let current = || self.tree.dictionaries.current().filter(|current| current.tokens().is_some());
         let form = Form::of(merged.state.form.coding().or_else(current));
         let leaves = [merged];
         // An overlay keeps its coding, so nothing is decoded.
@@ -80,7 +82,7 @@ impl Tree {
         pieces
     }
 
-    /// As [`Tree::plan`], of records that are merged already.
+    /// As [`Planner::plan`], of records that are merged already.
     pub(super) fn plan_gathered(
         &self,
         gathered: Gathered<'_>,
@@ -93,7 +95,7 @@ impl Tree {
             return self.plan_packed(gathered, coding, goal, scratch, meanwhile);
         }
         let Some(decoded) = decode_all(gathered.leaves, &target, goal, &mut scratch.raw) else {
-            self.stats.damaged.raise();
+            self.tree.stats.damaged.raise();
             // A landing may take the place of the damaged value.
             let keeps_damage = gathered.leaves.iter().all(|merged| merged.gone().next().is_none());
             let mut kept = self.plan_gathered(gathered, Goal::Keep, scratch, meanwhile);
@@ -127,7 +129,7 @@ impl Tree {
             };
             self.code_values(uncoded, dictionary, goal.effort(), encoder, coded, &mut pieces);
         }
-        let uncut = Uncut { entries: &entries, blocks: None, limits: self.limits };
+        let uncut = Uncut { entries: &entries, blocks: None, limits: self.tree.limits };
         pieces.bodies = uncut.cut(fill, builder);
         pieces.form = target;
         pieces
@@ -140,13 +142,13 @@ impl Tree {
         let stays = || {
             goal.keeps_tokens()
                 && leaves.iter().all(|merged| merged.state.form.generation() == generation)
-                && (first.has_dictionary() || !self.dictionaries.has_current())
+                && (first.has_dictionary() || !self.tree.dictionaries.has_current())
         };
         match first {
             _ if goal == Goal::Heat => Form::Hot,
             Form::Hot if goal.keeps_form() => Form::Hot,
             Form::Coded { .. } | Form::Packed { .. } if stays() => first.renewed(),
-            _ => Form::of(self.dictionaries.current()),
+            _ => Form::of(self.tree.dictionaries.current()),
         }
     }
 
@@ -163,7 +165,7 @@ impl Tree {
         let mut recode = |reference: &[u8]| {
             // SAFETY: the record of a readable state owns its reference.
             let old = unsafe { LargeHandle::borrow(reference) };
-            let new = recode_large(old, target, self)?;
+            let new = recode_large(old, target, self.tree)?;
             let recoded = LargeHandle::to(&new).reference();
             pieces.recoded.push(new);
             // The old one goes with the pack.
@@ -285,8 +287,9 @@ mod tests {
     use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::leaf::RightSibling;
-    use crate::merge::{Newest, merge};
+    use crate::merge::merge;
     use crate::options::Options;
+    use crate::pending::Newest;
     use crate::record::{Fields, key_hash};
     use crate::retention::KeepsAll;
 
@@ -314,7 +317,8 @@ mod tests {
             }
             let right = state(b"b", Kind::Coded, &[0xff; 9], coding(2));
             let leaves = [&left, &right].map(|state| merge(state, Newest::default(), &mut KeepsAll));
-            let pieces = Scratch::with(|scratch| core.tree.plan(&leaves, Goal::Keep, scratch, &mut || ()));
+            let pieces =
+                Scratch::with(|scratch| core.tree.planner().plan(&leaves, Goal::Keep, scratch, &mut || ()));
             let found = |key: &[u8]| {
                 let mut bodies = pieces.bodies.iter().map(|(_, body)| body);
                 let place = |body: &Body| Some((body.find(key, key_hash(key))?, body.clone()));

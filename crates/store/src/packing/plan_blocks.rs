@@ -10,7 +10,7 @@ use super::fill_blocks::fill_first_body;
 use super::gather::{Gathered, Origin, Spans};
 use super::open_blocks::{OldBlock, Opened, old_blocks, open_blocks};
 use super::revise_blocks::{finish_blocks, pack_block};
-use super::{Goal, PackedScratch, Packer, Pieces, Scratch};
+use super::{Goal, PackedScratch, Packer, Pieces, Planner, Scratch};
 use crate::blocks::{BLOCK_RECORDS_MAX, BlockCoding, Effort};
 use crate::body::{Block, Blocks, Entry};
 use crate::coding::Coding;
@@ -18,7 +18,6 @@ use crate::form::Form;
 use crate::leaf::LeafState;
 use crate::merge::Merged;
 use crate::record::Kind;
-use crate::tree::Tree;
 
 /// The blocks of a leaf, some of them unpacked.
 struct OldLeaf<'a> {
@@ -41,8 +40,8 @@ impl<'a> OldLeaf<'a> {
     }
 }
 
-impl Tree {
-    /// As [`Tree::plan_gathered`], for bodies whose values are packed with `coding`.
+impl Planner<'_> {
+    /// As [`Planner::plan_gathered`], for bodies whose values are packed with `coding`.
     pub(super) fn plan_packed(
         &self,
         gathered: Gathered<'_>,
@@ -70,7 +69,7 @@ impl Tree {
         }
 
         blocks.clear();
-        let mut run: Vec<&[u8]> = Vec::with_capacity(self.limits.records_max);
+        let mut run: Vec<&[u8]> = Vec::with_capacity(self.tree.limits.records_max);
         let mut index = 0;
         while let Some(Origin { leaf, place }) = origins.get(index).copied() {
             if let Some(block) = old[leaf].copied(place) {
@@ -87,9 +86,10 @@ impl Tree {
         let quiet = leaves.iter().all(|merged| !merged.state.is_unsettled());
         if leaves.len() > 1 && quiet {
             let packer = Packer { coding, effort: Effort::Dense };
-            fill_first_body(&entries, packer, self.limits, &mut pieces, packed_scratch);
+            fill_first_body(&entries, packer, self.tree.limits, &mut pieces, packed_scratch);
         }
-        let uncut = Uncut { entries: &entries, blocks: Some(&packed_scratch.blocks), limits: self.limits };
+        let uncut =
+            Uncut { entries: &entries, blocks: Some(&packed_scratch.blocks), limits: self.tree.limits };
         pieces.bodies = uncut.cut(fill, builder);
         pieces.form = Form::of(Some(target));
         pieces
@@ -111,7 +111,7 @@ impl Tree {
             old.is_opened |= !stays || old.block.raw_bytes() < coding.block_bytes(Effort::Fast) / 2;
         }
         let Opened { values, unpacked, damaged } = open_blocks(merged.state, &blocks, raw, found);
-        self.stats.damaged.add(damaged);
+        self.tree.stats.damaged.add(damaged);
         pieces.blocks_unpacked += unpacked;
         pieces.count(merged, &values);
         OldLeaf { blocks, values }
@@ -214,6 +214,6 @@ mod tests {
         lost.iter().for_each(|n| put(*n).unwrap());
         core.settle();
         (0..30).for_each(|n| assert_eq!(get(n), Ok(Some(value(n)))));
-        assert_eq!(core.tree.count_keys(), 30);
+        assert_eq!(core.tree.ranges().count_keys(), 30);
     }
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Goal, Growth, Packs, Pieces, Terms};
+use super::{Goal, Growth, Packs, Pieces, Planner, Terms};
 use crate::coding::Coding;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
-use crate::merge::newest;
-use crate::tree::Tree;
+use crate::pending::newest;
 
 /// Which leaves a pack may cut or join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +18,12 @@ enum Span {
     Pair,
 }
 
-impl Tree {
+impl Planner<'_> {
     /// The form of the parts of a leaf that is split by a pack with `goal`. They come to the current dictionary of
     /// tokens: all leaves of a store that grows come from its first ones, whose dictionary was small. Large values keep
     /// their leaf in its coding, since coding them takes long, and writers split leaves.
     fn goal_of_parts(&self, state: &LeafState, goal: Goal) -> Goal {
-        let current = self.dictionaries.current();
+        let current = self.tree.dictionaries.current();
         let newer = (state.form.tokens())
             .zip(current.as_ref().and_then(Coding::tokens))
             .is_some_and(|(own, current)| own.generation() != current.generation());
@@ -52,7 +51,7 @@ impl<'p> Packs<'p> {
 
     /// Closes `leaf`, which the caller owns, and cuts its records into leaves anew; `false` when it is as it was.
     pub(super) fn split(&mut self, leaf: &Leaf, terms: Terms) -> bool {
-        let goal = self.tree.goal_of_parts(leaf.state(self.guard), terms.goal);
+        let goal = self.tree.planner().goal_of_parts(leaf.state(self.guard), terms.goal);
         // The limit may have no room for values that were condensed and are not any more.
         self.restructure(leaf, Span::One, Terms { goal, ..terms })
             || goal != terms.goal && self.restructure(leaf, Span::One, terms)
@@ -108,7 +107,7 @@ impl<'p> Packs<'p> {
             (*leaf, *state, newest)
         });
         let leaves = self.merge(landed);
-        let mut pieces = self.tree.plan(&leaves, terms.goal, self.scratch, &mut || ());
+        let mut pieces = self.tree.planner().plan(&leaves, terms.goal, self.scratch, &mut || ());
         let states: Vec<&LeafState> = closed.iter().map(|(_, state)| *state).collect();
         if span == Span::QuietPair
             && pieces.bodies.len() > 1

@@ -5,10 +5,11 @@ use super::*;
 use crate::clock::Clock;
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::maintenance::Sweep;
 use crate::options::Options;
 use crate::record::PutMeta;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
+use crate::upkeep::Sweep;
 
 /// Held bytes once nothing waits for a reader.
 fn held(core: &Core) -> u64 {
@@ -46,7 +47,7 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
     let core = Core::new(&options);
     let mut from = 0;
     for (begins, planned) in [(true, true), (true, false), (false, true), (false, false)] {
-        core.set_eviction(!begins).expect("there is no SSD");
+        core.reclaimer().set_eviction(!begins).expect("there is no SSD");
         // Two records fill no landing, and the next ones lie between them and behind.
         for n in from..from + 2 {
             core.put(&[n % 2, n], b"value", PutMeta::default()).expect("no limit is set");
@@ -58,16 +59,18 @@ fn a_pack_that_began_before_eviction_or_ends_after_it_leaves_no_record_without_m
         leaf.seal(&guard);
         let state = leaf.state(&guard);
         let newest = newest(state.sealed.as_deref().into_iter(), &core.tree.commits);
-        let retention = &mut core.retention();
-        core.with_packs(retention, &guard, |packs| {
+        let retention = &mut core.upkeep().retention();
+        core.upkeep().with_packs(retention, &guard, |packs| {
             let leaves = packs.merge(std::iter::once((leaf, state, newest)));
             core.tree.evicts.store(begins, Ordering::Release);
             let (scratch, alone) = (&mut *packs.scratch, &mut || ());
             let mut pieces = match planned || state.body.is_empty() {
-                true => core.tree.plan(&leaves, Goal::Keep, scratch, alone),
-                false => {
-                    core.tree.amend(&leaves[0], Goal::Keep, scratch, alone).expect("it is a common pack")
-                }
+                true => core.tree.planner().plan(&leaves, Goal::Keep, scratch, alone),
+                false => core
+                    .tree
+                    .planner()
+                    .amend(&leaves[0], Goal::Keep, scratch, alone)
+                    .expect("it is a common pack"),
             };
             pieces.marks = packs.retention.commit();
             packs.publish_one(leaf, state, pieces);
@@ -118,7 +121,7 @@ fn values_that_settle_in_a_quiet_leaf_are_coded_once() {
     let (leaf, _) = core.tree.locate(&0u32.to_be_bytes(), &guard);
     let ownership = leaf.try_own().expect("nobody else maintains it");
     leaf.seal(&guard);
-    core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+    core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
     drop(ownership);
     drop(guard);
     assert_eq!(loose(&core), 1);
@@ -189,7 +192,7 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
     (0..20_000).for_each(&mut put);
     let lap = || {
         let mut sweep = Sweep::default();
-        while !core.sweep(&mut sweep, 64) {}
+        while !core.reclaimer().sweep(&mut sweep, 64) {}
     };
     let before = core.tree.stats.recoded.get();
     // All leaves are quiet from the second lap on.
@@ -202,7 +205,7 @@ fn the_sweep_codes_no_value_twice_with_the_same_dictionary() {
         let guard = core.tree.pin();
         let (leaf, state) = core.tree.locate(b"", &guard);
         let _ownership = leaf.try_own().expect("nobody else maintains it");
-        core.settle_leaf(leaf, Goal::Renew, &guard);
+        core.upkeep().settle_leaf(leaf, Goal::Renew, &guard);
         assert!(state.form.loose() > 0 && leaf.state(&guard).form.loose() == state.form.loose());
     }
 
@@ -229,13 +232,20 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
     }
     let pack = |leaf: &Leaf, guard: &Guard| {
         leaf.seal(guard);
-        core.pack_while(leaf, Goal::Keep, &mut core.background_retention(), guard, &mut || ())
+        core.upkeep().pack_while(
+            leaf,
+            Goal::Keep,
+            &mut core.upkeep().background_retention(),
+            guard,
+            &mut || (),
+        )
     };
     let (packed, left) = work_at_the_limit(&core, pack);
     assert!(packed > 0 && left > 0, "{packed} packed, {left} left");
     all_there(20_000);
     let join = |leaf: &Leaf, guard: &Guard| {
-        core.with_packs(&mut core.background_retention(), guard, |packs| packs.join_right(leaf))
+        core.upkeep()
+            .with_packs(&mut core.upkeep().background_retention(), guard, |packs| packs.join_right(leaf))
     };
     assert!(work_at_the_limit(&core, join).0 > 0, "no leaf was joined with another one");
     all_there(20_000);
@@ -244,7 +254,7 @@ fn background_work_takes_no_memory_that_the_limit_does_not_have() {
         core.modify(&n.to_be_bytes(), Wanted::Presence, |_| Update::Delete).expect("no limit is set");
     }
     let (_, left) = work_at_the_limit(&core, pack);
-    assert_eq!((left, core.tree.count_keys()), (0, 0));
+    assert_eq!((left, core.tree.ranges().count_keys()), (0, 0));
 }
 
 /// The log has a later delete of the key only then.
@@ -269,8 +279,11 @@ fn an_expired_record_that_goes_as_leaves_are_joined_is_noted() {
     {
         let guard = core.tree.pin();
         let _ownership = left.try_own().expect("nobody maintains it");
-        assert!(core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left)));
+        assert!(
+            core.upkeep().with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs
+                .join_right(&left))
+        );
     }
     assert!(core.tree.has_dropped());
-    assert_eq!(core.tree.count_keys(), 5);
+    assert_eq!(core.tree.ranges().count_keys(), 5);
 }

@@ -1,6 +1,6 @@
 //! Demotes a leaf's body, and its large values, from DRAM to far memory.
 //!
-//! Not for the choice of leaves, which `pressure::hand` makes.
+//! Not for the choice of leaves, which `reclaimer::hand` makes.
 //!
 //! 1. The demotion owns the leaf. If the body goes, the demotion asks for room, and then merges the landings.
 //! 2. It copies the large values, and then the body.

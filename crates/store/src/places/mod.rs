@@ -1,6 +1,6 @@
 //! Places: where the bytes of bodies and large values lie, and the two ways in which a leaf moves between places.
 //!
-//! Not for the decision to move: `pressure::hand` demotes, and `tierer`, readers and writers promote.
+//! Not for the decision to move: `reclaimer::hand` demotes, and `tierer`, readers and writers promote.
 //!
 //! | move | from | to |
 //! |---|---|---|
@@ -18,23 +18,25 @@
 //! | `dram` | promotion from far memory |
 //! | `far` | demotion to far memory |
 //! | `ssd` | leaves whose records lie on SSD: demotion, compaction, promotion |
+//! | `host` | what moves ask of the engine |
 //! | `pick` | the large values that a demotion takes |
 
 mod dram;
 mod far;
+mod host;
 mod pick;
 pub(crate) mod ssd;
 
 use crossbeam_epoch::Guard;
 use ziptier_media::placement::Side;
 
-use crate::host::MoveHost;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::{Packs, Scratch};
 use crate::retention::KeepsAll;
 use crate::tree::Tree;
 use ssd::Cold;
 
+pub(crate) use host::MoveHost;
 pub(crate) use pick::Pick;
 
 /// The medium of a body, from the fastest down.

@@ -109,7 +109,7 @@ fn readers_of_leaves_that_move_see_every_value() {
         assert_eq!(core.tree.gauges.body_bytes(), 0);
         assert_eq!(
             core.tree.gauges.memory_use().logical_bytes,
-            core.tree.count_keys() * 4 + {
+            core.tree.ranges().count_keys() * 4 + {
                 (0..records).filter(|n| *n != 3).map(|n| value_of(n).len() as u64).sum::<u64>() + 3
             }
         );
@@ -230,8 +230,13 @@ fn a_pack_of_damaged_far_memory_that_finds_no_room_refuses_no_checkpoint() {
         let (leaf, state) = core.tree.locate(&[], &guard);
         assert!(state.body.is_far() && !state.body.is_whole());
         let _ownership = leaf.try_own().unwrap();
-        let packed =
-            core.pack_while(leaf, Goal::Recode, &mut core.background_retention(), &guard, &mut || ());
+        let packed = core.upkeep().pack_while(
+            leaf,
+            Goal::Recode,
+            &mut core.upkeep().background_retention(),
+            &guard,
+            &mut || (),
+        );
         assert!(!packed, "its body has a place");
     }
     core.tree.gauges.set_limit(None);
@@ -256,13 +261,16 @@ fn damage_in_far_memory_is_noted_as_leaves_are_joined() {
     for leaf in [&left, &right] {
         let guard = core.tree.pin();
         let _ownership = leaf.try_own().unwrap();
-        core.settle_leaf(leaf, Goal::Keep, &guard);
+        core.upkeep().settle_leaf(leaf, Goal::Keep, &guard);
     }
     move_all(&core, true);
     assert!(damage_marked(&path) >= 48 && !far.is_damaged());
     let guard = core.tree.pin();
     let _ownership = left.try_own().unwrap();
-    assert!(core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left)));
+    assert!(
+        core.upkeep()
+            .with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs.join_right(&left))
+    );
     assert!(far.is_damaged());
 }
 
@@ -302,7 +310,7 @@ fn damage_in_far_memory_is_noted_as_leaves_on_ssd_change() {
         {
             let guard = core.tree.pin();
             let _ownership = leaf.try_own().unwrap();
-            core.settle_leaf(&leaf, Goal::Keep, &guard);
+            core.upkeep().settle_leaf(&leaf, Goal::Keep, &guard);
         }
         move_all(&core, true);
         assert!(damage_marked(&path) >= 20 && !far.is_damaged());
@@ -334,7 +342,7 @@ fn a_large_value_that_is_damaged_in_far_memory_is_not_coded_anew() {
         let guard = core.tree.pin();
         let (leaf, _) = core.tree.locate(b"key", &guard);
         let _ownership = leaf.try_own().unwrap();
-        core.settle_leaf(leaf, Goal::Recode, &guard);
+        core.upkeep().settle_leaf(leaf, Goal::Recode, &guard);
         let larges = leaf.state(&guard).body.larges();
         let generations: Vec<Option<u32>> = larges.map(|large| large.generation()).collect();
         assert_eq!(generations, [(!is_damaged).then_some(1)]);
@@ -411,6 +419,6 @@ fn demoted_bytes_are_counted_where_they_lie_and_freed() {
     let freed =
         || before.large_bytes.saturating_sub(core.tree.gauges.memory_use().large_bytes) >= larges * 3000;
     assert!(eventually(&core, freed), "{before:?}, {after:?}");
-    core.clear().unwrap();
+    core.maintenance().clear().unwrap();
     assert!(eventually(&core, || far.usage().used_bytes == 0), "{:?}", core.tree.gauges.memory_use());
 }

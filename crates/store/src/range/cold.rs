@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{CopiedValue, Copy, copy_record, within};
+use super::{CopiedValue, Copy, Ranges, copy_record, within};
 use crate::Error;
 use crate::below::Below;
 use crate::blocks::Unpacked;
@@ -42,7 +42,7 @@ pub(super) struct ColdPart<'a> {
     pub(super) with_values: bool,
 }
 
-impl Tree {
+impl Ranges<'_> {
     /// Adds the records of an image to those of memory, in key order. `None` if the leaf is to be looked at again. A
     /// second failure with the list that is noted in `failed` becomes one record that says so.
     pub(super) fn copy_cold(
@@ -53,14 +53,14 @@ impl Tree {
     ) -> Option<Vec<Copy>> {
         let ColdPart { below, index, mut known, from, to, with_values } = part;
         known.extend(copies.iter().map(|copy| (copy.key.clone(), true)));
-        match self.read_image(&below, index) {
+        match self.tree.read_image(&below, index) {
             Ok(image) => {
                 let mut unpacked = Unpacked::default();
                 for at in 0..image.body.len() {
                     let record = image.body.record(at);
                     let key = EntryKey { head: image.body.prefix(), tail: record.suffix };
                     let found = image.body.found(at, &image.form);
-                    if !within(key, from, to) || self.is_gone(found.expires_at_ms) {
+                    if !within(key, from, to) || self.tree.is_gone(found.expires_at_ms) {
                         continue;
                     }
                     let key = key.to_vec();
@@ -85,8 +85,8 @@ impl Tree {
 
     /// Whether `below` still lies under the leaf of `key`.
     pub(super) fn has_below(&self, key: &[u8], below: &Arc<Below>) -> bool {
-        let guard = self.pin();
-        self.locate(key, &guard).1.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
+        let guard = self.tree.pin();
+        self.tree.locate(key, &guard).1.below.as_ref().is_some_and(|now| Arc::ptr_eq(now, below))
     }
 
     /// Keys of a cold leaf, of which memory knows some; an image is read for each that these lie above.
@@ -96,7 +96,7 @@ impl Tree {
         for (key, exists) in known {
             let wanted = below.image_of(key);
             if image.as_ref().is_none_or(|(index, _)| *index != wanted) {
-                image = Some((wanted, self.read_image(below, wanted)?));
+                image = Some((wanted, self.tree.read_image(below, wanted)?));
             }
             let is_below = image.as_ref().is_some_and(|(_, image)| image.find(key).is_some());
             count += i64::from(*exists) - i64::from(is_below);
@@ -113,8 +113,8 @@ impl Tree {
     ) -> Option<Vec<u8>> {
         let first = random() as usize % below.len();
         for index in (first..below.len()).chain(0..first) {
-            let Ok(image) = self.read_image(below, index) else { continue };
-            let now = self.clock.now_ms();
+            let Ok(image) = self.tree.read_image(below, index) else { continue };
+            let now = self.tree.clock.now_ms();
             let mut keys: Vec<Vec<u8>> = known
                 .iter()
                 .filter(|(key, exists)| **exists && below.image_of(key) == index)

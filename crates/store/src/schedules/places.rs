@@ -40,7 +40,7 @@ fn an_evicted_key_may_be_gone_and_is_never_an_older_value() {
                 let core = core.clone();
                 thread::spawn(move || {
                     core.tree.gauges.set_limit(Some(core.tree.gauges.held() * 3 / 4));
-                    core.evict_in_background();
+                    core.reclaimer().evict_in_background();
                     core.tree.gauges.set_limit(None);
                 })
             };
@@ -160,7 +160,7 @@ fn a_share_of_a_large_value_is_whole_whoever_replaces_it() {
                         let (leaf, _) = core.tree.locate(b"k", &guard);
                         if let Some(_ownership) = leaf.try_own() {
                             leaf.seal(&guard);
-                            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+                            core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
                         }
                         drop(guard);
                         core.tree.reclaim();

@@ -10,7 +10,8 @@ use crate::core::Core;
 use crate::options::Options;
 use crate::packing::Goal;
 use crate::record::PutMeta;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 use std::sync::Arc;
 
 /// Adds one to the number that `key` has; the sum.
@@ -157,10 +158,12 @@ fn increments_beside_splits_and_joins_all_count() {
                         && !leaf.state(&guard).closed
                     {
                         leaf.seal(&guard);
-                        core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
-                        core.with_packs(&mut core.background_retention(), &guard, |packs| {
-                            packs.join_right(leaf)
-                        });
+                        core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
+                        core.upkeep().with_packs(
+                            &mut core.upkeep().background_retention(),
+                            &guard,
+                            |packs| packs.join_right(leaf),
+                        );
                     }
                 }
             });
@@ -220,7 +223,7 @@ fn a_clear_beside_increments_happens_at_one_moment() {
             put(&core, b"k", &[100]);
             let clearing = {
                 let core = core.clone();
-                thread::spawn(move || core.clear())
+                thread::spawn(move || core.maintenance().clear())
             };
             let numbers = [(); 3].map(|()| increment(&core, b"k"));
             assert_eq!(clearing.join().expect("it ends"), Ok(()));

@@ -11,7 +11,8 @@ use crate::clock::steady;
 use crate::codec_options::CodecChoice;
 use crate::multi_get::Values;
 use crate::record::PutMeta;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 
 /// Steps of the background in a row.
 const BACKGROUND_STEPS: u64 = 12;
@@ -313,9 +314,9 @@ impl World {
         let steps = 1 + self.random.below(BACKGROUND_STEPS);
         let Running { core, background } = self.running.as_mut().expect("it runs between steps");
         for _ in 0..steps {
-            if !core.do_next(background, steady()) {
+            if !core.maintenance().do_next(background, steady()) {
                 core.tree.reclaim();
-                core.maintain_dictionary();
+                core.reclaimer().maintain_dictionary();
                 break;
             }
         }
@@ -335,8 +336,8 @@ impl World {
         let (Some(checkpointer), Some(journal)) = (core.checkpointer.get(), core.journal.get()) else {
             return;
         };
-        if now || checkpointer.is_due(core, journal) {
-            let made = checkpointer.checkpoint(core, journal);
+        if now || checkpointer.is_due(&core.tree.gauges, journal) {
+            let made = checkpointer.checkpoint(core.moves(), journal);
             let is_ok = made.is_ok();
             let may_fail = self.is_troubled || self.setup.ssd_bytes.is_some();
             assert!(is_ok || may_fail, "{made:?}");
@@ -400,7 +401,7 @@ impl World {
         if self.setup.ssd_bytes.is_none() && self.random.once_in(2) {
             self.setup.evicts = !self.setup.evicts;
             self.may_be_gone = true;
-            let changed = self.core().set_eviction(self.setup.evicts);
+            let changed = self.core().reclaimer().set_eviction(self.setup.evicts);
             assert_eq!(changed, Ok(()));
             return;
         }
@@ -430,7 +431,7 @@ impl World {
         if self.is_troubled || !self.random.once_in(10) {
             return;
         }
-        let outcome = self.core().clear();
+        let outcome = self.core().maintenance().clear();
         assert_eq!(outcome, Ok(()));
         let lsn = self.newest();
         let synced = self.core().journal.get().map_or(Ok(()), |journal| journal.log().sync(lsn));

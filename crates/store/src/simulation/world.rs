@@ -12,10 +12,10 @@ use super::model::{Entry, Model};
 use super::setup::{Random, Setup};
 use crate::clock::{Clock, simulated, steady};
 use crate::core::Core;
-use crate::durable::recover;
 use crate::far::FarMemory;
 use crate::maintenance::Background;
 use crate::record::Meta;
+use crate::recovery::recover;
 use crate::{Durability, Error};
 
 /// Bytes that a store may hold beyond its limit after a step: landings and bodies grow by size classes.
@@ -131,7 +131,7 @@ impl World {
         // Nobody reads, so nothing stays retired, and nobody waits for that.
         self.core().tree.reclaim();
         assert_eq!(self.core().tree.gauges.retired.held(), 0, "bytes stay retired");
-        let waits = self.core().pressure.retired_waits();
+        let waits = self.core().tree.stats.retired_waits.get();
         assert!(waits < self.retired_waits + RETIRED_WAITS_MAX, "it waited {waits} times for retired bytes");
         self.retired_waits = waits;
         let Some(limit_bytes) = self.setup.limit_bytes else { return };
@@ -270,7 +270,7 @@ impl World {
             assert!(self.may_be_gone, "{} is lost", String::from_utf8_lossy(lost));
         }
         drop(expected);
-        let counted = self.core().tree.count_keys();
+        let counted = self.core().tree.ranges().count_keys();
         assert!(counted >= keys, "{counted} keys are counted of {keys}");
         self.note((keys, counted));
     }
@@ -350,7 +350,7 @@ impl World {
         let checkpointer = core.checkpointer.get().expect("it has a folder");
         let sealed = journal.seal();
         if sealed.is_ok() {
-            checkpointer.checkpoint_at_stop(core, journal);
+            checkpointer.checkpoint_at_stop(core.moves(), journal);
         }
         match sealed.and(checkpointer.close()) {
             Ok(()) => journal.newest(),

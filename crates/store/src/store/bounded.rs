@@ -7,7 +7,8 @@ use crate::host::ReadHost;
 use crate::index::GROUP_KEYS;
 use crate::open_value::OpenValue;
 use crate::record::Meta;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 
 /// Leaves that [`Store::len_if_quick`] looks at, at most.
 const QUICK_LEAVES_MAX: usize = 256;
@@ -77,7 +78,7 @@ impl Store {
     /// Whether a write that needs room may wait for a checkpoint just now, because DRAM and the SSD are nearly full. A
     /// thread that serves others, too, leaves such a write to another thread. Deletes never wait for room.
     pub fn may_wait_for_room(&self) -> bool {
-        self.core.may_wait_for_room()
+        self.core.reclaimer().may_wait_for_room()
     }
 
     /// As [`Store::copy`] if `keep_source`, and as [`Store::rename`] otherwise, but asks `grant` before it waits for
@@ -106,7 +107,12 @@ impl Store {
     /// Keys in the store as [`Store::len`] counts them, if no more than some hundred leaves must be looked at for that
     /// and none on SSD. Otherwise the error is the number of settled records, which is near it.
     pub fn len_if_quick(&self) -> Result<u64, u64> {
-        let count = self.core.tree.count_keys_of(QUICK_LEAVES_MAX).ok_or(self.core.tree.gauges.records.get());
+        let count = self
+            .core
+            .tree
+            .ranges()
+            .count_keys_of(QUICK_LEAVES_MAX)
+            .ok_or(self.core.tree.gauges.records.get());
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }

@@ -13,7 +13,7 @@ impl Store {
     /// The disk's. Nothing is lost: the checkpoint before stays in force, and the log since.
     pub fn checkpoint(&self) -> Result<(), Error> {
         match (self.core.checkpointer.get(), self.core.journal.get()) {
-            (Some(checkpointer), Some(journal)) => checkpointer.checkpoint(&self.core, journal),
+            (Some(checkpointer), Some(journal)) => checkpointer.checkpoint(self.core.moves(), journal),
             _ => Ok(()),
         }
     }

@@ -61,7 +61,7 @@ impl Store {
     /// the last write, or minutes for large or full stores. True without background threads. Leaves that nobody uses
     /// may become denser later: that is not waited for.
     pub fn is_settled(&self) -> bool {
-        self.core.is_settled()
+        self.core.backlog.is_settled(self.core.has_background)
     }
 
     /// Bytes of images that the calling thread has read from SSD since the store was opened. A look-up reads and checks

@@ -12,7 +12,7 @@ impl Store {
     /// when the store may do neither.
     pub fn make_room(&self, bytes: u64) -> bool {
         self.core.room().can_make_room()
-            && self.core.make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
+            && self.core.reclaimer().make_room(usize::try_from(bytes).unwrap_or(usize::MAX)).is_ok()
     }
 
     /// Whether the store evicts records at its memory limit.
@@ -25,7 +25,7 @@ impl Store {
     /// # Errors
     /// It has an SSD, where a store that evicts keeps nothing.
     pub fn may_evict(&self) -> Result<(), Error> {
-        self.core.may_evict()
+        self.core.reclaimer().may_evict()
     }
 
     /// Begins or ends eviction at the memory limit; [`Options::eviction`] says what a store begins with. Records that
@@ -35,11 +35,11 @@ impl Store {
     /// # Errors
     /// As [`Store::may_evict`].
     pub fn set_eviction(&self, evicts: bool) -> Result<(), Error> {
-        self.core.set_eviction(evicts)
+        self.core.reclaimer().set_eviction(evicts)
     }
 
     /// Changes the memory limit; `None` lifts it.
     pub fn set_memory_limit(&self, bytes: Option<u64>) {
-        self.core.set_memory_limit(bytes);
+        self.core.reclaimer().set_memory_limit(bytes);
     }
 }

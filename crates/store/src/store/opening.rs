@@ -6,12 +6,14 @@ use ziptier_media::disk::{Disk, RealDisk};
 use ziptier_media::far::Fit;
 
 use super::Store;
+use super::checkpoint_thread::CheckpointThread;
+use super::packers::Packers;
 use crate::Error;
 use crate::core::Core;
-use crate::durable::{CheckpointThread, Recovered, Recovery, WriteLog, recover};
+use crate::durable::{Recovered, Recovery, WriteLog};
 use crate::far::FarMemory;
-use crate::maintenance::Packers;
 use crate::options::Options;
+use crate::recovery::recover;
 
 /// # Open, close
 impl Store {
@@ -50,7 +52,7 @@ impl Store {
         if let (Some(durable), Some(folder)) = (&options.durable, folder) {
             store.recovered = Some(recover(&store.core, &options, durable, folder, &mut progress)?);
             store.checkpoints = Some(CheckpointThread::start(store.core.clone())?);
-            store.core.set_memory_limit(options.memory_limit_bytes);
+            store.core.reclaimer().set_memory_limit(options.memory_limit_bytes);
         }
         Ok(store)
     }
@@ -89,7 +91,7 @@ impl Store {
     /// # Errors
     /// None: a leaf without room stays as it is. The result leaves a later version room for errors.
     pub fn settle(&self) -> Result<(), Error> {
-        self.core.settle();
+        self.core.maintenance().settle();
         Ok(())
     }
 }

@@ -10,7 +10,8 @@ use crate::multi_get::Values;
 use crate::range::{Keys, Range, prefix_end};
 use crate::read::found_len;
 use crate::record::{Meta, PutMeta, check_key};
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 
 /// # Get, put, delete
 impl Store {
@@ -206,13 +207,13 @@ impl Store {
     /// # Errors
     /// The next keys lie on SSD and cannot be read. [`Store::keys_behind`] tells where to go on.
     pub fn keys_from(&self, from: &[u8], limit: usize) -> Result<Keys, Error> {
-        self.seen(self.core.tree.keys_from(from, None, limit))
+        self.seen(self.core.tree.ranges().keys_from(from, None, limit))
     }
 
     /// The place behind keys that [`Store::keys_from`] cannot read from `from` on; `None` if nothing lies behind them.
     /// Keys between the two that lie in memory are passed over, too: [`Store::range`] tells them.
     pub fn keys_behind(&self, from: &[u8]) -> Option<Vec<u8>> {
-        self.core.tree.keys_behind(from)
+        self.core.tree.ranges().keys_behind(from)
     }
 
     /// A random key; `None` if there is none, or if a failed log forbids an answer. Leaves have about equal chances,
@@ -228,14 +229,14 @@ impl Store {
         random: impl FnMut() -> u64,
         goes_on: impl FnMut() -> bool,
     ) -> Option<Option<Vec<u8>>> {
-        let drawn = self.core.tree.random_key(random, goes_on)?;
+        let drawn = self.core.tree.ranges().random_key(random, goes_on)?;
         Some(drawn.filter(|_| self.core.wait_for_seen().is_ok()))
     }
 
     /// Keys in the store; expired ones count until they are swept. While writes are unsettled, the call visits every
     /// leaf; otherwise it takes no time.
     pub fn len(&self) -> u64 {
-        let count = self.core.tree.count_keys();
+        let count = self.core.tree.ranges().count_keys();
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }
@@ -243,7 +244,7 @@ impl Store {
     /// As [`Store::len`], but asks `goes_on` at each leaf that it visits, since leaves on SSD take long. `None` once
     /// the answer is no.
     pub fn len_while(&self, goes_on: impl Fn() -> bool) -> Option<u64> {
-        let count = self.core.tree.count_keys_while(&goes_on);
+        let count = self.core.tree.ranges().count_keys_while(&goes_on);
         let _no_key_is_told = self.core.wait_for_seen();
         count
     }
@@ -258,6 +259,6 @@ impl Store {
     /// # Errors
     /// The log's; some keys may be gone then.
     pub fn clear(&self) -> Result<(), Error> {
-        self.written(self.core.clear())
+        self.written(self.core.maintenance().clear())
     }
 }

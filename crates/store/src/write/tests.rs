@@ -2,7 +2,8 @@ use super::*;
 use crate::codec_options::CodecChoice;
 use crate::core::Core;
 use crate::options::Options;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 
 // Thousands of packs, which Miri sees elsewhere.
 #[test]
@@ -61,7 +62,7 @@ fn what_is_given_more_time_in_the_open_landing_stays() {
             let guard = core.tree.pin();
             let (leaf, _) = core.tree.locate(&[], &guard);
             let ownership = leaf.try_own().expect("nobody maintains it");
-            core.pack(leaf, Goal::Keep, &mut core.retention(), &guard);
+            core.upkeep().pack(leaf, Goal::Keep, &mut core.upkeep().retention(), &guard);
             drop(ownership);
             drop(guard);
             let get = || core.read(&7u32.to_be_bytes(), &mut Vec::new()).expect("it is whole");

@@ -9,14 +9,14 @@ use ziptier_media::segments::{Place, Purpose, SegmentError};
 use crate::Error;
 use crate::below::{Below, Part};
 use crate::coding::Coding;
-use crate::core::Core;
 use crate::durable::generation::GenerationFiles;
 use crate::durable::manifest::{Entries, Entry, Listed};
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;
 use crate::leaf_image::{Capture, Plain, Stored, StoredAt, StoredLarge};
-use crate::merge::newest;
+use crate::pending::newest;
+use crate::places::Moves;
 use crate::sync::back_off;
 
 /// Leaves between two steps of the epoch, which free what the walk retired.
@@ -24,7 +24,7 @@ const LEAVES_PER_STEP: u64 = 64;
 
 /// A checkpoint that is being made.
 pub(super) struct Attempt<'a> {
-    core: &'a Core,
+    moves: Moves<'a>,
     files: &'a Arc<ImageFiles>,
     /// Segments that are being cleaned.
     victims: BTreeSet<u64>,
@@ -76,9 +76,9 @@ fn damaged_in_far() -> Error {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn new(core: &'a Core, files: &'a Arc<ImageFiles>, victims: BTreeSet<u64>) -> Self {
+    pub(super) fn new(moves: Moves<'a>, files: &'a Arc<ImageFiles>, victims: BTreeSet<u64>) -> Self {
         Self {
-            core,
+            moves,
             files,
             victims,
             entries: Entries::default(),
@@ -102,7 +102,7 @@ impl<'a> Attempt<'a> {
         loop {
             may_go_on()?;
             self.check_far()?;
-            self.core.moves().clean_leaf(&cursor, &self.victims)?;
+            self.moves.clean_leaf(&cursor, &self.victims)?;
             let Visit { found, below, high } = match self.visit(&cursor) {
                 Ok(visit) => visit,
                 Err(low) => {
@@ -132,7 +132,7 @@ impl<'a> Attempt<'a> {
             };
             self.entries.push(&entry);
             if self.entries.len().is_multiple_of(LEAVES_PER_STEP) {
-                self.core.tree.pin().flush();
+                self.moves.tree.pin().flush();
             }
             match high {
                 Some(high) => cursor = high.to_vec(),
@@ -143,7 +143,7 @@ impl<'a> Attempt<'a> {
 
     /// An error once any leaf may hold what was made from damaged bytes in far memory.
     fn check_far(&self) -> Result<(), Error> {
-        match &self.core.tree.far {
+        match &self.moves.tree.far {
             Some(far) if far.is_damaged() => Err(damaged_in_far()),
             _ => Ok(()),
         }
@@ -154,8 +154,8 @@ impl<'a> Attempt<'a> {
     fn visit(&self, cursor: &[u8]) -> Result<Visit, Vec<u8>> {
         let mut round = 0;
         loop {
-            let guard = self.core.tree.pin();
-            let (leaf, _) = self.core.tree.locate(cursor, &guard);
+            let guard = self.moves.tree.pin();
+            let (leaf, _) = self.moves.tree.locate(cursor, &guard);
             let writer = leaf.lock_writer();
             let state = leaf.state(&guard);
             if state.closed || !state.covers(cursor) {
@@ -188,7 +188,7 @@ impl<'a> Attempt<'a> {
             // The leaf's owner may replace the state meanwhile, but nobody else.
             let (state, mut capture, stored) = loop {
                 let state = leaf.state(&guard);
-                let capture = Capture::landings(&newest(state.landings(), &self.core.tree.commits));
+                let capture = Capture::landings(&newest(state.landings(), &self.moves.tree.commits));
                 let stored = Stored::pending(appends);
                 let new = LeafState { stored: Some(stored.clone()), ..state.clone() };
                 if leaf.publish(state, new, &guard) {

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::below::Part;
 use crate::fields::FieldReader;
 use crate::leaf_image::read_place;
-use crate::record::KEY_BYTES_MAX;
+use crate::sizes::KEY_BYTES_MAX;
 
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a file that are copied at a time.

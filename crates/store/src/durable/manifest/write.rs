@@ -13,7 +13,7 @@ use super::{
 };
 use crate::Error;
 use crate::leaf_image::write_place;
-use crate::record::write_varint;
+use crate::numbers::write_varint;
 
 /// A chunk ends behind the entry that makes it longer than this.
 const CHUNK_BYTES: usize = 16 << 10;

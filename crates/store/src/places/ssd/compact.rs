@@ -12,8 +12,9 @@ use crate::below::{Below, Image, Part};
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::{Newest, Pending, merge};
+use crate::merge::merge;
 use crate::packing::{Pieces, Scratch, upper_records};
+use crate::pending::{Newest, Pending};
 use crate::places::Moves;
 use crate::read::{Copied, copy_found};
 use crate::record::{Fields, Found, Kind, Payload};
@@ -156,14 +157,15 @@ impl Moves<'_> {
         }
         let added_bytes: usize = pending.iter().map(|record| record.key.len() + record.value.len()).sum();
         compacted.written.ask((image.body.asked_bytes() + added_bytes).min(self.tree.limits.bytes_max))?;
-        self.host.count_merge();
+        #[cfg(test)]
+        self.tree.stats.tried_merges.raise();
         let state = image_state(&image.body, &image.form);
         let goal = merge_goal(self.tree, &state);
         // Only large values are touched above images, and those stay there.
         let mut newest = Newest { pending, ..Newest::default() };
         newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &image.body);
         let pieces = Scratch::with(|scratch| {
-            self.tree.plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())
+            self.tree.planner().plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())
         });
         for (low, body) in pieces.bodies.iter().filter(|(_, body)| !body.is_empty()) {
             let low = if low.is_empty() { part.low.clone() } else { low.clone() };

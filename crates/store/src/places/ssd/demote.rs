@@ -1,6 +1,6 @@
 //! Demotes a leaf to SSD: the body of a settled leaf becomes an image below it.
 //!
-//! Not for the choice of leaves, which `pressure::hand` makes. A leaf that is cold already goes on to `compact`, which
+//! Not for the choice of leaves, which `reclaimer::hand` makes. A leaf that is cold already goes on to `compact`, which
 //! merges its overlay with its images.
 //!
 //! 1. The owner settles the leaf and writes its image, without a guard and without a lock. A current image of a
@@ -26,14 +26,16 @@ use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
 use crate::form::Form;
 use crate::image_files::OwnedPieces;
-use crate::large::{CHUNK_BYTES, Large};
+use crate::large::Large;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::leaf_image::{Plain, Stored};
-use crate::merge::{Newest, Pending, merge};
+use crate::merge::merge;
 use crate::packing::{Goal, Pieces, Scratch, settled};
+use crate::pending::{Newest, Pending};
 use crate::places::{Demoted, Moves, Parts, Pick};
 use crate::record::Kind;
 use crate::retention::KeepsAll;
+use crate::sizes::CHUNK_BYTES;
 use crate::tree::Tree;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
@@ -358,7 +360,7 @@ impl Moves<'_> {
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
         let newest = Newest { pending: gone.collect(), ..Newest::default() };
         let pieces = Scratch::with(|scratch| {
-            self.tree.plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
+            self.tree.planner().plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
         });
         let mut lower = pieces.bodies;
         lower[0].0 = low;

@@ -11,6 +11,7 @@ use crate::below::{Below, Image, Images};
 use crate::body::{Body, Referents};
 use crate::coding::Coding;
 use crate::form::Form;
+use crate::index::COLD_LEAF_BYTES;
 use crate::leaf_image::{LeafImage, with_raw_values};
 
 /// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has
@@ -71,7 +72,7 @@ impl Images for Tier {
             true => counter.fetch_add(by, Relaxed),
             false => counter.fetch_sub(by, Relaxed),
         };
-        change(&self.counters.index_bytes, held_bytes);
+        change(&self.counters.index_bytes, held_bytes + COLD_LEAF_BYTES as u64);
         change(&self.counters.leaves, 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Cold leaves: leaves whose records lie as images in segment files on SSD, and the part of them that memory still
 //! holds.
 //!
-//! Not for the decision to demote or promote a leaf: `pressure` and the engine's other parts make it, and call
+//! Not for the decision to demote or promote a leaf: `reclaimer` and the engine's other parts make it, and call
 //! [`Moves::demote`] and [`Moves::promote`]. Nor for reads of what lies there: `below` lists the images of a leaf, and
 //! `read` and `range` ask for them.
 //!

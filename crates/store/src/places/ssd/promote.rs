@@ -11,10 +11,11 @@ use super::demote::image_state;
 use crate::Error;
 use crate::below::{Below, Image};
 use crate::leaf::{Leaf, LeafState};
-use crate::merge::{Merged, Newest, Pending, merge, merge_all};
+use crate::merge::{Merged, merge, merge_all};
+use crate::numbers::array;
 use crate::packing::{Goal, Scratch, settled, upper_records};
+use crate::pending::{Newest, Pending};
 use crate::places::Moves;
-use crate::record::array;
 use crate::retention::KeepsAll;
 
 impl Moves<'_> {
@@ -80,7 +81,8 @@ impl Moves<'_> {
             merge(state, newest, &mut KeepsAll)
         });
         let parts: Vec<_> = parts.collect();
-        let mut pieces = Scratch::with(|scratch| self.tree.plan(&parts, Goal::Keep, scratch, &mut || ()));
+        let mut pieces =
+            Scratch::with(|scratch| self.tree.planner().plan(&parts, Goal::Keep, scratch, &mut || ()));
         pieces.released.extend(merged.released().map(array));
         let (records, bytes) = upper_records(closed);
         pieces.records -= records;

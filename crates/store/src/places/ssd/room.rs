@@ -13,7 +13,7 @@ use ziptier_media::segments::{Purpose, SegmentError};
 use super::tier::Tier;
 use crate::leaf::{Leaf, LeafState};
 use crate::leaf_image::{Plain, Stored};
-use crate::merge::newest;
+use crate::pending::newest;
 use crate::places::Moves;
 use crate::record::Kind;
 
@@ -118,9 +118,9 @@ mod tests {
         let first = (1 << 32..).find(|n| put(core, *n).is_err()).expect("no place is endless");
         let mut refusals = 0;
         for n in (first + 1..).take(TRIES_MAX) {
-            let before = (core.pressure.merges(), core.tree.gauges.body_bytes());
+            let before = (core.tree.stats.tried_merges.get(), core.tree.gauges.body_bytes());
             if put(core, n).is_err() {
-                assert_eq!((core.pressure.merges(), core.tree.gauges.body_bytes()), before);
+                assert_eq!((core.tree.stats.tried_merges.get(), core.tree.gauges.body_bytes()), before);
                 refusals += 1;
             }
             if refusals == REFUSALS {

@@ -14,7 +14,8 @@ use crate::multi_get::Values;
 use crate::range::Keys;
 use crate::read::{IMAGES_MAX, IMAGES_READ};
 use crate::record::PutMeta;
-use crate::update::{Update, Wanted};
+use crate::seen::Wanted;
+use crate::update::Update;
 
 /// A store with an SSD on `disk`, small landings and no background thread.
 pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
@@ -135,10 +136,10 @@ fn a_batch_whose_conditions_hold_on_more_than_memory_has_room_for_is_refused() {
     core.set_memory_limit(Some(core.tree.gauges.held() - core.tree.gauges.retired.held() + (40 << 10)));
     let refused = core.write(&batch).map_err(|error| error.kind());
     assert_eq!(refused, Err(crate::ErrorKind::NoRoom));
-    assert_eq!(core.tree.count_keys(), 400);
+    assert_eq!(core.tree.ranges().count_keys(), 400);
     core.set_memory_limit(None);
     assert_eq!(core.write(&batch), Ok(true));
-    assert_eq!(core.tree.count_keys(), 401);
+    assert_eq!(core.tree.ranges().count_keys(), 401);
 }
 
 /// A worker of the server read an image for each key of an MSETNX, while its other clients waited.
@@ -152,9 +153,9 @@ fn a_batch_that_may_not_wait_reads_little_from_ssd() {
     };
     assert_eq!(core.writes().write_waiting(&batch(0, 10), false), Ok(Some(true)));
     assert_eq!(core.writes().write_waiting(&batch(10, 100), false), Ok(None));
-    assert_eq!(core.tree.count_keys(), 11);
+    assert_eq!(core.tree.ranges().count_keys(), 11);
     assert_eq!(core.writes().write_waiting(&batch(10, 100), true), Ok(Some(true)));
-    assert_eq!(core.tree.count_keys(), 101);
+    assert_eq!(core.tree.ranges().count_keys(), 101);
 }
 
 /// Puts a list below the leaf of all keys whose first image cannot be found.
@@ -237,13 +238,13 @@ fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
     let before = Ok(Keys { keys, next: Some(high.to_vec()) });
     // A walk that has all keys that it wants ends there, too.
     for limit in [100, usize::from(high[0])] {
-        assert_eq!(core.tree.keys_from(b"", None, limit), before, "at most {limit} keys");
+        assert_eq!(core.tree.ranges().keys_from(b"", None, limit), before, "at most {limit} keys");
     }
-    let refusal = core.tree.keys_from(&high, None, 100);
+    let refusal = core.tree.ranges().keys_from(&high, None, 100);
     assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
-    assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
+    assert_eq!(core.tree.ranges().keys_behind(b""), Some(high.to_vec()));
     let end = right.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
-    assert_eq!(core.tree.keys_behind(&high), end);
+    assert_eq!(core.tree.ranges().keys_behind(&high), end);
 }
 
 /// The next call begins at the image. An error would name a place that lies before it.
@@ -254,8 +255,8 @@ fn a_walk_that_meets_no_key_before_an_image_that_cannot_be_read_ends_there() {
     assert_eq!(core.write(&deletes), Ok(true));
     lose_image(&core, &right);
     let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
-    assert_eq!(core.tree.keys_from(b"", None, 100), Ok(none));
-    let refusal = core.tree.keys_from(&high, None, 100);
+    assert_eq!(core.tree.ranges().keys_from(b"", None, 100), Ok(none));
+    let refusal = core.tree.ranges().keys_from(&high, None, 100);
     assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
 }
 
@@ -267,7 +268,7 @@ fn a_walk_goes_on_behind_an_image_at_the_next_one_of_its_leaf() {
         let _ownership = left.try_own().expect("nobody maintains it");
         assert!(core.moves().join_cold(&left, &guard));
     }
-    assert_eq!(core.tree.keys_behind(b""), Some(high.to_vec()));
+    assert_eq!(core.tree.ranges().keys_behind(b""), Some(high.to_vec()));
     let end = left.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
-    assert_eq!(core.tree.keys_behind(&high), end);
+    assert_eq!(core.tree.ranges().keys_behind(&high), end);
 }

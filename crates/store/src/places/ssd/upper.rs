@@ -11,7 +11,7 @@ use crossbeam_epoch::Guard;
 
 use crate::below::Below;
 use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
-use crate::merge::newest;
+use crate::pending::newest;
 use crate::places::Moves;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
@@ -94,7 +94,7 @@ mod tests {
         let guard = core.tree.pin();
         assert!(core.tree.locate(b"key", &guard).1.below.is_none());
         drop(guard);
-        assert_eq!(core.tree.count_keys(), u64::from(count) + 1);
+        assert_eq!(core.tree.ranges().count_keys(), u64::from(count) + 1);
         let get = |key: &[u8]| {
             let mut value = Vec::new();
             core.read(key, &mut value).expect("it is whole").map(|_| value)
@@ -129,6 +129,6 @@ mod tests {
         let guard = core.tree.pin();
         assert!(core.tree.locate(b"key", &guard).1.below.is_none());
         drop(guard);
-        assert_eq!(core.tree.count_keys(), u64::from(count) + 101);
+        assert_eq!(core.tree.ranges().count_keys(), u64::from(count) + 101);
     }
 }

@@ -1,7 +1,8 @@
-//! Making room when memory runs short, before a write is refused: the store demotes the leaves that are read least.
+//! The reclaimer: it makes room when memory runs short, before a write is refused. First it demotes the leaves that are
+//! read least, then it packs what the store holds raw, and then it evicts.
 //!
-//! Not for how a leaf moves: `places` knows far memory and SSD, and the way back up. Not for the choice of records that
-//! go for good: that is `evict`.
+//! Not for how a leaf moves: `places` knows far memory and SSD, and the way back up. Not for the queues of eviction,
+//! which are `s3fifo`.
 //!
 //! ```text
 //!           a copy               a write
@@ -12,33 +13,42 @@
 //!
 //! | step | who takes it | when |
 //! |---|---|---|
-//! | `Core::relieve` | a background thread | DRAM is above its high mark, until it is below the low one; far memory is above its own |
-//! | `Core::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
-//! | `Core::make_room` | a writer | its record does not fit below the limit |
+//! | `Reclaimer::relieve` | a background thread | DRAM is above its high mark, until it is below the low one; far memory is above its own |
+//! | `Reclaimer::ease` | a writer between two writes | DRAM is above the help mark, because the background does not keep up or is not there |
+//! | `Reclaimer::make_room` | a writer | its record does not fit below the limit |
 //!
-//! All three move the *clock hand* of the place that is short (`hand`). `room` says what room there is.
+//! All three move the *clock hand* of the place that is short (`hand`). [`Room`] says what room there is.
 //!
 //! A store whose places take nothing more packs everything that it holds raw (`squeeze`), and only then evicts or
 //! refuses.
 //! A writer that waits for room does that work itself, so it writes no faster than the store packs.
 
 mod checkpoints;
+mod evict;
 mod hand;
-mod retired;
-mod room;
 mod squeeze;
+mod switch;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ziptier_media::placement::Side;
 
 use crate::Error;
-use crate::core::Core;
+use crate::backlog::Backlog;
+use crate::dictionaries::{Sample, TrainingHost};
+use crate::durable::{Checkpointer, WriteLog};
 use crate::memory::Reserved;
 use crate::packing::Scratch;
+use crate::places::Moves;
+use crate::room::{Room, Watermarks};
+use crate::s3fifo::Eviction;
+use crate::stats::Counters;
 use crate::sync::{Mutex, SLEEPS_FROM, back_off};
-use hand::{Hands, Move, Moved};
-use room::Watermarks;
+use crate::tree::Tree;
+use crate::upkeep::{Sweep, Upkeep};
+use evict::Visits;
+use hand::{Demotions, Hands, Move, Moved};
 use squeeze::Squeeze;
 
 /// A promotion takes one part in so many of the limit at most, and its reader moves the hand so many steps at most.
@@ -58,14 +68,12 @@ pub(crate) struct Pressure {
     squeeze: Squeeze,
     /// A background thread was woken and has not looked yet.
     called: AtomicBool,
-    /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
-    dry: AtomicBool,
-    /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
-    exhausted: AtomicBool,
     /// The high mark was passed, and the low one was not reached since.
     easing: AtomicBool,
     /// Bytes of hot leaves for which the tierer found no room in DRAM.
     wanted_bytes: AtomicU64,
+    /// Held by the thread that begins or ends eviction.
+    switching: Mutex<()>,
     /// Held while it is looked whether there is room for a large value.
     reserving: Mutex<()>,
     /// Counted reads per record below which a leaf does not belong in DRAM, as the bits of a float.
@@ -73,31 +81,9 @@ pub(crate) struct Pressure {
     /// How often writers waited for a thread that moves the hand.
     #[cfg(test)]
     waits: AtomicU64,
-    /// Rounds in which writers waited for retired bytes.
-    #[cfg(test)]
-    retired_waits: AtomicU64,
-    /// Landings and overlays that were merged with what lies below them, whatever came of it.
-    #[cfg(test)]
-    merges: AtomicU64,
 }
 
 impl Pressure {
-    #[cfg(test)]
-    pub(crate) fn count_merge(&self) {
-        self.merges.fetch_add(1, Relaxed);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn merges(&self) -> u64 {
-        self.merges.load(Relaxed)
-    }
-
-    /// Rounds in which threads waited for retired bytes.
-    #[cfg(all(test, not(miri), not(shuttle)))]
-    pub(crate) fn retired_waits(&self) -> u64 {
-        self.retired_waits.load(Relaxed)
-    }
-
     /// Asks for room in DRAM for hot leaves of so many bytes, if colder ones can make it.
     pub(crate) fn want(&self, bytes: u64) {
         self.wanted_bytes.store(bytes, Relaxed);
@@ -112,11 +98,68 @@ impl Pressure {
     }
 }
 
-impl Core {
+/// Makes room. See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Reclaimer<'e> {
+    pub(crate) tree: &'e Tree,
+    pub(crate) room: Room<'e>,
+    pub(crate) moves: Moves<'e>,
+    pub(crate) upkeep: Upkeep<'e>,
+    pub(crate) eviction: &'e Eviction,
+    pub(crate) pressure: &'e Pressure,
+    pub(crate) backlog: &'e Backlog,
+    /// What makes checkpoints, and the log, once the store has recovered.
+    pub(crate) checkpointer: &'e OnceLock<Checkpointer>,
+    pub(crate) journal: &'e OnceLock<WriteLog>,
+    /// Leaves are made from images, which were packed before.
+    pub(crate) loading: &'e AtomicBool,
+}
+
+impl TrainingHost for Reclaimer<'_> {
+    fn counters(&self) -> &Counters {
+        &self.tree.stats
+    }
+
+    fn sample(&self, bytes: usize) -> Sample {
+        self.tree.sample(bytes)
+    }
+
+    fn training_room_bytes(&self, saving: Option<f64>) -> u64 {
+        self.room.training_room_bytes(saving)
+    }
+
+    fn ask_for_training_room(&self, bytes: u64) -> bool {
+        self.ask_for_training_room(bytes)
+    }
+
+    fn has_room_to_train(&self, bytes: usize) -> bool {
+        // A recovery admits every write, but a training can wait.
+        if self.tree.recovering() {
+            return self.tree.gauges.held() + bytes as u64 <= self.tree.gauges.limit();
+        }
+        let needs_room = self.room.admit(bytes).is_err() || self.room.movable_bytes() > 0;
+        !needs_room || !self.ask_for_training_room(bytes as u64) && self.make_room_to_train(bytes).is_ok()
+    }
+}
+
+impl<'e> Reclaimer<'e> {
+    fn demotions(&self) -> Demotions<'e> {
+        Demotions { tree: self.tree, room: self.room, moves: self.moves, pressure: self.pressure }
+    }
+
+    fn visits(&self) -> Visits<'e> {
+        Visits { tree: self.tree, upkeep: self.upkeep }
+    }
+
+    /// Trains and adopts a dictionary if it is time to; returns whether one was adopted.
+    pub(crate) fn maintain_dictionary(&self) -> bool {
+        self.tree.dictionaries.maintain(self)
+    }
+
     /// Changes the limit of DRAM; `None` lifts it.
     pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
         self.tree.gauges.set_limit(bytes);
-        if self.room().has_place_below() && self.tree.gauges.held() > self.room().watermarks().high {
+        if self.room.has_place_below() && self.tree.gauges.held() > self.room.watermarks().high {
             self.call_background();
         }
     }
@@ -127,11 +170,11 @@ impl Core {
             return false;
         }
         for _ in 0..DISPLACED_STEPS {
-            let over_bytes = (self.tree.gauges.held() + bytes).saturating_sub(self.room().watermarks().help);
+            let over_bytes = (self.tree.gauges.held() + bytes).saturating_sub(self.room.watermarks().help);
             if over_bytes == 0 {
                 return true;
             }
-            if self.move_hand(Move::of(over_bytes)) != Moved::On {
+            if self.demotions().move_hand(Move::of(over_bytes)) != Moved::On {
                 return false;
             }
             self.tree.reclaim();
@@ -142,27 +185,27 @@ impl Core {
     /// Wakes the background thread that makes room.
     fn call_background(&self) {
         if !self.pressure.called.swap(true, Relaxed) {
-            self.queue.wake();
+            self.backlog.queue.wake();
         }
     }
 }
 
 /// The three steps.
-impl Core {
+impl<'e> Reclaimer<'e> {
     /// Does a part of the work for the places, on a background thread; `false` if there is none. The caller holds no
     /// guard.
     pub(crate) fn relieve(&self) -> bool {
-        if !self.room().has_place_below() {
+        if !self.room.has_place_below() {
             return false;
         }
         self.pressure.called.store(false, Relaxed);
-        let merged = self.moves().merge_grown();
+        let merged = self.moves.merge_grown();
         let dram = self.relieve_dram();
         self.relieve_far() || dram || merged
     }
 
     fn relieve_dram(&self) -> bool {
-        let (held, marks) = (self.tree.gauges.held(), self.room().watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.room.watermarks());
         let easing = held > if self.pressure.easing.load(Relaxed) { marks.low } else { marks.high };
         self.pressure.easing.store(easing, Relaxed);
         let wanted_bytes = self.pressure.wanted_bytes.load(Relaxed);
@@ -173,8 +216,8 @@ impl Core {
             return false;
         }
         // A leaf that is packed before it goes needs room for a moment, until its old body is freed.
-        self.wait_for_retired();
-        let moved = self.move_hand(Move {
+        self.room.wait_for_retired();
+        let moved = self.demotions().move_hand(Move {
             source: Side::Dram,
             bytes: (held + wanted_bytes).saturating_sub(marks.low),
             has_time: held <= marks.help,
@@ -186,22 +229,22 @@ impl Core {
 
     /// Demotes leaves from far memory to SSD where it has little room left.
     fn relieve_far(&self) -> bool {
-        let (Some(far), Some(_)) = (&self.tree.far, &self.cold) else { return false };
+        let (Some(far), Some(_)) = (&self.tree.far, &self.moves.cold) else { return false };
         let usage = far.usage();
         let over_bytes = usage.used_bytes.saturating_sub(Watermarks::of(usage.capacity_bytes).high);
         if over_bytes == 0 && !far.is_full() {
             return false;
         }
-        let moved = self.move_hand(Move { source: Side::Far, ..Move::of(over_bytes) });
+        let moved = self.demotions().move_hand(Move { source: Side::Far, ..Move::of(over_bytes) });
         self.tree.reclaim();
         moved != Moved::Stuck
     }
 
     /// Between two writes of a thread that holds no guard: makes room where little is left.
     pub(crate) fn ease(&self) {
-        if self.room().has_place_below() {
-            if !self.has_background {
-                self.moves().merge_grown();
+        if self.room.has_place_below() {
+            if !self.room.has_background {
+                self.moves.merge_grown();
                 self.relieve_far();
             }
             self.ease_dram();
@@ -210,27 +253,33 @@ impl Core {
     }
 
     fn ease_dram(&self) {
-        let (held, marks) = (self.tree.gauges.held(), self.room().watermarks());
+        let (held, marks) = (self.tree.gauges.held(), self.room.watermarks());
         if held <= marks.high {
             return;
         }
-        if self.has_background {
+        if self.room.has_background {
             self.call_background();
             if held <= marks.help {
                 return;
             }
         }
-        self.move_hand(Move::of(1));
+        self.demotions().move_hand(Move::of(1));
         self.tree.reclaim();
-        self.wait_for_retired();
+        self.room.wait_for_retired();
+    }
+
+    /// Visits up to `leaves` leaves; `true` when that ended a lap. A sweep of all leaves makes room for their new
+    /// bodies.
+    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
+        self.upkeep.sweep(sweep, leaves, |key| self.make_room_to_pack(key))
     }
 
     /// Makes room for the new body of the leaf that owns `key`, as far as there is any. No walk packs leaves for that
     /// room, since the caller may be such a walk. The caller holds no guard and no lock.
-    pub(crate) fn make_room_to_pack(&self, key: &[u8]) {
+    fn make_room_to_pack(&self, key: &[u8]) {
         let bytes = {
             let guard = self.tree.pin();
-            self.room().bytes_to_raise(&[self.tree.locate(key, &guard).0.state(&guard)])
+            self.room.bytes_to_raise(&[self.tree.locate(key, &guard).0.state(&guard)])
         };
         if bytes > 0 {
             // Without room, the leaf is left as it is.
@@ -238,7 +287,7 @@ impl Core {
         }
     }
 
-    /// As [`admit`](room::Room::admit), but makes room first if that is all that lacks. The caller holds no guard and
+    /// As [`Room::admit`], but makes room first if that is all that lacks. The caller holds no guard and
     /// no lock.
     pub(crate) fn make_room(&self, bytes: usize) -> Result<(), Error> {
         let made = self.make_room_by(bytes, true);
@@ -246,8 +295,16 @@ impl Core {
         made
     }
 
-    /// As [`Core::make_room`], for a training. Packs wait for the training, so this packs nothing itself.
-    pub(crate) fn make_room_to_train(&self, bytes: usize) -> Result<(), Error> {
+    /// Makes room for a new expiry of so many bytes. Retired bytes alone may have taken its room beyond the limit, and
+    /// below the limit there may be none. The caller holds no guard and no lock.
+    pub(crate) fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
+        self.room.wait_for_readers();
+        self.tree.reclaim();
+        self.room.admit_in_time().or_else(|_| self.make_room(bytes))
+    }
+
+    /// As [`Reclaimer::make_room`], for a training. Packs wait for the training, so this packs nothing itself.
+    fn make_room_to_train(&self, bytes: usize) -> Result<(), Error> {
         self.make_room_by(bytes, false)
     }
 
@@ -260,7 +317,7 @@ impl Core {
         }
         let (mut round, mut waits, mut laps) = (0, 0, 0);
         while round < ROUNDS_MAX {
-            let Err(refusal) = self.room().admit(bytes) else { return Ok(()) };
+            let Err(refusal) = self.room.admit(bytes) else { return Ok(()) };
             let Error::MemoryLimit { limit_bytes, used_bytes } = refusal else { return Err(refusal) };
             let over_bytes = used_bytes.saturating_add(bytes as u64).saturating_sub(limit_bytes);
             let mut moved = self.demote_for(over_bytes);
@@ -285,7 +342,7 @@ impl Core {
             match moved {
                 Moved::On => {
                     // Eviction does not count retired bytes. The room that lacks may be these alone.
-                    if round < SLEEPS_FROM || !self.waits_for_readers_of(over_bytes) {
+                    if round < SLEEPS_FROM || !self.room.waits_for_readers_of(over_bytes) {
                         back_off(round);
                     }
                     round += 1;
@@ -296,29 +353,29 @@ impl Core {
                     #[cfg(test)]
                     self.pressure.waits.fetch_add(1, Relaxed);
                 }
-                Moved::Stuck if packs && laps < self.room().laps_in_vain_max(bytes) => {
+                Moved::Stuck if packs && laps < self.room.laps_in_vain_max(bytes) => {
                     // Readers may hold bytes that were demoted or replaced, and other writers may have been quicker.
-                    self.wait_for_readers();
+                    self.room.wait_for_readers();
                     self.pressure.hands.free(Side::Dram);
                     laps += 1;
                 }
                 Moved::Stuck if packs && self.tree.dictionaries.wait_for_training() => {}
                 // Bytes that were demoted before may be free by now.
-                Moved::Stuck if self.room().admit(bytes).is_err() => {
+                Moved::Stuck if self.room.admit(bytes).is_err() => {
                     if packs {
-                        self.pressure.exhausted.store(true, Relaxed);
+                        self.room.findings.exhausted.store(true, Relaxed);
                     }
-                    return Err(self.room().refusal(limit_bytes, used_bytes));
+                    return Err(self.room.refusal(limit_bytes, used_bytes));
                 }
                 Moved::Stuck => return Ok(()),
             }
         }
-        self.room().admit(bytes)
+        self.room.admit(bytes)
     }
 
     /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard
     /// and no lock.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'e>, Error> {
         let mut round = 0;
         loop {
             self.make_room(bytes)?;
@@ -333,9 +390,9 @@ impl Core {
 
     /// Reserves `bytes` for a large value if there is room now. One thread at a time looks and takes, so that no two
     /// take the same room.
-    pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
+    pub(crate) fn try_reserve(&self, bytes: usize) -> Result<Reserved<'e>, Error> {
         let _one_at_a_time = (self.tree.gauges.limit() < u64::MAX).then(|| self.pressure.reserving.lock());
-        self.room().admit(bytes).map(|()| self.tree.gauges.reserve(bytes))
+        self.room.admit(bytes).map(|()| self.tree.gauges.reserve(bytes))
     }
 
     /// Demotes leaves until memory is below its high mark or no more can be demoted. A store that evicts packs what it
@@ -346,12 +403,12 @@ impl Core {
     }
 
     fn demote_all(&self) {
-        if !self.room().has_place_below() {
+        if !self.room.has_place_below() {
             return;
         }
         for round in 0..ROUNDS_MAX {
-            let over_bytes = self.tree.gauges.held().saturating_sub(self.room().watermarks().high);
-            if over_bytes == 0 || self.move_hand(Move::of(over_bytes)) == Moved::Stuck {
+            let over_bytes = self.tree.gauges.held().saturating_sub(self.room.watermarks().high);
+            if over_bytes == 0 || self.demotions().move_hand(Move::of(over_bytes)) == Moved::Stuck {
                 return;
             }
             self.tree.reclaim();
@@ -361,10 +418,10 @@ impl Core {
 
     /// Demotes leaves for a writer that lacks `over_bytes`; `Stuck` if no demotion can help.
     fn demote_for(&self, over_bytes: u64) -> Moved {
-        self.wait_for_retired();
-        if !self.room().has_place_below() {
+        self.room.wait_for_retired();
+        if !self.room.has_place_below() {
             // A store that evicts goes on to evict, which does not count retired bytes.
-            let frees = !self.tree.evicts() && self.waits_for_readers_of(over_bytes);
+            let frees = !self.tree.evicts() && self.room.waits_for_readers_of(over_bytes);
             return if frees { Moved::On } else { Moved::Stuck };
         }
         let movable_bytes =
@@ -372,8 +429,8 @@ impl Core {
         if over_bytes > movable_bytes + self.tree.gauges.retired_soon_free() {
             return Moved::Stuck;
         }
-        match self.move_hand(Move::of(over_bytes)) {
-            Moved::Stuck if self.waits_for_readers_of(over_bytes) => Moved::On,
+        match self.demotions().move_hand(Move::of(over_bytes)) {
+            Moved::Stuck if self.room.waits_for_readers_of(over_bytes) => Moved::On,
             moved => moved,
         }
     }
@@ -385,13 +442,14 @@ mod tests {
 
     use ziptier_media::testing::RecordingDisk;
 
-    use super::room::LAPS_IN_VAIN;
     use super::*;
     use crate::codec_options::CodecChoice;
-    use crate::durable::recover;
+    use crate::core::Core;
     use crate::far::FarMemory;
     use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
     use crate::record::PutMeta;
+    use crate::recovery::recover;
+    use crate::room::LAPS_IN_VAIN;
     use crate::{DiskHandle, DurableOptions, SsdOptions, Store};
 
     const FAR_BYTES: u64 = 4 << 20;

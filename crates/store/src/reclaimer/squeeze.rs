@@ -13,13 +13,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::Moved;
-use crate::core::Core;
+use super::{Moved, Reclaimer};
 use crate::leaf::LeafState;
-use crate::maintenance::Sweep;
 use crate::packing::Goal;
 use crate::places::Place;
 use crate::sync::Mutex;
+use crate::tree::Tree;
+use crate::upkeep::Sweep;
 
 /// Leaves that are looked at, and packed, in a step.
 const STEP_LEAVES: usize = 256;
@@ -78,6 +78,26 @@ struct Settled {
     relaxed_bytes: u64,
 }
 
+impl Settled {
+    fn now(tree: &Tree) -> Self {
+        Self {
+            generation: tree.dictionaries.generation(),
+            landing_bytes: tree.gauges.landing.held(),
+            logical_bytes: tree.gauges.logical.get(),
+            relaxed_bytes: tree.stats.relaxed_bytes.get(),
+        }
+    }
+
+    /// Whether another walk may gain anything.
+    fn has_gains(&self, tree: &Tree) -> bool {
+        let (now, part_bytes) = (Self::now(tree), tree.gauges.limit() / GAIN_PART);
+        now.generation != self.generation
+            || now.landing_bytes > self.landing_bytes + part_bytes
+            || now.logical_bytes + part_bytes < self.logical_bytes
+            || now.relaxed_bytes > self.relaxed_bytes + part_bytes
+    }
+}
+
 impl<T: Default> Walk<T> {
     /// `None` while another thread takes a step.
     fn take(walk: &Mutex<Self>) -> Option<T> {
@@ -93,7 +113,7 @@ impl<T: Default> Walk<T> {
     }
 }
 
-impl Core {
+impl Reclaimer<'_> {
     /// Takes a step of packing before anything is evicted or refused; `Stuck` when there is nothing to gain. The caller
     /// holds no guard.
     pub(super) fn squeeze(&self, over_bytes: u64) -> Moved {
@@ -109,13 +129,13 @@ impl Core {
 
     /// Packs some leaves that are not coded as new ones are, or leaves that to the thread that does; `false` when a
     /// whole lap has left none. The caller holds no guard.
-    pub(crate) fn squeeze_stale(&self) -> bool {
+    pub(super) fn squeeze_stale(&self) -> bool {
         self.pack_stale() != Moved::Stuck
     }
 
     fn pack_stale(&self) -> Moved {
         // What is loaded from images was packed before.
-        if self.room().has_room_below() || self.loading.load(Relaxed) {
+        if self.room.has_room_below() || self.loading.load(Relaxed) {
             return Moved::Stuck;
         }
         if self.tree.dictionaries.lacks_first(self.tree.gauges.logical.get()) {
@@ -149,12 +169,12 @@ impl Core {
             if is_stale(state, current)
                 && let Some(_ownership) = leaf.try_own()
                 && !leaf.state(&guard).closed
-                && self.room().has_place_for(&[leaf.state(&guard)])
+                && self.room.has_place_for(&[leaf.state(&guard)])
             {
                 // Raw leaves are many, and the writer waits: dense blocks would take four times the time.
                 let goal = if state.form.generation().is_none() { Goal::Keep } else { Goal::Renew };
-                self.settle_leaf(leaf, goal, &guard);
-                self.count_settled(goal, false);
+                self.upkeep.settle_leaf(leaf, goal, &guard);
+                self.upkeep.count_settled(goal, false);
                 packs += 1;
             }
             walk.cursor.clear();
@@ -169,7 +189,7 @@ impl Core {
                 return;
             }
             // New bodies and old ones are held beside each other until no reader has the old ones.
-            self.wait_for_retired();
+            self.room.wait_for_retired();
         }
     }
 
@@ -181,8 +201,8 @@ impl Core {
         }
         let Some(mut walk) = Walk::take(&self.pressure.squeeze.loose) else { return Moved::Taken };
         // A walk that has begun ends, though its packs free blocks of far memory.
-        let may_begin = walk.laps.is_none() && !self.room().has_room_below();
-        if may_begin && walk.done.is_none_or(|done| self.gains_since(done)) {
+        let may_begin = walk.laps.is_none() && !self.room.has_room_below();
+        if may_begin && walk.done.is_none_or(|done| done.has_gains(self.tree)) {
             walk.sweep = Sweep::of_all();
             walk.laps = Some(0);
             walk.relaxed_bytes = self.tree.stats.relaxed_bytes.get();
@@ -192,28 +212,11 @@ impl Core {
             *laps += u32::from(self.sweep(&mut walk.sweep, STEP_SETTLED));
             if *laps == LAPS {
                 walk.laps = None;
-                walk.done = Some(Settled { relaxed_bytes: walk.relaxed_bytes, ..self.settled_now() });
+                walk.done = Some(Settled { relaxed_bytes: walk.relaxed_bytes, ..Settled::now(self.tree) });
             }
         }
         Walk::rest(&self.pressure.squeeze.loose, walk);
         if goes_on { Moved::On } else { Moved::Stuck }
-    }
-
-    fn settled_now(&self) -> Settled {
-        Settled {
-            generation: self.tree.dictionaries.generation(),
-            landing_bytes: self.tree.gauges.landing.held(),
-            logical_bytes: self.tree.gauges.logical.get(),
-            relaxed_bytes: self.tree.stats.relaxed_bytes.get(),
-        }
-    }
-
-    fn gains_since(&self, done: Settled) -> bool {
-        let (now, part_bytes) = (self.settled_now(), self.tree.gauges.limit() / GAIN_PART);
-        now.generation != done.generation
-            || now.landing_bytes > done.landing_bytes + part_bytes
-            || now.logical_bytes + part_bytes < done.logical_bytes
-            || now.relaxed_bytes > done.relaxed_bytes + part_bytes
     }
 }
 
@@ -230,6 +233,7 @@ fn is_stale(state: &LeafState, current: u32) -> bool {
 mod tests {
     use super::*;
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::far::FarMemory;
     use crate::options::Options;
     use crate::record::PutMeta;
@@ -252,7 +256,7 @@ mod tests {
         let landing_bytes = core.tree.gauges.landing.held();
         assert!(landing_bytes > FAR_BYTES + FAR_BYTES / 2, "{landing_bytes}");
         core.tree.gauges.set_limit(Some(settled_bytes));
-        assert_eq!(core.make_room(0), Ok(()), "{:?}", core.tree.gauges.memory_use());
+        assert_eq!(core.reclaimer().make_room(0), Ok(()), "{:?}", core.tree.gauges.memory_use());
     }
 
     /// They would come up to DRAM, which is full as well.
@@ -271,10 +275,10 @@ mod tests {
         assert!(core.tree.gauges.far_body.held() > 256 << 10, "{:?}", core.tree.gauges.memory_use());
         let fillers: Vec<_> = std::iter::from_fn(|| far.put(&[0; 2_000])).collect();
         core.tree.gauges.set_limit(None);
-        assert!(core.maintain_dictionary(), "there is no dictionary to pack with");
+        assert!(core.reclaimer().maintain_dictionary(), "there is no dictionary to pack with");
         let limit_bytes = core.tree.gauges.held();
         core.tree.gauges.set_limit(Some(limit_bytes));
-        while core.squeeze_stale() {
+        while core.reclaimer().squeeze_stale() {
             core.tree.reclaim();
         }
         let held_bytes = core.tree.gauges.held();
@@ -296,12 +300,15 @@ mod tests {
         }
         core.settle();
         core.tree.gauges.set_limit(Some(1 << 20));
-        let walk =
-            || std::iter::repeat_with(|| core.pack_loose()).take_while(|moved| *moved == Moved::On).count();
+        let walk = || {
+            std::iter::repeat_with(|| core.reclaimer().pack_loose())
+                .take_while(|moved| *moved == Moved::On)
+                .count()
+        };
         let steps = walk();
         assert!(steps > 2 && walk() == 0, "{steps}");
         core.tree.stats.relaxed_bytes.add(1 << 20);
-        assert_eq!(core.pack_loose(), Moved::On, "there is something to gain");
+        assert_eq!(core.reclaimer().pack_loose(), Moved::On, "there is something to gain");
         core.tree.stats.relaxed_bytes.add(1 << 20);
         assert!(walk() > steps, "the walk ended, and none came behind it");
         assert_eq!(walk(), 0);

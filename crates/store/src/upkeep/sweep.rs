@@ -1,33 +1,23 @@
 //! Visits of leaves: what a leaf needs, and the laps over all leaves.
 //!
-//! Not for when laps begin, which `laps` says, nor for leaves that were just written to, which `unsettled` lists.
+//! Not for when laps begin, which `laps` says, nor for leaves that were just written to, which `backlog` lists.
 
 use std::time::Duration;
 
 use crossbeam_epoch::Guard;
 
+use super::{LEAVES_AHEAD_MAX, Upkeep, is_plain};
 use crate::clock::{since, steady};
-use crate::core::Core;
-use crate::form::Form;
-use crate::leaf::{Leaf, LeafState};
+use crate::leaf::Leaf;
 use crate::packing::Goal;
 use crate::places::Place;
 use crate::sync::back_off;
-use crate::together::LEAVES_AHEAD_MAX;
 
-/// A quiet leaf below this share of a full body is filled from its right neighbours.
-const FULL_PCT: usize = 97;
 /// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a
 /// single half-empty leaf is not worth it.
 const ROOM_PCT: usize = 3;
 /// Right neighbours that one leaf is filled from in a row.
 const FILLS_MAX: usize = 8;
-/// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
-/// a split are well above it.
-const JOINED_PCT: usize = 85;
-/// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
-/// this many has token numbers of one width. So what is packed again pays for copying the rest.
-const LOOSE_SHARE: usize = 4;
 /// A leaf is condensed after so many laps that count (`laps.rs`) and found it neither read nor written to. No lap
 /// between them found it read or written to.
 const UNUSED_LAPS: u8 = 2;
@@ -40,19 +30,19 @@ pub(crate) struct Sweep {
     /// Treat every leaf as quiet.
     all_quiet: bool,
     /// The lap counts for leaves that nobody uses.
-    pub(super) counts: bool,
+    pub(crate) counts: bool,
     /// Whether a leaf was found that is, or was lately, out of its form.
-    pub(super) worked: bool,
+    pub(crate) worked: bool,
     /// The time that changing leaves took.
-    pub(super) busy: Duration,
+    pub(crate) busy: Duration,
     /// Whether a leaf of this cycle has records that are going to expire.
-    pub(super) has_expiring: bool,
+    pub(crate) has_expiring: bool,
     /// Quiet leaves seen in this cycle, and how full they were.
     fullness: Fullness,
     /// Whether quiet leaves are filled in this cycle.
     fills: bool,
     /// The cycle before found so much room that the next one fills leaves.
-    pub(super) found_room: bool,
+    pub(crate) found_room: bool,
 }
 
 impl Sweep {
@@ -64,7 +54,7 @@ impl Sweep {
 
 /// How the visit of a leaf ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visited {
+pub(crate) enum Visited {
     /// The leaf needs nothing, or another thread does it.
     Idle,
     /// The visit did what the leaf needed, if there was room for that.
@@ -92,18 +82,19 @@ impl Fullness {
     }
 }
 
-impl Core {
-    /// Visits up to `leaves` leaves; `true` when that ended a lap.
-    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize) -> bool {
+impl Upkeep<'_> {
+    /// Visits up to `leaves` leaves; `true` when that ended a lap. A sweep of all leaves has room made for the leaf of
+    /// a key before it visits that leaf.
+    pub(crate) fn sweep(&self, sweep: &mut Sweep, leaves: usize, make_room: impl Fn(&[u8])) -> bool {
         let mut left = leaves;
         while left > 0 {
             // New bodies and old ones are held beside each other until no reader has the old ones.
-            self.wait_for_retired();
-            if !sweep.all_quiet && self.room().is_eviction_due() {
+            self.room.wait_for_retired();
+            if !sweep.all_quiet && self.room.is_eviction_due() {
                 break;
             }
             if sweep.all_quiet {
-                self.make_room_to_pack(&sweep.cursor);
+                make_room(&sweep.cursor);
             }
             let guard = self.tree.pin();
             let (mut leaf, _) = self.tree.locate(&sweep.cursor, &guard);
@@ -131,7 +122,7 @@ impl Core {
     }
 
     /// Does for a leaf what its state asks for.
-    pub(super) fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> Visited {
+    pub(crate) fn visit(&self, leaf: &Leaf, sweep: &mut Sweep, guard: &Guard) -> Visited {
         sweep.has_expiring |= leaf.state(guard).body.earliest_expiry_ms().is_some();
         // A round settles those.
         if leaf.is_listed() && !sweep.all_quiet {
@@ -157,7 +148,7 @@ impl Core {
             round += 1;
         };
         let state = leaf.state(guard);
-        if !state.closed && self.room().has_place_for(&[state]) {
+        if !state.closed && self.room.has_place_for(&[state]) {
             let began = steady();
             if self.work_on(leaf, sweep, quiet, rests, guard) {
                 sweep.worked = true;
@@ -208,7 +199,7 @@ impl Core {
             Some(goal) => self.settle_written(leaf, goal, guard),
         };
         if leaf.state(guard).place() == Place::Ssd {
-            return worked | (quiet && self.moves().join_cold(leaf, guard));
+            return worked | (quiet && self.moves.join_cold(leaf, guard));
         }
         if !quiet {
             let retention = &mut self.background_retention();
@@ -217,7 +208,7 @@ impl Core {
                     && self.with_packs(retention, guard, |packs| packs.join_right(leaf)));
         }
         sweep.fullness.add(self.full_pct(leaf.state(guard)));
-        for _ in 0..if self.room().is_short() { 1 } else { FILLS_MAX } {
+        for _ in 0..if self.room.is_short() { 1 } else { FILLS_MAX } {
             let retention = &mut self.background_retention();
             let mut fill = || self.with_packs(retention, guard, |packs| packs.fill_from_right(leaf));
             if !(sweep.fills || sweep.all_quiet)
@@ -230,112 +221,4 @@ impl Core {
         }
         worked
     }
-
-    /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
-    fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
-        let was_hot = leaf.state(guard).form.is_hot();
-        // Records of the open landing may change when others expire.
-        leaf.seal(guard);
-        let retention = &mut self.background_retention();
-        let settled = self.pack_while(leaf, goal, retention, guard, &mut || ());
-        if settled {
-            self.count_settled(goal, was_hot);
-        }
-        settled
-    }
-
-    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
-    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
-        let state = leaf.state(guard);
-        // A landing that is sealed already is packed first, so that the open one can be.
-        if state.sealed.is_some() && state.open.is_some() {
-            self.pack(leaf, Goal::Keep, &mut self.retention(), guard);
-        }
-        leaf.seal(guard);
-        self.pack(leaf, goal, &mut self.retention(), guard);
-    }
-
-    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
-    pub(crate) fn denser(&self, state: &LeafState) -> Option<Goal> {
-        self.goal(state, true, true).filter(|goal| matches!(goal, Goal::Recode | Goal::Condense))
-    }
-
-    /// The pack that a leaf needs, if any. Where all leaves are to be `dense`, one whose values were coded fast needs
-    /// another pack.
-    pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
-        if quiet
-            && !state.form.is_hot()
-            && !state.form.keeps_damage()
-            && !state.body.is_empty()
-            && state.place() != Place::Ssd
-            && let Some(current) = self.tree.dictionaries.current()
-        {
-            // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
-            let dense = dense || current.blocks().is_some();
-            let is_loose = usize::from(state.form.loose()) * LOOSE_SHARE > state.body.len();
-            if dense && is_loose || state.form.generation() != Some(current.generation()) {
-                return Some(if dense { Goal::Recode } else { Goal::Renew });
-            }
-            if dense && is_plain(state) {
-                return Some(Goal::Condense);
-            }
-        }
-        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.tree.expiry_now_ms());
-        let settles = quiet && state.is_unsettled();
-        let kept = if dense { Goal::Settle } else { Goal::Keep };
-        (expired || settles || state.sealed.is_some()).then_some(kept)
-    }
-
-    /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
-    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
-        // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
-        let is_large = |bytes: usize, records: usize| {
-            records * 100 >= self.tree.limits.records_full * JOINED_PCT
-                || bytes * 100 >= self.tree.limits.bytes_full * JOINED_PCT
-        };
-        if is_large(state.body.asked_bytes(), state.body.len()) {
-            return false;
-        }
-        let Some(right) = state.right(guard) else { return false };
-        let pair = [state, right.state(guard)];
-        let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
-        let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
-        !is_large(bytes, records)
-            && pair.iter().all(|state| may_be_cut(state))
-            && pair[0].form.generation() == pair[1].form.generation()
-    }
-
-    /// How full a leaf is, by records or by bytes.
-    fn full_pct(&self, state: &LeafState) -> usize {
-        let records_pct = state.body.len() * 100 / self.tree.limits.records_full;
-        records_pct.max(state.body.asked_bytes() * 100 / self.tree.limits.bytes_full)
-    }
-
-    /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
-    /// first, or its records would have both leaves recoded.
-    fn has_room(&self, state: &LeafState, dense: bool, guard: &Guard) -> bool {
-        let Some(right) = state.right(guard) else { return false };
-        let right = right.state(guard);
-        // A neighbour's first record may not fit, however much room there is; blocks are cut.
-        let record_pct =
-            right.body.asked_bytes() * 100 / self.tree.limits.bytes_full / right.body.len().max(1);
-        self.full_pct(state) < FULL_PCT
-            && state.body.asked_bytes() * 100 / self.tree.limits.bytes_full + record_pct < FULL_PCT
-            && [state, right].iter().all(|state| may_be_cut(state) && !state.is_unsettled())
-            && state.form.generation() == right.form.generation()
-            && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
-    }
-}
-
-/// Whether a leaf may give records to a neighbour, or take some.
-fn may_be_cut(state: &LeafState) -> bool {
-    !state.form.is_hot() && !state.closed && state.place() != Place::Ssd
-}
-
-/// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
-/// state counts them, too. So the body has the last word.
-fn is_plain(state: &LeafState) -> bool {
-    let Form::Coded { tokens, plain, .. } = &state.form else { return false };
-    let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
-    are_many((*plain).into()) && tokens.codes().is_some() && are_many(state.body.plain())
 }

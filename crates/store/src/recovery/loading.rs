@@ -10,22 +10,23 @@ use std::sync::{Arc, Weak};
 use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Place, SegmentError};
 
-use super::manifest::{Entry, EntryReader, Listed, Manifest};
 use crate::Error;
 use crate::below::{Below, Part};
 use crate::body::{Blocks, Body, Builder, Referents};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::durable::{Entry, EntryReader, Listed, Manifest};
 use crate::form::Form;
 use crate::image_files::{ImageFiles, Owned, OwnedPieces};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::leaf_image::{LeafImage, Stored, StoredAt, StoredLarge, with_raw_values};
-use crate::merge::Pending;
+use crate::numbers::array;
 use crate::packing::upper_records;
+use crate::pending::Pending;
 use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding};
-use crate::record::{Fields, Kind, array};
+use crate::record::{Fields, Kind};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
@@ -377,7 +378,7 @@ impl Source<'_> {
             larges.insert(first, Arc::downgrade(&large));
             return Ok(large);
         }
-        self.core.evict_for_all(stored.len);
+        self.core.reclaimer().evict_for_all(stored.len);
         let mut pieces =
             LargePieces::new(stored.len, coding, self.core.room().chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
@@ -464,13 +465,13 @@ impl Chain<'_> {
             let state = next.state(&guard);
             publish(&next, state, LeafState { stored: Some(stored), ..state.clone() }, &guard);
         }
-        core.take_up(&next, &guard);
+        core.eviction.take_up(&core.tree, &next, &guard);
         drop(guard);
         // A leaf that eviction joins with its neighbour is free once nobody has a share of it.
         drop(next);
         // In a store with an SSD, leaves that memory has no room for were not read.
         if core.cold.is_none() {
-            core.keep_to_limit();
+            core.reclaimer().keep_to_limit();
         }
     }
 

@@ -7,6 +7,7 @@ use ziptier_media::testing::{FailingDisk, RecordingDisk};
 
 use super::*;
 use crate::codec_options::CodecChoice;
+use crate::core::Core;
 use crate::memory::Gauges;
 use crate::options::Options;
 use crate::places::ssd::{Cold, SsdOptions};
@@ -42,10 +43,10 @@ fn a_full_ssd_is_asked_for_some_leaves_and_after_a_refusal_for_one() {
     (0..40_000_u32).for_each(|n| put(&core, &n.to_be_bytes(), &[7; 100]));
     core.settle();
     disk.set_full(true);
-    assert_eq!(core.move_hand(Move::of(1 << 20)), Moved::Stuck);
+    assert_eq!(core.reclaimer().demotions().move_hand(Move::of(1 << 20)), Moved::Stuck);
     assert_eq!(passed(&core), REFUSALS_MAX);
-    core.pressure.exhausted.store(true, Relaxed);
-    assert_eq!(core.move_hand(Move::of(1 << 20)), Moved::Stuck);
+    core.findings.exhausted.store(true, Relaxed);
+    assert_eq!(core.reclaimer().demotions().move_hand(Move::of(1 << 20)), Moved::Stuck);
     assert_eq!(passed(&core), REFUSALS_MAX + 1);
 }
 
@@ -63,7 +64,7 @@ fn large_values_above_a_leaf_on_ssd_go_without_its_records() {
             put(&core, b"later", b"value");
         }
         let (leaf, _) = core.tree.share_at(b"");
-        let demoted = core.demote_within_to_ssd(&leaf, reach, Side::Dram);
+        let demoted = core.reclaimer().demotions().demote_within_to_ssd(&leaf, reach, Side::Dram);
         assert!(matches!(demoted, Demoted::Freed(10_000..)), "{demoted:?}");
         let guard = core.tree.pin();
         let state = leaf.state(&guard);

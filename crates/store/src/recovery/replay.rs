@@ -14,17 +14,17 @@ use std::thread;
 use parking_lot::Mutex;
 use ziptier_media::log::Replay;
 
-use super::operation::Operations;
-use super::{Recovered, Recovery};
+use super::redo::Redo;
 use crate::Error;
 use crate::clock::is_simulated;
 use crate::core::Core;
+use crate::durable::{Operations, Recovered, Recovery};
 use crate::host::Host;
 use crate::landing::RecordBytes;
-use crate::large::INLINE_BYTES_MAX;
 use crate::operation::Operation;
 use crate::places::Place;
 use crate::record::{Fields, Kind, PutMeta, key_hash};
+use crate::sizes::INLINE_BYTES_MAX;
 use crate::write::NewValue;
 
 /// Bytes of records that are read before they are done; two windows are in memory at a time.
@@ -59,6 +59,7 @@ pub(super) fn replay(
     let threads = thread::available_parallelism().map_or(1, |threads| threads.get().min(THREADS_MAX));
     let mut reader = Reader { replay, salvage, window_bytes, progress, recovered: Recovered::default() };
     let (mut window, mut next) = (Window::default(), Window::default());
+    let redo = &Redo { core };
     reader.read(&mut window)?;
     loop {
         let threads = if is_simulated() { 0 } else { threads.min(window.changes.len() / CHANGES_MIN) };
@@ -68,11 +69,11 @@ pub(super) fn replay(
             std::mem::take(&mut window.changes);
         }
         if threads == 0 {
-            core.redo_all(window.last_words(&window.changes), &damages)?;
+            redo.all(window.last_words(&window.changes), &damages)?;
         }
         thread::scope(|scope| {
             let (window, damages) = (&window, &damages);
-            let part = |part| scope.spawn(move || core.redo_all(window.last_words(part), damages));
+            let part = |part| scope.spawn(move || redo.all(window.last_words(part), damages));
             let parts: Vec<_> = window.parts(threads).map(part).collect();
             let read = if window.is_last { Ok(()) } else { reader.read(&mut next) };
             let done = parts.into_iter().map(|part| part.join().expect("a part of a replay panicked"));
@@ -81,7 +82,7 @@ pub(super) fn replay(
         })?;
         if let Some(record) = &window.alone {
             let operations = Operations::of(record).expect("it was read before");
-            operations.flatten().try_for_each(|operation| damages.pass_over(core.redo(&operation)))?;
+            operations.flatten().try_for_each(|operation| damages.pass_over(redo.one(&operation)))?;
         }
         reader.recovered.skipped.extend(damages.noted.into_inner());
         if window.is_last {
@@ -307,21 +308,17 @@ fn is_plain(word: &Operation<'_>) -> bool {
     }
 }
 
-impl Core {
+impl Redo<'_> {
     /// Does what the log said last of some keys, which are given in order, each once.
-    fn redo_all<'w>(
-        &self,
-        words: impl Iterator<Item = Operation<'w>>,
-        damages: &Damages,
-    ) -> Result<(), Error> {
+    fn all<'w>(&self, words: impl Iterator<Item = Operation<'w>>, damages: &Damages) -> Result<(), Error> {
         let mut record = RecordBytes::default();
         let mut words = words.peekable();
         while let Some(word) = words.peek().copied() {
             if is_plain(&word) {
-                self.redo_run(word.key(), &mut words, &mut record);
+                self.run(word.key(), &mut words, &mut record);
             } else {
-                damages.pass_over(self.redo(&word))?;
-                self.keep_to_limit();
+                damages.pass_over(self.one(&word))?;
+                self.core.reclaimer().keep_to_limit();
                 words.next();
             }
         }
@@ -331,15 +328,15 @@ impl Core {
     /// Appends the words that fall to the leaf of `key`, the first one's, and has it packed if these are many. A leaf
     /// on SSD is promoted before its overlay has no room for more. If an image cannot be read, the words stay in
     /// memory above it, and nothing is lost.
-    fn redo_run<'w>(
+    fn run<'w>(
         &self,
         key: &[u8],
         words: &mut Peekable<impl Iterator<Item = Operation<'w>>>,
         record: &mut RecordBytes,
     ) {
-        let bytes_max = RUN_BYTES.min((self.tree.gauges.limit() / RUN_SHARE) as usize);
-        let guard = self.tree.pin();
-        let locked = self.tree.lock_leaf(key, &guard);
+        let bytes_max = RUN_BYTES.min((self.core.tree.gauges.limit() / RUN_SHARE) as usize);
+        let guard = self.core.tree.pin();
+        let locked = self.core.tree.lock_leaf(key, &guard);
         let leaf = locked.leaf;
         let mut bytes = 0;
         while bytes < bytes_max
@@ -353,20 +350,20 @@ impl Core {
             };
             value.lay_out(record, Fields::of(meta), word.key(), kind);
             bytes += record.landing_bytes();
-            self.writes().append_growing(leaf, record, key_hash(word.key()), &guard);
+            self.core.writes().append_growing(leaf, record, key_hash(word.key()), &guard);
         }
-        let has_grown = self.tree.seal_grown(leaf, &guard);
+        let has_grown = self.core.tree.seal_grown(leaf, &guard);
         drop(locked);
         if has_grown {
-            self.sealed(leaf, &guard);
+            self.core.sealed(leaf, &guard);
         }
         let crowded = leaf.state(&guard).is_crowded().then(|| leaf.share(&guard));
         drop(guard);
         if let Some(leaf) = crowded {
-            self.moves().promote(&leaf, Place::Ssd);
+            self.core.moves().promote(&leaf, Place::Ssd);
         }
-        self.tend();
-        self.keep_to_limit();
+        self.core.tend();
+        self.core.reclaimer().keep_to_limit();
     }
 }
 
@@ -377,7 +374,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::durable::operation::Heads;
+    use crate::durable::Heads;
 
     fn record(operations: &[Operation<'_>]) -> Vec<u8> {
         Heads::default().lay_out(operations.iter().copied(), |parts| parts.concat())
@@ -429,9 +426,9 @@ mod tests {
         let puts =
             keys.iter().map(|key| Operation::Put { key, value: b"above", expires_at_ms: None, flags: 0 });
         let damages = Damages { salvage: false, noted: Mutex::default() };
-        assert_eq!(core.redo_all(puts, &damages), Ok(()));
+        assert_eq!(Redo { core: &core }.all(puts, &damages), Ok(()));
         assert!(core.tree.locate(b"key", &core.tree.pin()).1.below.is_none(), "the leaf lies on SSD");
-        assert_eq!(core.tree.count_keys(), keys.len() as u64 + 1);
+        assert_eq!(core.tree.ranges().count_keys(), keys.len() as u64 + 1);
     }
 
     #[test]

@@ -51,8 +51,8 @@ fn work(core: &Core, is_stopping: &AtomicBool) {
         };
         // No pause holds up writers that wait for room.
         if (Instant::now() >= next || checkpointer.holds_up_writers())
-            && checkpointer.is_due(core, journal)
-            && checkpointer.checkpoint(core, journal).is_err()
+            && checkpointer.is_due(&core.tree.gauges, journal)
+            && checkpointer.checkpoint(core.moves(), journal).is_err()
         {
             next = Instant::now() + if checkpointer.had_no_room() { FULL_PAUSE } else { FAILED_PAUSE };
         }

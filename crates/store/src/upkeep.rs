@@ -1,58 +1,104 @@
-//! Several leaves at a time: while a device packs the blocks of one leaf, the thread lays out the next leaves.
+//! The upkeep of a leaf: the form that it needs, and the pack that gives it that form.
 //!
-//! Not for writers, nor for leaves that are closed: those leaves are packed alone, because writers wait for them.
+//! Not for which leaf is visited: `sweep` goes through all of them, and `reclaimer`, `tierer` and `maintenance` choose.
+//! Leaves on SSD keep their images: a pack takes the overlay alone.
+//!
+//! While a device packs the blocks of one leaf, the thread lays out the next leaves. Leaves that are closed are packed
+//! alone, because writers wait for them, and so are leaves that their writers pack.
 //!
 //! 1. A background thread begins a leaf that is quiet, cools down, or waits in the queue.
 //! 2. While the device works, the thread begins leaves to the right of it, or others of the queue.
 //! 3. The thread publishes a leaf after all leaves that it began later. Until then each takes appends and answers reads
 //!    as before.
 
+mod sweep;
+
 use crossbeam_epoch::Guard;
 
-use crate::core::Core;
-use crate::leaf::Leaf;
-use crate::packing::Goal;
+use crate::form::Form;
+use crate::leaf::{Leaf, LeafState};
+use crate::packing::{Goal, Packs, Scratch};
+use crate::places::{Moves, Place};
+use crate::retention::Retention;
+use crate::room::Room;
+use crate::s3fifo::{Eviction, S3Fifo};
+use crate::tree::Tree;
+pub(crate) use sweep::{Sweep, Visited};
 
+/// A quiet leaf below this share of a full body is filled from its right neighbours.
+const FULL_PCT: usize = 97;
+/// Two neighbours that are written to are joined when together they stay below this share of a full body. The halves of
+/// a split are well above it.
+const JOINED_PCT: usize = 85;
+/// A quiet leaf is recoded when more than one record in this many was coded fast. It is condensed when more than one in
+/// this many has token numbers of one width. So what is packed again pays for copying the rest.
+const LOOSE_SHARE: usize = 4;
 /// Leaves to the right that a thread looks at while a device has one. With that one, so many bodies with their values
 /// raw are under way at most.
 pub(crate) const LEAVES_AHEAD_MAX: usize = 7;
 
-/// The same of leaves in the queue: their writers may fill another landing, and then wait.
-const QUEUED_AHEAD_MAX: usize = 3;
+/// Packs leaves as they need it. See the module.
+#[derive(Clone, Copy)]
+pub(crate) struct Upkeep<'e> {
+    pub(crate) tree: &'e Tree,
+    pub(crate) room: Room<'e>,
+    pub(crate) moves: Moves<'e>,
+    pub(crate) eviction: &'e Eviction,
+}
 
-impl Core {
-    /// Packs a leaf of the queue, and others while a device has its blocks; returns how many.
-    pub(crate) fn pack_queued(&self, leaf: &Leaf, guard: &Guard) -> u32 {
-        let (mut left, mut packs) = (QUEUED_AHEAD_MAX, 0);
-        self.pack_queued_with(leaf, &mut left, &mut packs, guard);
-        packs
+/// Packs of one leaf.
+impl<'e> Upkeep<'e> {
+    /// The retention of a pack that a thread waits for. Probation may end in it.
+    pub(crate) fn retention(&self) -> Option<S3Fifo<'e>> {
+        S3Fifo::of(self.tree, self.eviction, true)
     }
 
-    fn pack_queued_with(&self, leaf: &Leaf, left: &mut usize, packs: &mut u32, guard: &Guard) {
-        *packs += 1;
-        if self.tree.is_over_watermark(leaf.state(guard)) {
-            leaf.seal(guard);
+    /// The retention of a pack that no thread waits for, and that may be given up.
+    pub(crate) fn background_retention(&self) -> Option<S3Fifo<'e>> {
+        S3Fifo::of(self.tree, self.eviction, false)
+    }
+
+    /// Runs `work` with what packs of this thread need. Records stay that `retention` keeps.
+    pub(crate) fn with_packs<R>(
+        &self,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        work: impl FnOnce(&mut Packs<'_>) -> R,
+    ) -> R {
+        Scratch::with(|scratch| work(&mut Packs::new(self.tree, self.moves.host, retention, guard, scratch)))
+    }
+
+    /// Packs `leaf`, which the caller owns, as [`Packs::pack`] does. `false` if the leaf is on SSD, and its overlay has
+    /// no room for the landing.
+    pub(crate) fn pack(&self, leaf: &Leaf, goal: Goal, retention: &mut dyn Retention, guard: &Guard) -> bool {
+        #[cfg(test)]
+        self.tree.stats.tried_merges.raise();
+        match leaf.state(guard).below {
+            Some(_) => self.moves.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack(leaf, goal)),
         }
-        let Some(_ownership) = leaf.try_own() else { return };
-        let state = leaf.state(guard);
-        if state.sealed.is_some() && self.room().has_place_for(&[state]) {
-            let mut meanwhile = || {
-                while *left > 0
-                    && let Some(next) = self.queue.pop()
-                {
-                    *left -= 1;
-                    self.pack_queued_with(&next, left, packs, guard);
-                }
-            };
-            let retention = &mut self.background_retention();
-            let packed = self.pack_while(leaf, Goal::Keep, retention, guard, &mut meanwhile);
-            self.tree.stats.packs_background.add(u64::from(packed));
+    }
+
+    /// As [`Upkeep::pack`], for work in the background: see [`Packs::pack_while`].
+    pub(crate) fn pack_while(
+        &self,
+        leaf: &Leaf,
+        goal: Goal,
+        retention: &mut dyn Retention,
+        guard: &Guard,
+        meanwhile: &mut dyn FnMut(),
+    ) -> bool {
+        #[cfg(test)]
+        self.tree.stats.tried_merges.raise();
+        match leaf.state(guard).below {
+            Some(_) => self.moves.pack_upper(leaf, guard),
+            None => self.with_packs(retention, guard, |packs| packs.pack_while(leaf, goal, meanwhile)),
         }
     }
 
     /// Gives `leaf`, which the caller owns, its form, and leaves to its right theirs while a device has its blocks.
     /// `false` if memory has no room for that, or a damaged value keeps the leaf in its coding.
-    pub(crate) fn settle_with_next(
+    fn settle_with_next(
         &self,
         leaf: &Leaf,
         goal: Goal,
@@ -98,7 +144,7 @@ impl Core {
             let Some(_ownership) = leaf.try_own() else { continue };
             let state = leaf.state(guard);
             if !state.closed
-                && self.room().has_place_for(&[state])
+                && self.room.has_place_for(&[state])
                 && let Some(goal) = self.goal(state, true, all_quiet)
             {
                 self.settle_with_next(leaf, goal, all_quiet, left, guard);
@@ -117,6 +163,114 @@ impl Core {
             Goal::Keep | Goal::Settle => self.tree.stats.packs_background.raise(),
         }
     }
+
+    /// Packs `leaf`, which the caller owns and other threads write to; `false` if memory has no room for that.
+    fn settle_written(&self, leaf: &Leaf, goal: Goal, guard: &Guard) -> bool {
+        let was_hot = leaf.state(guard).form.is_hot();
+        // Records of the open landing may change when others expire.
+        leaf.seal(guard);
+        let retention = &mut self.background_retention();
+        let settled = self.pack_while(leaf, goal, retention, guard, &mut || ());
+        if settled {
+            self.count_settled(goal, was_hot);
+        }
+        settled
+    }
+
+    /// Merges both landings of `leaf`, which the caller owns, and gives the body the form of `goal`.
+    pub(crate) fn settle_leaf(&self, leaf: &Leaf, goal: Goal, guard: &Guard) {
+        let state = leaf.state(guard);
+        // A landing that is sealed already is packed first, so that the open one can be.
+        if state.sealed.is_some() && state.open.is_some() {
+            self.pack(leaf, Goal::Keep, &mut self.retention(), guard);
+        }
+        leaf.seal(guard);
+        self.pack(leaf, goal, &mut self.retention(), guard);
+    }
+
+    /// The pack that brings a leaf that nobody writes to to its dense form, if it would be smaller then.
+    pub(crate) fn denser(&self, state: &LeafState) -> Option<Goal> {
+        self.goal(state, true, true).filter(|goal| matches!(goal, Goal::Recode | Goal::Condense))
+    }
+
+    /// The pack that a leaf needs, if any. Where all leaves are to be `dense`, one whose values were coded fast needs
+    /// another pack.
+    pub(crate) fn goal(&self, state: &LeafState, quiet: bool, dense: bool) -> Option<Goal> {
+        if quiet
+            && !state.form.is_hot()
+            && !state.form.keeps_damage()
+            && !state.body.is_empty()
+            && state.place() != Place::Ssd
+            && let Some(current) = self.tree.dictionaries.current()
+        {
+            // Dense tokens save 1 to 2 % in twice the time. Dense blocks save much more.
+            let dense = dense || current.blocks().is_some();
+            let is_loose = usize::from(state.form.loose()) * LOOSE_SHARE > state.body.len();
+            if dense && is_loose || state.form.generation() != Some(current.generation()) {
+                return Some(if dense { Goal::Recode } else { Goal::Renew });
+            }
+            if dense && is_plain(state) {
+                return Some(Goal::Condense);
+            }
+        }
+        let expired = state.body.earliest_expiry_ms().is_some_and(|at| at <= self.tree.expiry_now_ms());
+        let settles = quiet && state.is_unsettled();
+        let kept = if dense { Goal::Settle } else { Goal::Keep };
+        (expired || settles || state.sealed.is_some()).then_some(kept)
+    }
+
+    /// Whether a leaf and its right neighbour, which may be written to, fit one body with room to grow.
+    pub(crate) fn is_small(&self, state: &LeafState, guard: &Guard) -> bool {
+        // Most leaves are large enough alone: the neighbour is looked at only where it may matter.
+        let is_large = |bytes: usize, records: usize| {
+            records * 100 >= self.tree.limits.records_full * JOINED_PCT
+                || bytes * 100 >= self.tree.limits.bytes_full * JOINED_PCT
+        };
+        if is_large(state.body.asked_bytes(), state.body.len()) {
+            return false;
+        }
+        let Some(right) = state.right(guard) else { return false };
+        let pair = [state, right.state(guard)];
+        let records = pair.iter().map(|state| state.body.len()).sum::<usize>();
+        let bytes = pair.iter().map(|state| state.body.asked_bytes()).sum::<usize>();
+        !is_large(bytes, records)
+            && pair.iter().all(|state| may_be_cut(state))
+            && pair[0].form.generation() == pair[1].form.generation()
+    }
+
+    /// How full a leaf is, by records or by bytes.
+    fn full_pct(&self, state: &LeafState) -> usize {
+        let records_pct = state.body.len() * 100 / self.tree.limits.records_full;
+        records_pct.max(state.body.asked_bytes() * 100 / self.tree.limits.bytes_full)
+    }
+
+    /// Whether a leaf has room that records of its right neighbour could fill. A neighbour that is to be recoded comes
+    /// first, or its records would have both leaves recoded.
+    fn has_room(&self, state: &LeafState, dense: bool, guard: &Guard) -> bool {
+        let Some(right) = state.right(guard) else { return false };
+        let right = right.state(guard);
+        // A neighbour's first record may not fit, however much room there is; blocks are cut.
+        let record_pct =
+            right.body.asked_bytes() * 100 / self.tree.limits.bytes_full / right.body.len().max(1);
+        self.full_pct(state) < FULL_PCT
+            && state.body.asked_bytes() * 100 / self.tree.limits.bytes_full + record_pct < FULL_PCT
+            && [state, right].iter().all(|state| may_be_cut(state) && !state.is_unsettled())
+            && state.form.generation() == right.form.generation()
+            && self.goal(right, true, dense).is_none_or(Goal::keeps_form)
+    }
+}
+
+/// Whether a leaf may give records to a neighbour, or take some.
+fn may_be_cut(state: &LeafState) -> bool {
+    !state.form.is_hot() && !state.closed && state.place() != Place::Ssd
+}
+
+/// Whether a leaf has enough values that could be coded by entropy. Values that tokens make no smaller lie raw, and the
+/// state counts them, too. So the body has the last word.
+fn is_plain(state: &LeafState) -> bool {
+    let Form::Coded { tokens, plain, .. } = &state.form else { return false };
+    let are_many = |values: usize| values * LOOSE_SHARE > state.body.len();
+    are_many((*plain).into()) && tokens.codes().is_some() && are_many(state.body.plain())
 }
 
 // The C libraries do not run under Miri.
@@ -309,21 +463,21 @@ mod tests {
         let mut queued = 0;
         while let Some(own) = leaf {
             own.seal(&guard);
-            assert!(core.queue.push(own));
+            assert!(core.backlog.queue.push(own));
             queued += 1;
             leaf = own.state(&guard).right(&guard);
         }
         engine.most();
         let (mut packs, mut calls) = (0, 0);
-        while let Some(leaf) = core.queue.pop() {
-            packs += core.pack_queued(&leaf, &guard);
+        while let Some(leaf) = core.backlog.queue.pop() {
+            packs += core.maintenance().pack_queued(&leaf, &guard);
             calls += 1;
         }
         assert_eq!(packs, queued);
         assert!(calls * 3 < queued, "{calls} of {queued}");
         // A leaf that a writer has packed meanwhile is no pack.
         let packed = core.tree.stats.packs_background.get();
-        core.pack_queued(core.tree.locate(&[], &guard).0, &guard);
+        core.maintenance().pack_queued(core.tree.locate(&[], &guard).0, &guard);
         assert_eq!(core.tree.stats.packs_background.get(), packed);
         assert!(engine.most()[0] > 4);
         for number in (0..KEYS).step_by(40) {
@@ -353,7 +507,7 @@ mod tests {
             let packs_within = |limit_bytes| {
                 core.set_memory_limit(limit_bytes);
                 let before = core.tree.stats.packs_background.get();
-                core.pack_queued(leaf, &guard);
+                core.maintenance().pack_queued(leaf, &guard);
                 core.tree.stats.packs_background.get() - before
             };
             let packs = packs_within(Some(1));

@@ -8,22 +8,21 @@
 //! 3. Without that thread, at a start and at the end of a store, who waits makes the checkpoint.
 //! 4. After two attempts in a row that gave nothing no writer waits, until more images have died.
 //!
-//! A caller that serves others on the same thread asks [`Core::may_wait_for_room`] before it writes.
+//! A caller that serves others on the same thread asks [`Reclaimer::may_wait_for_room`] before it writes.
 
 use std::time::Duration;
 
-use super::Moved;
-use crate::core::Core;
+use super::{Moved, Reclaimer};
 use crate::durable::Checkpointer;
 
 /// How long a writer waits before it looks whether a checkpoint gave room.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-impl Core {
+impl Reclaimer<'_> {
     /// Whether a write that needs room may have to wait for a checkpoint.
     pub(crate) fn may_wait_for_room(&self) -> bool {
-        self.tree.gauges.held() > self.room().watermarks().help
-            && self.cold.as_ref().is_some_and(|cold| cold.tier.is_short())
+        self.tree.gauges.held() > self.room.watermarks().help
+            && self.moves.cold.as_ref().is_some_and(|cold| cold.tier.is_short())
             && self.checkpointer.get().is_some_and(Checkpointer::gives_room)
     }
 
@@ -42,12 +41,12 @@ impl Core {
         }
         let attempts = checkpointer.attempts();
         // The hand found nothing a moment ago, and looking again would take images from the checkpoint's disk.
-        while checkpointer.attempts() == attempts && may_give() && self.room().admit(bytes).is_err() {
+        while checkpointer.attempts() == attempts && may_give() && self.room.admit(bytes).is_err() {
             if checkpointer.has_thread() || checkpointer.is_running() {
                 std::thread::sleep(ROOM_PAUSE);
             } else if let Some(journal) = self.journal.get() {
                 // It counts its failures itself.
-                let _ = checkpointer.checkpoint(self, journal);
+                let _ = checkpointer.checkpoint(self.moves, journal);
             }
             self.tree.reclaim();
         }
@@ -91,7 +90,7 @@ mod tests {
         assert!(checkpointer.want_room(), "nothing of the segment is dead");
         let mut attempts = 0;
         while checkpointer.want_room() && checkpointer.gives_room() {
-            assert!(checkpointer.checkpoint(core, journal).is_err());
+            assert!(checkpointer.checkpoint(core.moves(), journal).is_err());
             attempts += 1;
             assert!(attempts < ATTEMPTS_MAX);
         }

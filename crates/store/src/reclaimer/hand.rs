@@ -1,7 +1,7 @@
 //! The clock hands: one goes round the leaves in key order for DRAM, one for far memory. Each demotes the leaves that
 //! are read least.
 //!
-//! Not for deciding when a leaf is demoted: `pressure` moves a hand when the hand's place is short.
+//! Not for deciding when a leaf is demoted: the reclaimer moves a hand when the hand's place is short.
 //!
 //! 1. A thread takes a hand out of its slot, so only one thread moves the hand at a time. The thread holds no lock and
 //!    no guard while it writes a leaf to SSD.
@@ -14,13 +14,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ziptier_media::placement::Side;
 
-use crate::core::Core;
+use super::Pressure;
 use crate::far::FarMemory;
 use crate::leaf::{Leaf, LeafState};
 use crate::places::ssd::pays;
-use crate::places::{Demoted, Parts, Pick, Place};
+use crate::places::{Demoted, Moves, Parts, Pick, Place};
+use crate::room::Room;
 use crate::sync::Mutex;
-use crate::tierer::heat;
+use crate::tree::Tree;
 
 /// Leaves that a step looks at, and bytes that it demotes, before another thread may have the hand. Demoted bytes are
 /// free only some steps of the epoch later.
@@ -197,23 +198,32 @@ impl Hand {
     }
 }
 
-impl Core {
+/// Demotes leaves by the hands. See the module.
+#[derive(Clone, Copy)]
+pub(super) struct Demotions<'e> {
+    pub(super) tree: &'e Tree,
+    pub(super) room: Room<'e>,
+    pub(super) moves: Moves<'e>,
+    pub(super) pressure: &'e Pressure,
+}
+
+impl Demotions<'_> {
     /// Moves a hand on until about so many bytes are free or will be, or for a step. The caller holds no guard.
     pub(super) fn move_hand(&self, wish: Move) -> Moved {
         let Some(mut taken) = self.pressure.hands.take(wish.source) else { return Moved::Taken };
         let hand = &mut taken.hand;
-        if hand.full && self.room().has_room_below() {
+        if hand.full && self.room.has_room_below() {
             // Bytes that were deleted, evicted or made smaller have made room below.
             hand.stuck = None;
         }
-        let (_, held_bytes) = self.room().demotable_bytes(wish.source);
+        let (_, held_bytes) = self.room.demotable_bytes(wish.source);
         if hand.is_stuck(held_bytes) { Moved::Stuck } else { self.move_taken(hand, wish) }
     }
 
     /// A step of a hand that is not stuck.
     fn move_taken(&self, hand: &mut Hand, wish: Move) -> Moved {
         hand.stuck = None;
-        self.moves().clean_ssd();
+        self.moves.clean_ssd();
         if wish.for_hot {
             hand.reach = Reach::Cold;
         }
@@ -230,20 +240,20 @@ impl Core {
                 }
                 Demoted::Kept => {}
                 Demoted::Busy => hand.busy = true,
-                Demoted::Full => refusals += usize::from(!self.moves().clean_ssd()),
+                Demoted::Full => refusals += usize::from(!self.moves.clean_ssd()),
             }
-            if self.cold.is_some() {
-                hand.before = self.moves().join_with(&hand.before, &leaf);
+            if self.moves.cold.is_some() {
+                hand.before = self.moves.join_with(&hand.before, &leaf);
             }
             let Some(next) = next else {
-                let (bodies, held) = self.room().demotable_bytes(wish.source);
+                let (bodies, held) = self.room.demotable_bytes(wish.source);
                 hand.end_lap(bodies, held);
                 break;
             };
             hand.cursor.clear();
             hand.cursor.extend_from_slice(&next);
             // An SSD without room may still take what makes leaves smaller.
-            let has_hope = self.cold.is_some() && self.room().has_hope();
+            let has_hope = self.moves.cold.is_some() && self.room.has_hope();
             let refusals_max = if has_hope { REFUSALS_MAX } else { 1 };
             if freed >= step_bytes || refusals >= refusals_max {
                 break;
@@ -254,16 +264,16 @@ impl Core {
 
     /// Notes the outcome of a step.
     fn note_step(&self, hand: &mut Hand, wish: Move, freed: u64, full: bool) -> Moved {
-        match &self.cold {
+        match &self.moves.cold {
             Some(cold) if full => cold.is_refused.store(true, Relaxed),
-            None if full => hand.get_stuck(self.room().demotable_bytes(wish.source).1, true),
+            None if full => hand.get_stuck(self.room.demotable_bytes(wish.source).1, true),
             _ => {}
         }
         if wish.source == Side::Dram && (freed > 0 || hand.stuck.is_some()) {
-            self.pressure.dry.store(freed == 0 && !full, Relaxed);
+            self.room.findings.dry.store(freed == 0 && !full, Relaxed);
         }
         if freed > 0 {
-            self.pressure.exhausted.store(false, Relaxed);
+            self.room.findings.exhausted.store(false, Relaxed);
         }
         if wish.for_hot && hand.reach > Reach::Cold {
             // There are no more cold leaves.
@@ -282,16 +292,16 @@ impl Core {
     fn demote_within(&self, leaf: &Leaf, reach: Reach, wish: Move) -> Demoted {
         let demoted = match (wish.source, &self.tree.far) {
             (Side::Dram, Some(far)) => match self.parts_for_far(leaf, far, reach, wish.has_time) {
-                Some(parts) => self.moves().demote(leaf, Place::Far, parts),
+                Some(parts) => self.moves.demote(leaf, Place::Far, parts),
                 None => Demoted::Kept,
             },
             _ => Demoted::Full,
         };
         let demoted = match demoted {
-            Demoted::Full if self.cold.is_some() => self.demote_within_to_ssd(leaf, reach, wish.source),
+            Demoted::Full if self.moves.cold.is_some() => self.demote_within_to_ssd(leaf, reach, wish.source),
             demoted => demoted,
         };
-        if wish.source == Side::Dram && (self.tree.far.is_none() || !self.has_background) {
+        if wish.source == Side::Dram && (self.tree.far.is_none() || !self.room.has_background) {
             // No tierer lets old reads decay.
             leaf.clock.decay(false);
         }
@@ -318,7 +328,7 @@ impl Core {
         (records || takes_larges()).then_some(parts)
     }
 
-    /// As [`Core::demote_within`], to the SSD, which the store has.
+    /// As [`Demotions::demote_within`], to the SSD, which the store has.
     fn demote_within_to_ssd(&self, leaf: &Leaf, reach: Reach, source: Side) -> Demoted {
         let (parts, settles, landing_bytes) = {
             let guard = self.tree.pin();
@@ -333,14 +343,14 @@ impl Core {
             (parts, settles, state.landing_bytes())
         };
         if !settles {
-            return self.moves().demote(leaf, Place::Ssd, parts);
+            return self.moves.demote(leaf, Place::Ssd, parts);
         }
         // The landing goes into the overlay.
         let Some(ownership) = leaf.try_own() else { return Demoted::Busy };
-        let landing_bytes = self.moves().settle_owned(leaf).map_or(0, |_| landing_bytes);
+        let landing_bytes = self.moves.settle_owned(leaf).map_or(0, |_| landing_bytes);
         // Writers must not wait while large values are written.
         drop(ownership);
-        match self.moves().demote(leaf, Place::Ssd, Parts { records: false, ..parts }) {
+        match self.moves.demote(leaf, Place::Ssd, Parts { records: false, ..parts }) {
             Demoted::Freed(large_bytes) => Demoted::Freed(landing_bytes + large_bytes),
             Demoted::Kept | Demoted::Busy if landing_bytes > 0 => Demoted::Freed(landing_bytes),
             demoted => demoted,
@@ -363,7 +373,7 @@ impl Core {
 
     /// Whether `leaf` is read less than what DRAM has room for.
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
-        !leaf.is_warm() && (leaf.clock.counts() == 0 || heat(leaf, state) < self.pressure.cold_below())
+        !leaf.is_warm() && (leaf.clock.counts() == 0 || leaf.heat(state) < self.pressure.cold_below())
     }
 }
 
@@ -381,6 +391,7 @@ mod tests {
 
     use super::*;
     use crate::codec_options::CodecChoice;
+    use crate::core::Core;
     use crate::options::Options;
     use crate::packing::Goal;
     use crate::record::PutMeta;
@@ -423,18 +434,21 @@ mod tests {
         {
             let guard = core.tree.pin();
             let ownership = right.try_own().expect("nobody maintains it");
-            core.settle_leaf(&right, Goal::Keep, &guard);
+            core.upkeep().settle_leaf(&right, Goal::Keep, &guard);
             drop(ownership);
             let _ownership = left.try_own().expect("nobody maintains it");
-            assert!(
-                core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(&left))
-            );
+            assert!(core.upkeep().with_packs(&mut core.upkeep().background_retention(), &guard, |packs| {
+                packs.join_right(&left)
+            }));
         }
         assert!(!Arc::ptr_eq(&left, &right) && Arc::ptr_eq(&left, &leaf_of(5)), "they were no neighbours");
         put(5, 20);
         core.settle();
         assert!(core.tree.gauges.retired.held() < 3_000, "the value is not freed yet");
-        assert_eq!(core.demote_within(&right, Reach::Any, Move::of(1)), Demoted::Kept);
+        assert_eq!(
+            core.reclaimer().demotions().demote_within(&right, Reach::Any, Move::of(1)),
+            Demoted::Kept
+        );
     }
 
     // A thousand records, which take long there.
@@ -449,11 +463,12 @@ mod tests {
             core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default()).expect("no limit is set");
         }
         core.settle();
-        let stuck = (0..1000).find(|_| core.move_hand(Move::of(1 << 20)) == Moved::Stuck);
+        let stuck =
+            (0..1000).find(|_| core.reclaimer().demotions().move_hand(Move::of(1 << 20)) == Moved::Stuck);
         assert!(stuck.is_some(), "a body found room in 4 KiB");
         assert_eq!(core.tree.stats.sent_to_far.get(), 0);
         drop(others);
-        assert_eq!(core.move_hand(Move::of(1 << 20)), Moved::On);
+        assert_eq!(core.reclaimer().demotions().move_hand(Move::of(1 << 20)), Moved::On);
         assert!(core.tree.stats.sent_to_far.get() > 0);
     }
 }

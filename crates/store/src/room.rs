@@ -1,20 +1,22 @@
 //! What room there is: the questions about the limit of DRAM, and about the places below.
 //!
-//! Not for making room, which is `pressure`. No question changes anything.
+//! Not for making room, which is `reclaimer`. No question changes anything; the hands note in `Findings` how their
+//! steps ended. `retired` waits for bytes that readers hold.
 
-use std::sync::atomic::Ordering::Relaxed;
+mod retired;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_media::placement::Side;
 
-use super::Pressure;
 use crate::Error;
-use crate::core::Core;
-use crate::evict::GOAL_PCT;
 use crate::large::ChunkPlace;
 use crate::leaf::LeafState;
 use crate::places::ssd::Cold;
 use crate::tree::Tree;
 
+/// Per cent of the limit that eviction keeps the store at.
+pub(crate) const GOAL_PCT: u64 = 97;
 /// The watermarks lie one part in so many of the limit below it. Demoting a leaf takes some microseconds, so little
 /// room is enough until the background thread is awake.
 const LOW_PART: u64 = 10;
@@ -22,7 +24,7 @@ const HIGH_PART: u64 = 16;
 const HELP_PART: u64 = 32;
 /// Steps in vain that a writer repeats before it is refused, each after all readers of that moment have gone. A hand
 /// with a narrow reach needs two cycles more to come to every leaf.
-pub(super) const LAPS_IN_VAIN: u32 = 4;
+pub(crate) const LAPS_IN_VAIN: u32 = 4;
 /// New expiries take one part in so many of the limit beyond it.
 const IN_TIME_PART: u64 = 128;
 /// The part of a memory limit that retired bytes may be while twice as much is free.
@@ -35,39 +37,39 @@ const TRAINING_BYTES_SMALL: u64 = 4 << 20;
 
 /// Bytes in use of a place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Watermarks {
+pub(crate) struct Watermarks {
     /// Leaves are demoted down to here, and hot ones promoted up to here.
-    pub(super) low: u64,
+    pub(crate) low: u64,
     /// From here on leaves are demoted.
-    pub(super) high: u64,
+    pub(crate) high: u64,
     /// From here on writers demote leaves, too.
-    pub(super) help: u64,
+    pub(crate) help: u64,
 }
 
 impl Watermarks {
     /// Of a place with a limit of so many bytes, `u64::MAX` for none.
-    pub(super) fn of(limit: u64) -> Self {
+    pub(crate) fn of(limit: u64) -> Self {
         let below = |part| if limit == u64::MAX { limit } else { limit - limit / part };
         Self { low: below(LOW_PART), high: below(HIGH_PART), help: below(HELP_PART) }
     }
 }
 
+/// What those who looked for room found last.
+#[derive(Default)]
+pub(crate) struct Findings {
+    /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.
+    pub(crate) dry: AtomicBool,
+    /// A writer waited for the hands in vain, and they demoted nothing since. Other writers need not wait.
+    pub(crate) exhausted: AtomicBool,
+}
+
 /// Answers what room there is. See the module.
 #[derive(Clone, Copy)]
 pub(crate) struct Room<'e> {
-    tree: &'e Tree,
-    cold: Option<&'e Cold>,
-    pressure: &'e Pressure,
-    has_background: bool,
-}
-
-impl Core {
-    /// What room there is.
-    #[inline]
-    pub(crate) fn room(&self) -> Room<'_> {
-        let Self { tree, cold, pressure, has_background, .. } = self;
-        Room { tree, cold: cold.as_ref(), pressure, has_background: *has_background }
-    }
+    pub(crate) tree: &'e Tree,
+    pub(crate) cold: Option<&'e Cold>,
+    pub(crate) findings: &'e Findings,
+    pub(crate) has_background: bool,
 }
 
 impl<'e> Room<'e> {
@@ -95,12 +97,12 @@ impl<'e> Room<'e> {
     pub(crate) fn has_room_below(self) -> bool {
         let far = self.tree.far.as_ref().is_some_and(|far| !far.is_full());
         let ssd = self.cold.as_ref().is_some_and(|cold| !cold.is_refused.load(Relaxed));
-        (far || ssd) && !self.pressure.dry.load(Relaxed)
+        (far || ssd) && !self.findings.dry.load(Relaxed)
     }
 
     /// Whether no write was refused since a leaf moved last.
     pub(crate) fn has_hope(self) -> bool {
-        !self.pressure.exhausted.load(Relaxed)
+        !self.findings.exhausted.load(Relaxed)
     }
 
     /// Bytes of DRAM that a background thread may make free for work of its own: a quarter of all bodies, where far
@@ -110,7 +112,7 @@ impl<'e> Room<'e> {
         if can_move { self.tree.gauges.body_bytes() / 4 } else { 0 }
     }
 
-    pub(super) fn watermarks(self) -> Watermarks {
+    pub(crate) fn watermarks(self) -> Watermarks {
         Watermarks::of(self.tree.gauges.limit())
     }
 
@@ -153,7 +155,7 @@ impl<'e> Room<'e> {
 
     /// How often a writer that lacks `bytes` waits for readers after a step in vain. Another thread may have had the
     /// leaf that would go.
-    pub(super) fn laps_in_vain_max(self, bytes: usize) -> u32 {
+    pub(crate) fn laps_in_vain_max(self, bytes: usize) -> u32 {
         let may_move = self.has_place_below() && self.has_hope();
         let may_evict = self.tree.evicts() && bytes as u64 <= self.tree.gauges.limit() / 2;
         if may_move || may_evict { LAPS_IN_VAIN } else { 0 }
@@ -197,7 +199,7 @@ impl<'e> Room<'e> {
     }
 
     /// Bytes of bodies in a place, and of everything that can be demoted from there.
-    pub(super) fn demotable_bytes(self, source: Side) -> (u64, u64) {
+    pub(crate) fn demotable_bytes(self, source: Side) -> (u64, u64) {
         match source {
             Side::Dram => {
                 let held = self.tree.gauges.body_bytes()
@@ -213,7 +215,7 @@ impl<'e> Room<'e> {
     }
 
     /// Bytes of large values in DRAM, unless they stay there.
-    pub(super) fn demotable_large_bytes(self) -> u64 {
+    fn demotable_large_bytes(self) -> u64 {
         let stay = self.tree.far.as_ref().is_some_and(|far| far.is_placing());
         if stay { 0 } else { self.tree.gauges.large.held() }
     }
@@ -251,7 +253,7 @@ impl<'e> Room<'e> {
     }
 
     /// Retired bytes that the memory limit has room for. Without a limit nothing says how many would be too many.
-    pub(super) fn retired_room(self, held: u64) -> u64 {
+    fn retired_room(self, held: u64) -> u64 {
         match self.tree.gauges.limit() {
             u64::MAX => 0,
             limit => (limit.saturating_sub(held) / 2).min(limit / RETIRED_ROOM_PART),

@@ -57,7 +57,7 @@ impl Bench {
             let (leaf, empty) = core.tree.locate(&[], &guard);
             assert!(leaf.publish(empty, loaded.state, &guard), "nobody else changes the store");
             let all = Bound::Unbounded;
-            let records = core.tree.records(leaf.state(&guard), &all, &all, &guard);
+            let records = core.tree.ranges().records(leaf.state(&guard), &all, &all, &guard);
             records.into_iter().flatten().map(|(key, ..)| key).collect()
         };
         for (index, key) in keys.iter().take(20).enumerate() {
@@ -67,7 +67,7 @@ impl Bench {
         }
         core.put(b"another", b"value", PutMeta::default()).expect("there is no limit");
         core.settle();
-        let found = core.tree.count_keys();
+        let found = core.tree.ranges().count_keys();
         assert!(found > 0);
         true
     }
@@ -93,16 +93,16 @@ mod tests {
     use super::*;
     use crate::blocks::{Effort, lay_out};
     use crate::body::{Blocks, Body, Builder, Entry, EntryKey, fingerprint};
-    use crate::durable::generation::GenerationFiles;
-    use crate::durable::loading::loaded_place;
-    use crate::durable::manifest::Manifest;
-    use crate::durable::recovery::GENERATIONS_DIR;
+    use crate::durable::GENERATIONS_DIR;
+    use crate::durable::GenerationFiles;
+    use crate::durable::Manifest;
     use crate::durable::{DiskHandle, DurableOptions};
     use crate::form::Form;
     use crate::landing::RecordBytes;
-    use crate::large::INLINE_BYTES_MAX;
     use crate::leaf_image::{LeafImage, with_raw_values};
     use crate::record::{Fields, Kind, key_hash};
+    use crate::recovery::loading::loaded_place;
+    use crate::sizes::INLINE_BYTES_MAX;
     use crate::store::Store;
 
     const KEY: &[u8] = b"key";
@@ -206,11 +206,9 @@ mod tests {
             let manifest = Manifest::load(&*shared, dir).unwrap().unwrap();
             let mut files = GenerationFiles::open(shared.clone(), &dir.join(GENERATIONS_DIR)).unwrap();
             let first = BlockCoding::first(&options.codecs()).unwrap().map(Coding::Blocks);
-            let codings = manifest
-                .head
-                .generations
-                .iter()
-                .map(|number| (*number, files.read(*number, &options, first.as_ref()).unwrap().coding));
+            let codings = manifest.head.generations.iter().map(|number| {
+                (*number, files.read(*number, &options.codecs(), first.as_ref()).unwrap().coding)
+            });
             let bench = Bench::new(codings.collect());
             let segments = Segments::open(shared, &dir.join("segments"), SegmentOptions::default()).unwrap();
             let entries: Vec<_> = manifest.entries().map(Result::unwrap).collect();

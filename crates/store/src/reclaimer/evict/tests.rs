@@ -1,10 +1,11 @@
 use super::*;
 use crate::batch::Batch;
 use crate::codec_options::CodecChoice;
+use crate::core::Core;
 use crate::far::FarMemory;
-use crate::large::CHUNK_BYTES;
 use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
 use crate::record::{PutMeta, key_hash};
+use crate::sizes::CHUNK_BYTES;
 
 /// Bytes of the bodies that the index leads to.
 fn reachable_bytes(core: &Core) -> u64 {
@@ -56,7 +57,8 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     let right = state.right(&guard).expect("one body has no room for all");
     let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
     let _ownership = leaf.try_own().expect("nobody maintains it");
-    core.with_packs(&mut core.background_retention(), &guard, |packs| packs.join_right(leaf));
+    core.upkeep()
+        .with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs.join_right(leaf));
     assert_eq!(core.tree.stats.merges.get(), 1);
     assert_eq!(core.tree.gauges.body_bytes(), reachable_bytes(&core));
     assert!(core.tree.gauges.retired.held() >= retired + right_bytes);
@@ -71,7 +73,7 @@ fn core_of_one_leaf() -> Core {
     }
     core.settle();
     assert!(core.tree.locate(&[], &core.tree.pin()).1.high.is_none(), "one body has room for all");
-    core.set_eviction(true).expect("there is no SSD");
+    core.reclaimer().set_eviction(true).expect("there is no SSD");
     core
 }
 
@@ -81,7 +83,7 @@ fn a_leaf_whose_turn_comes_while_an_epoch_passes_is_visited() {
     let turn = core.eviction.next_leaf(true).expect("the leaf waits");
     // Records come to the queue by way of another thread.
     core.eviction.main.number.fetch_add(1, Relaxed);
-    core.visit_waiting(&core.eviction, &turn, u64::MAX);
+    core.reclaimer().visits().visit_waiting(&core.eviction, &turn, u64::MAX);
     assert!(core.tree.stats.evicted.get() > 0, "nobody will look at the leaf any more");
 }
 
@@ -98,7 +100,7 @@ fn marks_that_readers_put_back_do_not_hold_eviction_up() {
         core.eviction.line_up(leaf, marks().map(|mark| Mark(mark.load(Relaxed))), &guard);
     }
     core.tree.gauges.set_limit(Some(core.tree.gauges.held() / 2));
-    assert!((0..1000).any(|_| !core.evict_in_background()), "it visits the leaf for ever");
+    assert!((0..1000).any(|_| !core.reclaimer().evict_in_background()), "it visits the leaf for ever");
     assert!(core.tree.stats.evicted.get() > 0);
 }
 

@@ -9,21 +9,20 @@ use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions, Skipped};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
-use super::generation::GenerationFiles;
-use super::loading::{LoadedLarges, Source, is_within};
-use super::manifest::{Entry, Manifest};
-use super::operation::Operations;
-use super::recovery::{GENERATIONS_DIR, LOG_DIR, check_folder, no_store};
-use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::codec_options::CodecChoice;
+use crate::codec_options::{CodecChoice, CodecOptions};
 use crate::coding::Coding;
 use crate::core::Core;
+use crate::durable::{
+    DurableOptions, Entry, GENERATIONS_DIR, GenerationFiles, LOG_DIR, Manifest, Operations, check_folder,
+    no_store, segments_dir,
+};
 use crate::image_files::ImageFiles;
 use crate::leaf::Leaf;
 use crate::leaf_image::LeafImage;
 use crate::options::Options;
 use crate::packing::{settled, upper_records};
+use crate::recovery::loading::{LoadedLarges, Source, is_within};
 
 /// Records of the log between two calls for progress.
 const RECORDS_EACH: u64 = 1024;
@@ -190,7 +189,7 @@ impl Check<'_> {
         let mut codings = BTreeMap::new();
         for number in &manifest.head.generations {
             self.report.generations += 1;
-            match files.read(*number, &Options::default(), None) {
+            match files.read(*number, &CodecOptions::default(), None) {
                 Ok(found) => {
                     if let Some(damage) = found.damage {
                         self.note(damage)?;
@@ -334,7 +333,7 @@ impl LeafCheck<'_> {
         let found = if is_upper { upper_records(state) } else { settled(state) }.1;
         let (mut count, mut record_bytes) = (0, 0);
         let mut outcome = Ok(());
-        for record in core.tree.records(state, &Bound::Unbounded, &Bound::Unbounded, &guard) {
+        for record in core.tree.ranges().records(state, &Bound::Unbounded, &Bound::Unbounded, &guard) {
             match record {
                 Ok((key, value, _)) => {
                     count += 1;

@@ -1,6 +1,6 @@
 //! The records that S3-FIFO keeps when their leaf is packed, and their marks.
 //!
-//! Not for choosing the leaf or the records of the main queue that go: `evict` visits leaves and chooses.
+//! Not for choosing the leaf or the records of the main queue that go: `reclaimer` visits leaves and chooses.
 //!
 //! 1. A pack asks of each record of its leaves. It may find then that it has to close a leaf, and asks of all again.
 //! 2. A pack in the background may be given up.
@@ -12,16 +12,16 @@ use crossbeam_epoch::Guard;
 
 use super::{EPOCHS, Eviction, PROBATION_PCT};
 use crate::body::Body;
-use crate::core::Core;
 use crate::leaf::Leaf;
 use crate::marks::Mark;
-use crate::merge::Pending;
+use crate::pending::Pending;
 use crate::record::key_hash;
 use crate::retention::Retention;
+use crate::tree::Tree;
 
 /// The answers to one pack. See the module.
 pub(crate) struct S3Fifo<'c> {
-    core: &'c Core,
+    tree: &'c Tree,
     eviction: &'c Eviction,
     /// Probation may end: in a pack of a writer or of eviction, not in one that no thread waits for.
     may_end: bool,
@@ -56,26 +56,14 @@ struct NewKey {
     bytes: u64,
 }
 
-impl Core {
-    /// The retention of a pack that a thread waits for. Probation may end in it.
-    pub(crate) fn retention(&self) -> Option<S3Fifo<'_>> {
-        self.retention_with(true)
-    }
-
-    /// The retention of a pack that no thread waits for, and that may be given up.
-    pub(crate) fn background_retention(&self) -> Option<S3Fifo<'_>> {
-        self.retention_with(false)
-    }
-
-    /// The retention of a pack while the store evicts.
-    fn retention_with(&self, may_end: bool) -> Option<S3Fifo<'_>> {
-        let eviction = self.evicting()?;
+impl<'c> S3Fifo<'c> {
+    /// The retention of a pack in which probation `may_end`, while the store evicts.
+    pub(crate) fn of(tree: &'c Tree, eviction: &'c Eviction, may_end: bool) -> Option<Self> {
+        let eviction = eviction.while_on(tree)?;
         let (old, answers) = (Vec::new(), Answers::default());
-        Some(S3Fifo { core: self, eviction, may_end, probation: 0, main: 0, old, ends: false, answers })
+        Some(Self { tree, eviction, may_end, probation: 0, main: 0, old, ends: false, answers })
     }
-}
 
-impl S3Fifo<'_> {
     /// The mark of the body's record at `place`. One without a mark came on probation just now.
     fn old_mark(&self, place: usize) -> Mark {
         self.old.get(place).copied().unwrap_or_else(|| Mark::new(false, self.probation))
@@ -131,9 +119,9 @@ impl Retention for S3Fifo<'_> {
 
     fn commit(&mut self) -> Vec<Mark> {
         let Answers { mut marks, new, gone, spared } = std::mem::take(&mut self.answers);
-        let (core, eviction) = (self.core, self.eviction);
+        let (tree, eviction) = (self.tree, self.eviction);
         // Eviction that ended meanwhile has dropped its ghosts.
-        if !core.tree.evicts() {
+        if !tree.evicts() {
             return marks;
         }
         let (mut came_bytes, mut came_to_main) = (0, spared);
@@ -150,10 +138,10 @@ impl Retention for S3Fifo<'_> {
             gone.iter().for_each(|hash| ghosts.put(*hash));
         }
         if came_bytes > 0 {
-            let probation_bytes = core.tree.gauges.logical.get() * PROBATION_PCT / 100;
+            let probation_bytes = tree.gauges.logical.get() * PROBATION_PCT / 100;
             eviction.probation.advance(came_bytes, probation_bytes / u64::from(EPOCHS));
         }
-        eviction.came_to_main(came_to_main, core.tree.gauges.records.get());
+        eviction.came_to_main(came_to_main, tree.gauges.records.get());
         marks
     }
 }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::Error;
-use crate::core::Core;
+use super::Room;
 use crate::sync::back_off;
 
 /// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at
@@ -17,7 +16,7 @@ const RETIRED_BACK_OFF: u32 = 16;
 /// Rounds that a writer waits for retired bytes at most, about a second: no reader holds them for so long.
 const RETIRED_ROUNDS_MAX: u32 = 20_000;
 
-impl Core {
+impl Room<'_> {
     /// Waits until retired bytes are at most 1 % of what is held, or for a moment. The caller holds no guard.
     ///
     /// Retired bytes may take more while the memory limit has room: half of that room, up to an eighth of the limit. A
@@ -26,36 +25,24 @@ impl Core {
     ///
     /// The thread that holds the epoch back has usually lost its processor. It needs one, so the waiting thread sleeps
     /// and does not spin.
-    pub(crate) fn wait_for_retired(&self) {
+    pub(crate) fn wait_for_retired(self) {
         let few = RETIRED_BYTES_MIN.min(self.tree.gauges.limit() / RETIRED_LIMIT_PART);
         for round in 0..RETIRED_ROUNDS_MAX {
             let (retired_bytes, held) = (self.tree.gauges.retired_soon_free(), self.tree.gauges.held());
-            if retired_bytes <= few
-                || retired_bytes <= held / 100
-                || retired_bytes <= self.room().retired_room(held)
+            if retired_bytes <= few || retired_bytes <= held / 100 || retired_bytes <= self.retired_room(held)
             {
                 return;
             }
             #[cfg(test)]
-            self.pressure.retired_waits.fetch_add(1, Relaxed);
+            self.tree.stats.retired_waits.raise();
             self.tree.reclaim();
             back_off(round.saturating_mul(RETIRED_BACK_OFF));
         }
     }
-}
-
-impl Core {
-    /// Makes room for a new expiry of so many bytes. Retired bytes alone may have taken its room beyond the limit, and
-    /// below the limit there may be none. The caller holds no guard and no lock.
-    pub(crate) fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
-        self.wait_for_readers();
-        self.tree.reclaim();
-        self.room().admit_in_time().or_else(|_| self.make_room(bytes))
-    }
 
     /// Waits for all readers of this moment if `over_bytes` or more are retired; whether it did. No writer is refused
     /// because a reader takes long. The caller holds no guard.
-    pub(super) fn waits_for_readers_of(&self, over_bytes: u64) -> bool {
+    pub(crate) fn waits_for_readers_of(self, over_bytes: u64) -> bool {
         let frees = self.tree.gauges.retired_soon_free() >= over_bytes;
         if frees {
             self.wait_for_readers();
@@ -64,7 +51,7 @@ impl Core {
     }
 
     /// Waits until every reader of this moment is gone, and frees what they held. The caller holds no guard.
-    pub(super) fn wait_for_readers(&self) {
+    pub(crate) fn wait_for_readers(self) {
         let gone = Arc::new(AtomicBool::new(false));
         {
             let (guard, gone) = (self.tree.pin(), gone.clone());
@@ -86,9 +73,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::core::Core;
     use crate::options::Options;
     use crate::record::PutMeta;
-    use crate::update::{Update, Wanted};
+    use crate::seen::Wanted;
+    use crate::update::Update;
 
     /// The store stays above its limit, by less than expiries may take beyond it.
     #[test]
@@ -178,7 +167,7 @@ mod tests {
             let mut waits = 0;
             for n in 0..500_u32 {
                 core.put(&(n % 100).to_be_bytes(), &[7; 500], PutMeta::default()).expect("there is room");
-                waits = core.pressure.retired_waits.load(Relaxed);
+                waits = core.tree.stats.retired_waits.get();
                 if waits > 0 {
                     break;
                 }

@@ -18,8 +18,8 @@ const QUEUE_LEAVES_WAKE: usize = 64;
 #[derive(Default)]
 pub(crate) struct Queue {
     leaves: Mutex<VecDeque<Weak<Leaf>>>,
-    pub(super) packers: Mutex<Vec<Thread>>,
-    pub(super) stopping: AtomicBool,
+    pub(crate) packers: Mutex<Vec<Thread>>,
+    pub(crate) stopping: AtomicBool,
 }
 
 impl Queue {

@@ -13,27 +13,18 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use crossbeam_epoch::Guard;
 use ziptier_media::far::Fit;
 
-use super::Eviction;
+use super::Reclaimer;
+use super::evict::Visits;
 use crate::Error;
-use crate::core::Core;
 use crate::leaf::{Leaf, NOWHERE};
 
-impl Core {
-    pub(super) fn evicting(&self) -> Option<&Eviction> {
-        self.tree.evicts().then_some(&*self.eviction)
-    }
-
-    /// Whether records may have been evicted since the store was opened.
-    pub(crate) fn has_evicted(&self) -> bool {
-        self.eviction.begun.load(Relaxed)
-    }
-
+impl Reclaimer<'_> {
     /// Whether the store may evict.
     ///
     /// # Errors
     /// It has an SSD.
     pub(crate) fn may_evict(&self) -> Result<(), Error> {
-        match self.cold {
+        match self.moves.cold {
             None => Ok(()),
             Some(_) => Err(Error::Ssd { reason: "a store that evicts keeps nothing on SSD".to_owned() }),
         }
@@ -42,9 +33,9 @@ impl Core {
     /// Begins eviction, or ends it: after that no record is evicted. The caller holds no guard and no lock.
     ///
     /// # Errors
-    /// As [`Core::may_evict`].
+    /// As [`Reclaimer::may_evict`].
     pub(crate) fn set_eviction(&self, evicts: bool) -> Result<(), Error> {
-        let _alone = self.eviction.switching.lock();
+        let _alone = self.pressure.switching.lock();
         if evicts == self.tree.evicts() {
             return Ok(());
         }
@@ -53,24 +44,22 @@ impl Core {
             far.set_fit(if evicts { Fit::Close } else { Fit::Any });
         }
         if evicts {
-            self.eviction.full.store(false, Relaxed);
-            self.eviction.begun.store(true, Relaxed);
+            self.eviction.begin();
             self.tree.evicts.store(true, Release);
-            self.visit_all(|leaf, guard| {
+            self.visits().visit_all(|leaf, guard| {
                 leaf.waits.iter().for_each(|waits| waits.store(NOWHERE, Relaxed));
-                self.take_up(leaf, guard);
+                self.eviction.take_up(self.tree, leaf, guard);
             });
         } else {
             self.tree.evicts.store(false, Release);
-            self.visit_all(|leaf, guard| leaf.marks.forget(&self.tree.gauges, guard));
-            self.eviction.ghosts.lock().forget(&self.tree.gauges);
-            for waiting in [&self.eviction.on_probation, &self.eviction.in_main] {
-                *waiting.0.lock() = Default::default();
-            }
+            self.visits().visit_all(|leaf, guard| leaf.marks.forget(&self.tree.gauges, guard));
+            self.eviction.end(&self.tree.gauges);
         }
         Ok(())
     }
+}
 
+impl Visits<'_> {
     /// Does `work` on every leaf, owned, in key order. A part that is cut off a leaf while the visit waits is visited
     /// after it.
     fn visit_all(&self, work: impl Fn(&Leaf, &Guard)) {

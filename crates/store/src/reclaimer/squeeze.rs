@@ -193,6 +193,19 @@ impl Reclaimer<'_> {
         }
     }
 
+    /// Packs the landings of a start that holds more than its limit, and demotes leaves meanwhile. Bodies of full far
+    /// memory come to DRAM for that, and others go down to where they lay. Nobody but a recovery may hold so much.
+    pub(crate) fn pack_beyond_limit(&self) {
+        let mut sweep = Sweep::of_all();
+        while self.tree.far.is_some() && self.tree.gauges.held() > self.tree.gauges.limit() {
+            let ended = self.sweep(&mut sweep, STEP_SETTLED);
+            self.keep_to_limit();
+            if ended {
+                return;
+            }
+        }
+    }
+
     /// Settles and fills some leaves; `Stuck` when a walk through all of them has given what there was. The caller
     /// holds no guard.
     fn pack_loose(&self) -> Moved {
@@ -257,6 +270,38 @@ mod tests {
         assert!(landing_bytes > FAR_BYTES + FAR_BYTES / 2, "{landing_bytes}");
         core.tree.gauges.set_limit(Some(settled_bytes));
         assert_eq!(core.reclaimer().make_room(0), Ok(()), "{:?}", core.tree.gauges.memory_use());
+    }
+
+    /// Landings above bodies in full far memory stayed there, for DRAM had no room for the bodies.
+    #[test]
+    fn a_start_packs_landings_above_full_far_memory() {
+        const LIMIT_BYTES: u64 = 1 << 20;
+        /// Two bodies, of which the last one found no slot.
+        const BODIES_BYTES: u64 = 16 << 10;
+        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
+        let core = Core::with_far(&options, FarMemory::on_heap(4 * LIMIT_BYTES));
+        core.set_memory_limit(Some(LIMIT_BYTES));
+        let put = |n: u32| core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default());
+        let keys = (0..).take_while(|n| put(*n).is_ok()).count() as u32;
+        core.tree.recovering.store(true, Relaxed);
+        (0..keys).step_by(25).for_each(|n| put(n).expect("a recovery refuses nothing"));
+        let held_bytes = || {
+            core.tree.reclaim();
+            core.tree.gauges.held()
+        };
+        let before = held_bytes();
+        assert!(before > LIMIT_BYTES * 5 / 4, "{before}");
+        core.reclaimer().keep_to_limit();
+        assert!(held_bytes() > LIMIT_BYTES * 9 / 8, "leaves that are packed or go down are enough");
+        core.reclaimer().pack_beyond_limit();
+        assert!(
+            held_bytes() <= LIMIT_BYTES + BODIES_BYTES,
+            "{} of {before}, {:?}",
+            held_bytes(),
+            core.tree.gauges.memory_use()
+        );
+        core.tree.recovering.store(false, Relaxed);
+        assert_eq!(core.tree.ranges().count_keys(), u64::from(keys));
     }
 
     /// They would come up to DRAM, which is full as well.

@@ -369,12 +369,17 @@ impl World {
             return;
         }
         self.is_troubled = true;
-        match self.random.below(3) {
+        match self.random.below(4) {
             0 => {
+                let nth = self.random.below(8);
+                self.disk.fail_sync_forgetfully(nth);
+                self.reached.forgetful_syncs += 1;
+            }
+            1 => {
                 let operations = if self.random.once_in(2) { 0 } else { self.random.below(60) };
                 self.failing.fail_after(operations);
             }
-            1 => self.failing.set_full(true),
+            2 => self.failing.set_full(true),
             _ => self.failing.set_full(false),
         }
     }

@@ -9,6 +9,7 @@ use ziptier_media::log::Lsn;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
 
 use super::model::{Entry, Model};
+use super::reached::Reached;
 use super::setup::{Random, Setup};
 use crate::clock::{Clock, simulated, steady};
 use crate::core::Core;
@@ -16,7 +17,7 @@ use crate::far::FarMemory;
 use crate::maintenance::Background;
 use crate::record::Meta;
 use crate::recovery::recover;
-use crate::{Durability, Error};
+use crate::{Durability, Error, check, dump, restore};
 
 /// Bytes that a store may hold beyond its limit after a step: landings and bodies grow by size classes.
 const OVERSHOOT_BYTES: u64 = 32 << 10;
@@ -55,7 +56,7 @@ pub(super) struct World {
     pub(super) random: Random,
     pub(super) setup: Setup,
     pub(super) clock: Clock,
-    disk: RecordingDisk,
+    pub(super) disk: RecordingDisk,
     pub(super) failing: FailingDisk,
     pub(super) running: Option<Running>,
     pub(super) model: Model,
@@ -76,10 +77,11 @@ pub(super) struct World {
     /// Bytes that the store may hold: its limit, or what it had at a start or after a move, until it has less.
     ceiling_bytes: u64,
     outcomes: DefaultHasher,
+    pub(super) reached: Reached,
 }
 
 impl World {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, reached: Reached) -> Self {
         let mut random = Random(seed);
         let setup = Setup::draw(&mut random);
         let disk = RecordingDisk::new();
@@ -104,6 +106,7 @@ impl World {
             retired_waits: 0,
             ceiling_bytes: 0,
             outcomes: DefaultHasher::new(),
+            reached,
         };
         world.open();
         world
@@ -155,14 +158,16 @@ impl World {
         }
     }
 
-    /// Ends the simulation; a hash of its outcomes.
-    pub(super) fn end(mut self) -> u64 {
+    /// Ends the simulation; a hash of its outcomes, and what was reached.
+    pub(super) fn end(mut self) -> (u64, Reached) {
         if self.is_troubled {
             self.restart(End::Stop);
         }
         self.what = "last comparison";
         self.compare_all();
-        self.outcomes.finish()
+        let Running { core, .. } = self.running.take().expect("it runs between steps");
+        self.reached.add(&core);
+        (self.outcomes.finish(), std::mem::take(&mut self.reached))
     }
 
     /// Takes an outcome into the hash.
@@ -309,6 +314,7 @@ impl World {
             End::PowerCut => "power cut",
         };
         let Running { core, .. } = self.running.take().expect("it runs between steps");
+        self.reached.add(&core);
         if core.journal.get().is_none() {
             drop(core);
             self.model.clear();
@@ -323,6 +329,9 @@ impl World {
             End::Kill => self.before.acknowledged,
             End::Stop => self.stop(&core),
         };
+        // A failed sync has lost something, or a stop has not synced what a failed checkpoint wrote. Nothing needs
+        // that, and it is not as it was written.
+        let may_be_damaged = self.disk.has_forgotten() || end == End::Stop && self.is_troubled;
         let disk = match end {
             End::Kill => self.disk.killed_at(position),
             // The power goes after a stop, too.
@@ -330,6 +339,7 @@ impl World {
             End::PowerCut => cut_power(&self.disk, position, &mut self.random),
         };
         drop(core);
+        let disk = self.check_and_restore(disk, may_be_damaged);
         let was_cut = self.start_on(disk);
         let must_have = if was_cut && end == End::Kill { self.before.durable } else { must_have };
         let last = self.core().journal.get().expect("it has a folder").log().last_lsn();
@@ -342,6 +352,28 @@ impl World {
         self.model.lose_behind(last);
         self.note((end as u64, last));
         self.compare_all();
+    }
+
+    /// Checks some folders between an end and a start, and has some starts find what was restored from a dump.
+    fn check_and_restore(&mut self, disk: RecordingDisk, may_be_damaged: bool) -> RecordingDisk {
+        let (checks, restores) = (self.random.once_in(8), self.random.once_in(16));
+        let durable_on = |disk: &RecordingDisk| {
+            let options = self.setup.options(Arc::new(disk.clone()), &self.clock);
+            options.durable.expect("it has a folder")
+        };
+        if checks {
+            let report = check(&durable_on(&disk.copy())).expect("it is a store's folder");
+            assert!(report.damages.is_empty() || may_be_damaged, "{:?}", report.damages);
+        }
+        if !restores {
+            return disk;
+        }
+        let (mut dumped, restored) = (Vec::new(), RecordingDisk::new());
+        let to = dump(&durable_on(&disk.copy()), &mut dumped).expect("nothing is damaged");
+        let from = restore(&durable_on(&restored), &mut dumped.as_slice()).expect("the dump is whole");
+        assert_eq!((from.leaves, from.last_lsn), (to.leaves, to.last_lsn));
+        self.reached.restores += 1;
+        restored
     }
 
     /// Stops the store as its user does. Returns the number of the newest write that must last.

@@ -89,9 +89,7 @@ pub(crate) fn recover(
         log_bytes,
     )?;
     let journal = WriteLog::start(log, options.durability, options.waits, locks)?;
-    if !keeps_all {
-        core.reclaimer().pack_beyond_limit();
-    }
+    core.reclaimer().pack_beyond_limit();
     core.tree.recovering.store(false, Ordering::Relaxed);
     let is_first = core.journal.set(journal).is_ok();
     assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");

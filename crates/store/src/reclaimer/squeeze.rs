@@ -29,6 +29,9 @@ const STEP_SETTLED: usize = 16;
 /// All leaves are settled again when one part in so many of the limit may be gained. With less, a store that is really
 /// full would settle its leaves for every few hundred writes.
 const GAIN_PART: u64 = 8;
+/// A start packs beyond its limit while that takes less than one part in so many of the limit, or so many bodies.
+const BEYOND_PART: u64 = 16;
+const BEYOND_BODIES: u64 = 8;
 /// Cycles that settle all leaves: the second fills each from a neighbour that is settled, too.
 const LAPS: u32 = 2;
 
@@ -194,14 +197,41 @@ impl Reclaimer<'_> {
     }
 
     /// Packs the landings of a start that holds more than its limit, and demotes leaves meanwhile. Bodies of full far
-    /// memory come to DRAM for that, and others go down to where they lay. Nobody but a recovery may hold so much.
+    /// memory come to DRAM for that, and others go down to where they lay. Nobody but a recovery may hold so much, and
+    /// a recovery gives up before it holds much more.
+    ///
+    /// With an SSD, or where records may go, [`Reclaimer::make_room`] is enough.
     pub(crate) fn pack_beyond_limit(&self) {
-        let mut sweep = Sweep::of_all();
-        while self.tree.far.is_some() && self.tree.gauges.held() > self.tree.gauges.limit() {
-            let ended = self.sweep(&mut sweep, STEP_SETTLED);
-            self.keep_to_limit();
-            if ended {
-                return;
+        if self.tree.far.is_none() || self.moves.cold.is_some() || self.tree.evicts() {
+            return;
+        }
+        let held = || {
+            self.tree.reclaim();
+            self.tree.gauges.held()
+        };
+        let limit = self.tree.gauges.limit();
+        let most = held()
+            .saturating_add((limit / BEYOND_PART).max(BEYOND_BODIES * self.tree.limits.bytes_max as u64));
+        let (mut cursor, mut packs) = (Some(Vec::new()), 0);
+        while let Some(low) = cursor {
+            let guard = self.tree.pin();
+            let (leaf, state) = self.tree.locate(&low, &guard);
+            if state.is_unsettled()
+                && let Some(_ownership) = leaf.try_own()
+                && !leaf.state(&guard).closed
+            {
+                self.upkeep.settle_leaf(leaf, Goal::Keep, &guard);
+                packs += 1;
+            }
+            cursor = leaf.state(&guard).high.as_deref().map(<[u8]>::to_vec);
+            guard.flush();
+            drop(guard);
+            if packs == STEP_PACKS || cursor.is_none() {
+                packs = 0;
+                self.keep_to_limit();
+                if !(limit..=most).contains(&held()) {
+                    return;
+                }
             }
         }
     }
@@ -244,12 +274,19 @@ fn is_stale(state: &LeafState, current: u32) -> bool {
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use std::sync::Arc;
+
+    use ziptier_media::disk::Disk;
+    use ziptier_media::testing::RecordingDisk;
+
     use super::*;
     use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::far::FarMemory;
     use crate::options::Options;
     use crate::record::PutMeta;
+    use crate::recovery::recover;
+    use crate::{DiskHandle, DurableOptions};
 
     /// As a start does, whose log is replayed to landings.
     #[test]
@@ -278,30 +315,52 @@ mod tests {
         const LIMIT_BYTES: u64 = 1 << 20;
         /// Two bodies, of which the last one found no slot.
         const BODIES_BYTES: u64 = 16 << 10;
-        let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
-        let core = Core::with_far(&options, FarMemory::on_heap(4 * LIMIT_BYTES));
-        core.set_memory_limit(Some(LIMIT_BYTES));
-        let put = |n: u32| core.put(&n.to_be_bytes(), &[7; 100], PutMeta::default());
-        let keys = (0..).take_while(|n| put(*n).is_ok()).count() as u32;
-        core.tree.recovering.store(true, Relaxed);
-        (0..keys).step_by(25).for_each(|n| put(n).expect("a recovery refuses nothing"));
-        let held_bytes = || {
-            core.tree.reclaim();
-            core.tree.gauges.held()
+        let mut durable = DurableOptions::new("/data");
+        let disk: Arc<dyn Disk> = Arc::new(RecordingDisk::new());
+        durable.disk = DiskHandle(disk.clone());
+        let options = Options {
+            memory_limit_bytes: Some(LIMIT_BYTES),
+            codec: CodecChoice::None,
+            background_threads: 0,
+            durable: Some(durable.clone()),
+            ..Options::default()
         };
-        let before = held_bytes();
-        assert!(before > LIMIT_BYTES * 5 / 4, "{before}");
-        core.reclaimer().keep_to_limit();
-        assert!(held_bytes() > LIMIT_BYTES * 9 / 8, "leaves that are packed or go down are enough");
-        core.reclaimer().pack_beyond_limit();
+        let start = || {
+            let far = FarMemory::on_heap(4 * LIMIT_BYTES);
+            let (core, folder) = Core::open(disk.clone(), &options, Some(far)).expect("the folder is sound");
+            let folder = folder.expect("it has one");
+            recover(&core, &options, &durable, folder, &mut |_| {}).expect("the folder is sound");
+            core
+        };
+        let core = start();
+        let value = |n: u32, version: u32| [n, version].map(u32::to_be_bytes).concat().repeat(12);
+        let put =
+            |core: &Core, n: u32, version| core.put(&n.to_be_bytes(), &value(n, version), PutMeta::default());
+        let keys = (0..).take_while(|n| put(&core, *n, 0).is_ok()).count() as u32;
+        let checkpointer = core.checkpointer.get().expect("it has a folder");
+        let journal = core.journal.get().expect("it has a folder");
+        checkpointer.checkpoint(core.moves(), journal).expect("the disk works");
+        // What it takes to know the images of the checkpoint is held, too.
+        core.tree.reclaim();
+        let full_bytes = core.tree.gauges.held();
+        core.set_memory_limit(None);
+        (0..keys).step_by(25).for_each(|n| put(&core, n, 1).expect("no limit is set"));
+        journal.wait().expect("the disk works");
+        drop(core);
+
+        let core = start();
+        core.tree.reclaim();
+        let held_bytes = core.tree.gauges.held();
+        let memory = core.tree.gauges.memory_use();
         assert!(
-            held_bytes() <= LIMIT_BYTES + BODIES_BYTES,
-            "{} of {before}, {:?}",
-            held_bytes(),
-            core.tree.gauges.memory_use()
+            held_bytes <= full_bytes + BODIES_BYTES,
+            "{held_bytes} bytes, {full_bytes} before, {memory:?}"
         );
-        core.tree.recovering.store(false, Relaxed);
-        assert_eq!(core.tree.ranges().count_keys(), u64::from(keys));
+        for n in 0..keys {
+            let mut found = Vec::new();
+            core.read(&n.to_be_bytes(), &mut found).expect("nothing is damaged");
+            assert_eq!(found, value(n, u32::from(n.is_multiple_of(25))), "key {n}");
+        }
     }
 
     /// They would come up to DRAM, which is full as well.

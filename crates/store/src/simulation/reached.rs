@@ -41,6 +41,11 @@ pub(super) struct Reached {
     pub(super) checkpoints: u64,
     pub(super) images_kept: u64,
     pub(super) cleaned_bytes: u64,
+    pub(super) clears: u64,
+    /// Stops, kills and power cuts.
+    pub(super) ends: [u64; 3],
+    pub(super) failed_starts: u64,
+    pub(super) checks: u64,
     pub(super) restores: u64,
     pub(super) forgetful_syncs: u64,
 }
@@ -65,6 +70,12 @@ impl Reached {
             ("checkpoints", self.checkpoints),
             ("images kept", self.images_kept),
             ("bytes cleaned", self.cleaned_bytes),
+            ("clears", self.clears),
+            ("stops", self.ends[0]),
+            ("kills", self.ends[1]),
+            ("power cuts", self.ends[2]),
+            ("starts that fail", self.failed_starts),
+            ("checks", self.checks),
             ("restores", self.restores),
             ("syncs that lose pages", self.forgetful_syncs),
         ];

@@ -373,7 +373,6 @@ impl World {
             0 => {
                 let nth = self.random.below(8);
                 self.disk.fail_sync_forgetfully(nth);
-                self.reached.forgetful_syncs += 1;
             }
             1 => {
                 let operations = if self.random.once_in(2) { 0 } else { self.random.below(60) };
@@ -438,6 +437,7 @@ impl World {
         }
         let outcome = self.core().maintenance().clear();
         assert_eq!(outcome, Ok(()));
+        self.reached.clears += 1;
         let lsn = self.newest();
         let synced = self.core().journal.get().map_or(Ok(()), |journal| journal.log().sync(lsn));
         assert_eq!(synced, Ok(()));

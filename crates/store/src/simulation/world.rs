@@ -313,6 +313,7 @@ impl World {
             End::Kill => "kill",
             End::PowerCut => "power cut",
         };
+        self.reached.ends[end as usize] += 1;
         let Running { core, .. } = self.running.take().expect("it runs between steps");
         self.reached.add(&core);
         if core.journal.get().is_none() {
@@ -329,9 +330,10 @@ impl World {
             End::Kill => self.before.acknowledged,
             End::Stop => self.stop(&core),
         };
-        // A failed sync has lost something, or a stop has not synced what a failed checkpoint wrote. Nothing needs
-        // that, and it is not as it was written.
-        let may_be_damaged = self.disk.has_forgotten() || end == End::Stop && self.is_troubled;
+        let has_forgotten = self.disk.has_forgotten();
+        self.reached.forgetful_syncs += u64::from(has_forgotten);
+        // Later bytes may be needed.
+        let may_be_damaged = end != End::Kill && has_forgotten;
         let disk = match end {
             End::Kill => self.disk.killed_at(position),
             // The power goes after a stop, too.
@@ -339,9 +341,11 @@ impl World {
             End::PowerCut => cut_power(&self.disk, position, &mut self.random),
         };
         drop(core);
-        let disk = self.check_and_restore(disk, may_be_damaged);
+        let (disk, is_restored) = self.check_and_restore(disk, may_be_damaged);
         let was_cut = self.start_on(disk);
-        let must_have = if was_cut && end == End::Kill { self.before.durable } else { must_have };
+        // What was restored is durable, and what was killed need not be.
+        let loses = was_cut && end == End::Kill && !is_restored;
+        let must_have = if loses { self.before.durable } else { must_have };
         let last = self.core().journal.get().expect("it has a folder").log().last_lsn();
         assert!(last >= must_have, "the log ends with {last}, and {must_have} was promised");
         self.acknowledged = last;
@@ -354,8 +358,9 @@ impl World {
         self.compare_all();
     }
 
-    /// Checks some folders between an end and a start, and has some starts find what was restored from a dump.
-    fn check_and_restore(&mut self, disk: RecordingDisk, may_be_damaged: bool) -> RecordingDisk {
+    /// Checks some folders between an end and a start, and has some starts find what was restored from a dump; whether
+    /// it was.
+    fn check_and_restore(&mut self, disk: RecordingDisk, may_be_damaged: bool) -> (RecordingDisk, bool) {
         let (checks, restores) = (self.random.once_in(8), self.random.once_in(16));
         let durable_on = |disk: &RecordingDisk| {
             let options = self.setup.options(Arc::new(disk.clone()), &self.clock);
@@ -364,16 +369,17 @@ impl World {
         if checks {
             let report = check(&durable_on(&disk.copy())).expect("it is a store's folder");
             assert!(report.damages.is_empty() || may_be_damaged, "{:?}", report.damages);
+            self.reached.checks += 1;
         }
         if !restores {
-            return disk;
+            return (disk, false);
         }
         let (mut dumped, restored) = (Vec::new(), RecordingDisk::new());
         let to = dump(&durable_on(&disk.copy()), &mut dumped).expect("nothing is damaged");
         let from = restore(&durable_on(&restored), &mut dumped.as_slice()).expect("the dump is whole");
         assert_eq!((from.leaves, from.last_lsn), (to.leaves, to.last_lsn));
         self.reached.restores += 1;
-        restored
+        (restored, true)
     }
 
     /// Stops the store as its user does. Returns the number of the newest write that must last.
@@ -408,6 +414,7 @@ impl World {
             let is_excused = failing.has_failed() || is_full;
             assert!(started.is_ok() || is_excused, "{started:?}");
             self.note(started.is_ok());
+            self.reached.failed_starts += u64::from(started.is_err());
             self.running = None;
             was_cut = self.random.once_in(2);
             let position = from + self.random.below((disk.position() - from + 1) as u64) as usize;

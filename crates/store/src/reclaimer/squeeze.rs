@@ -209,9 +209,11 @@ impl Reclaimer<'_> {
             self.tree.reclaim();
             self.tree.gauges.held()
         };
-        let limit = self.tree.gauges.limit();
-        let most = held()
-            .saturating_add((limit / BEYOND_PART).max(BEYOND_BODIES * self.tree.limits.bytes_max as u64));
+        let (limit, before) = (self.tree.gauges.limit(), held());
+        if before <= limit {
+            return;
+        }
+        let most = before + (limit / BEYOND_PART).max(BEYOND_BODIES * self.tree.limits.bytes_max as u64);
         let (mut cursor, mut packs) = (Some(Vec::new()), 0);
         while let Some(low) = cursor {
             let guard = self.tree.pin();
@@ -229,7 +231,8 @@ impl Reclaimer<'_> {
             if packs == STEP_PACKS || cursor.is_none() {
                 packs = 0;
                 self.keep_to_limit();
-                if !(limit..=most).contains(&held()) {
+                let held = held();
+                if held <= limit || held > most {
                     return;
                 }
             }

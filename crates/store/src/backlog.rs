@@ -11,7 +11,7 @@ use crate::leaf::Leaf;
 use crate::sync::Mutex;
 use queue::Queue;
 
-/// What waits for the background. See the module.
+/// The leaves that wait for the background. See the module.
 #[derive(Default)]
 pub(crate) struct Backlog {
     pub(crate) queue: Queue,

@@ -150,7 +150,7 @@ impl Core {
         Upkeep { tree: &self.tree, room: self.room(), moves: self.moves(), eviction: &self.eviction }
     }
 
-    /// What makes room.
+    /// The reclaimer, which makes room.
     #[inline]
     pub(crate) fn reclaimer(&self) -> Reclaimer<'_> {
         Reclaimer {

@@ -1,4 +1,4 @@
-//! What the landings of a leaf say: the newest record of each key, in key order.
+//! The newest record of each key in the landings of a leaf, in key order.
 //!
 //! Not for what the body says of these keys: `merge` brings the two together.
 

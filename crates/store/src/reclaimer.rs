@@ -108,7 +108,7 @@ pub(crate) struct Reclaimer<'e> {
     pub(crate) eviction: &'e Eviction,
     pub(crate) pressure: &'e Pressure,
     pub(crate) backlog: &'e Backlog,
-    /// What makes checkpoints, and the log, once the store has recovered.
+    /// Checkpoints and the log, once the store has recovered.
     pub(crate) checkpointer: &'e OnceLock<Checkpointer>,
     pub(crate) journal: &'e OnceLock<WriteLog>,
     /// Leaves are made from images, which were packed before.

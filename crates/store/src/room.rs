@@ -54,7 +54,7 @@ impl Watermarks {
     }
 }
 
-/// What those who looked for room found last.
+/// The results of the last steps of the clock hands.
 #[derive(Default)]
 pub(crate) struct Findings {
     /// The hand's last cycle found nothing in DRAM to demote, and the hand demoted nothing since.

@@ -1,4 +1,4 @@
-//! What an update reads of a key, and whether the key is still as it was read.
+//! The read of a key that an update decides on, and the question whether the key is still the same.
 //!
 //! Not for what becomes of the key: `update` asks its caller for that, and `write` appends it.
 

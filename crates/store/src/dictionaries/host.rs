@@ -1,4 +1,4 @@
-//! What a training asks of the engine.
+//! The requests of a training to the engine.
 
 use super::sample::Sample;
 use crate::stats::Counters;

@@ -1,4 +1,4 @@
-//! What moves between places ask of the engine.
+//! The requests of moves between places to the engine.
 
 use crossbeam_epoch::Guard;
 

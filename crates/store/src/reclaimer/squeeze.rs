@@ -7,6 +7,7 @@
 //!    dictionary. It passes by a leaf whose body would come up from full far memory.
 //! 3. A store that would refuse settles and fills all leaves, too. It does so once, and again when a part of its limit
 //!    lies in landings, was deleted, or went to leaves that were relaxed, since.
+//! 4. A start that holds more than its limit packs the landings above full far memory.
 //!
 //! One thread walks at a time, and others that need room wait for its next step. Writers are thus slowed down to the
 //! speed at which the store packs, by work and never by time.

@@ -1,4 +1,4 @@
-//! What simulations have reached: a step that no store takes any more tests nothing.
+//! Sums over simulated stores: a step that no store takes any more tests nothing.
 
 use crate::Stats;
 use crate::core::Core;
@@ -63,7 +63,7 @@ impl Reached {
         }
     }
 
-    /// What none of `stores` has reached. Tells the sums, too.
+    /// The names of the sums to which none of `stores` has added anything. Prints all sums.
     pub(super) fn missing(&self, stores: u64) -> Vec<&'static str> {
         let names = COUNTERS.iter().map(|(name, _)| *name);
         let others = [

@@ -33,6 +33,10 @@ MIRI_SEEDS ?= 64
 ifeq ($(CI),true)
 export ZIPTIER_REQUIRED ?= corpus,rocksdb,aarch64,miri,virtual-machine$(shell [ `id -u` != 0 ] || echo ,mount)
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/ziptier/target-$(shell pwd | cksum | cut -d ' ' -f 1)
+# Nobody edits there, so no compiler keeps what only the next edit would need. Its optimiser looks at each part of a
+# crate by itself.
+export CARGO_INCREMENTAL ?= 0
+export CARGO_PROFILE_DEV_LTO ?= off
 endif
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 # Real files. `make corpus` puts them together unless ZIPTIER_CORPUS names a folder.

@@ -27,6 +27,9 @@ pub(crate) enum Clock {
 /// The time of a reading of the simulated clock, so that waiting for a moment ends.
 #[cfg(test)]
 const SIMULATED_READING_NS: u64 = 20;
+/// The longest pause on the simulated clock, which other threads move, too.
+#[cfg(test)]
+const SIMULATED_PAUSE_NS_MAX: u64 = 1_000;
 
 impl Clock {
     /// Takes 10 ms.
@@ -71,7 +74,9 @@ impl Clock {
     pub(crate) fn pause(&self, wait_ns: u64, spun_ns_max: u64) {
         match self {
             #[cfg(test)]
-            Clock::Simulated(_) => {}
+            Clock::Simulated(now) => {
+                now.fetch_add(wait_ns.min(SIMULATED_PAUSE_NS_MAX), std::sync::atomic::Ordering::Relaxed);
+            }
             _ if wait_ns > spun_ns_max => {
                 std::thread::sleep(Duration::from_nanos((wait_ns - spun_ns_max / 2).min(SLEEP_NS_MAX)));
             }

@@ -10,7 +10,7 @@ use ziptier_server::{Backend, StoreBackend};
 use crate::support;
 use crate::support::gated_backend::started;
 use crate::support::map_backend::MapBackend;
-use crate::support::{TestServer, many, request};
+use crate::support::{TestServer, many, request, wait_for_arrivals};
 
 #[test]
 fn all_sockets_are_looked_at_between_a_few_long_turns() {
@@ -29,8 +29,8 @@ fn all_sockets_are_looked_at_between_a_few_long_turns() {
     gate.wait();
     for client in &mut clients {
         client.send(&request(&[b"GET", b"value"]).repeat(GETS as usize));
-        client.wait_for_arrival();
     }
+    wait_for_arrivals(&clients);
     gate.open();
     assert_eq!(asking.reply(), b"$-1\r\n");
     let reply = [b"$100000\r\n", &value[..], b"\r\n"].concat();
@@ -71,8 +71,8 @@ fn clients_with_short_turns_go_before_newcomers() {
     let unfinished = [&b"*1000\r\n$3\r\nDEL\r\n"[..], &b"$0\r\n\r\n".repeat(900)].concat();
     for newcomer in &mut newcomers {
         newcomer.send(&unfinished);
-        newcomer.wait_for_arrival();
     }
+    wait_for_arrivals(&newcomers);
     bystander.send(&request(&[b"INFO"]));
     bystander.wait_for_arrival();
     gate.open();

@@ -10,7 +10,7 @@ use crate::{BlockOptions, CodecChoice, DiskHandle, Durability, DurableOptions, O
 /// DEFLATE and Zstandard come less often: their packing takes most of a simulation's time.
 const CODECS: [CodecChoice; 16] = {
     use CodecChoice::{Auto, Deflate, Lz4, None, Token, Zstd};
-    [None, None, None, Token, Token, Token, Auto, Auto, Auto, Lz4, Lz4, Lz4, Zstd, Zstd, Deflate, Deflate]
+    [None, None, None, Token, Token, Token, Token, Auto, Auto, Auto, Auto, Lz4, Lz4, Lz4, Zstd, Deflate]
 };
 
 /// Random numbers that a seed fixes (SplitMix64, Steele and others, 2014).

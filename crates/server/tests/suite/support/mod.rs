@@ -215,9 +215,12 @@ impl Connection {
     /// The system's row of the server's end of this connection, in the columns of `/proc/net/tcp`. The table changes
     /// while it is read, so that a row may be missing.
     pub(crate) fn servers_end(&self) -> Option<Vec<String>> {
+        self.servers_end_in(&connections_of_system())
+    }
+
+    fn servers_end_in(&self, table: &str) -> Option<Vec<String>> {
         let (server, client) = (self.stream.peer_addr().unwrap(), self.stream.local_addr().unwrap());
         let port = |address: SocketAddr| format!(":{:04X}", address.port());
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
         let mut ours = rows.filter(|row| row[1].ends_with(&port(server)) && row[2].ends_with(&port(client)));
         ours.next().map(|row| row.into_iter().map(str::to_owned).collect())
@@ -226,9 +229,7 @@ impl Connection {
     /// Waits until something that was sent lies at the server's end and waits to be read.
     #[track_caller]
     pub(crate) fn wait_for_arrival(&self) {
-        // Bytes to send and bytes to read.
-        let is_there = |row: Vec<String>| !row[4].ends_with(":00000000");
-        until("the request has arrived", || self.servers_end().is_some_and(is_there));
+        wait_for_arrivals(std::slice::from_ref(self));
     }
 
     /// Everything until the server closes.
@@ -240,6 +241,24 @@ impl Connection {
         }
         std::mem::take(&mut self.received)
     }
+}
+
+/// The system takes milliseconds for its table, however few connections there are.
+fn connections_of_system() -> String {
+    std::fs::read_to_string("/proc/net/tcp").unwrap()
+}
+
+/// Waits until something that each connection sent lies at the server's end and waits to be read.
+#[track_caller]
+pub(crate) fn wait_for_arrivals(connections: &[Connection]) {
+    // Bytes to send and bytes to read.
+    let is_there = |row: Vec<String>| !row[4].ends_with(":00000000");
+    let mut awaited: Vec<_> = connections.iter().collect();
+    until("the requests have arrived", || {
+        let table = connections_of_system();
+        awaited.retain(|connection| !connection.servers_end_in(&table).is_some_and(is_there));
+        awaited.is_empty()
+    });
 }
 
 /// A request in RESP.

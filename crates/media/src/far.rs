@@ -38,6 +38,7 @@ mod tests;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
@@ -301,6 +302,17 @@ impl Far {
         // SAFETY: a block of this medium has these bytes; nobody writes them before `free` consumes it, when this
         // borrow has ended.
         unsafe { self.mapping.slice(block.offset, block.len()) }
+    }
+
+    /// The block whose bytes are `bytes`, for callers that keep the address of a block in place of the block.
+    ///
+    /// # Safety
+    ///
+    /// [`Far::get`] gave `bytes`, for a block of this medium that was not freed. Of all blocks with these bytes one is
+    /// freed, once.
+    pub unsafe fn block_at(&self, bytes: NonNull<[u8]>) -> Block {
+        let offset = bytes.cast::<u8>().addr().get() - self.mapping.at(0).addr();
+        Block { offset, len: bytes.len() as u32, medium: self.medium }
     }
 
     /// Compares a block with its stored checksum. Blocks on a node have no checksum.

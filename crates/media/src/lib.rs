@@ -35,7 +35,6 @@
 //! | [`far`] | far memory: DAX files, NUMA nodes, ordinary files; blocks on it that survive a restart |
 //! | [`huge_pages`] | huge pages below memory of the program's own |
 //! | [`persist`] | copy, flush, fence and sync: what makes bytes in a mapping durable, and in which words it is told |
-//! | [`placement`] | DRAM or far memory for each value, at a set ratio of bytes |
 //! | [`places`] | what of this the machine has |
 //! | [`size`] | numbers of bytes as people write them |
 //! | `testing` | disks that record every operation and rebuild what a power cut would leave, and disks that fail on purpose |
@@ -47,7 +46,6 @@ pub mod huge_pages;
 pub mod log;
 mod mapping;
 pub mod persist;
-pub mod placement;
 pub mod places;
 pub mod segments;
 pub mod size;

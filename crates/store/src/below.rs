@@ -9,10 +9,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ziptier_media::segments::Place;
-
 use crate::body::Body;
 use crate::coding::Coding;
+use crate::extent::Extent;
 use crate::form::Form;
 use crate::memory::allocated_bytes;
 use crate::record::{Found, key_hash};
@@ -29,7 +28,7 @@ pub(crate) trait Images: Send + Sync {
     fn read_several(&self, wanted: &[(Arc<Below>, usize)]) -> Vec<Result<Image, String>>;
 
     /// Nobody names the place any more.
-    fn release(&self, place: Place);
+    fn release(&self, place: Extent);
 
     /// Counts a list that came or went, with its leaf: the bytes that its allocations ask for, and what these hold.
     fn count(&self, asked: &[usize], held_bytes: u64, came: bool);
@@ -65,7 +64,7 @@ struct Listed {
 pub(crate) struct Part {
     /// The lowest key that it owns; the first one's is not looked at: it is the leaf's.
     pub(crate) low: Vec<u8>,
-    pub(crate) place: Place,
+    pub(crate) place: Extent,
     pub(crate) records: u16,
 }
 
@@ -144,14 +143,9 @@ impl Below {
         self.logical_bytes
     }
 
-    /// Bytes of all images on SSD.
-    pub(crate) fn ssd_bytes(&self) -> u64 {
-        (0..self.len()).map(|index| self.place(index).block_bytes()).sum()
-    }
-
-    pub(crate) fn place(&self, index: usize) -> Place {
+    pub(crate) fn place(&self, index: usize) -> Extent {
         let Listed { segment, offset, bytes, .. } = self.images[index];
-        Place { segment: segment.into(), offset, bytes }
+        Extent { segment: segment.into(), offset, bytes }
     }
 
     /// The lowest key that image `index` owns; of the first one nothing is known here, and behind the last one there is

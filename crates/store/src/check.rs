@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions, Skipped};
-use ziptier_media::segments::{Place, SegmentError, Segments};
+use ziptier_media::segments::{SegmentError, Segments};
 
 use crate::Error;
 use crate::codec_options::{CodecChoice, CodecOptions};
@@ -17,7 +17,8 @@ use crate::durable::{
     DurableOptions, Entry, GENERATIONS_DIR, GenerationFiles, LOG_DIR, Manifest, Operations, check_folder,
     no_store, segments_dir,
 };
-use crate::image_files::ImageFiles;
+use crate::extent::Extent;
+use crate::image_files::{ImageFiles, placed};
 use crate::leaf::Leaf;
 use crate::leaf_image::LeafImage;
 use crate::options::Options;
@@ -248,7 +249,7 @@ impl Check<'_> {
         core: &Core,
         files: &Arc<ImageFiles>,
         codings: &BTreeMap<u32, Coding>,
-        needed: &mut BTreeSet<Place>,
+        needed: &mut BTreeSet<Extent>,
     ) -> Result<(), Error> {
         let mut entries = manifest.entries().peekable();
         while let Some(entry) = entries.next() {
@@ -294,7 +295,7 @@ struct LeafCheck<'a> {
 
 impl LeafCheck<'_> {
     /// Records and bytes of each image.
-    fn leaf(&self, entry: &Entry, needed: &mut BTreeSet<Place>) -> Vec<Result<(u64, u64), Error>> {
+    fn leaf(&self, entry: &Entry, needed: &mut BTreeSet<Extent>) -> Vec<Result<(u64, u64), Error>> {
         let mut found = Vec::new();
         if let Some(place) = entry.image {
             found.push(self.image(place, &entry.low, self.high, entry.below.is_some(), None, needed));
@@ -311,16 +312,16 @@ impl LeafCheck<'_> {
     /// the number of its `records`.
     fn image(
         &self,
-        place: Place,
+        place: Extent,
         low: &[u8],
         high: Option<&[u8]>,
         is_upper: bool,
         records: Option<u16>,
-        needed: &mut BTreeSet<Place>,
+        needed: &mut BTreeSet<Extent>,
     ) -> Result<(u64, u64), Error> {
         let (core, files) = (self.core, self.files);
         needed.insert(place);
-        let bytes = files.segments.read(place)?;
+        let bytes = files.segments.read(placed(place))?;
         let source = Source { core, files, codings: self.codings, place, is_upper, salvage: false };
         let leaf = source.load(&bytes, &mut LoadedLarges::new())?;
         let at = leaf.at.expect("it was read");
@@ -368,7 +369,7 @@ impl LeafCheck<'_> {
 }
 
 /// Whether a place lies in the damaged file behind the damage: then what is damaged was synced.
-fn is_behind(place: Place, error: &SegmentError, segments: &Segments) -> bool {
+fn is_behind(place: Extent, error: &SegmentError, segments: &Segments) -> bool {
     match error {
         SegmentError::Damaged { path, offset, .. } => {
             u64::from(place.offset) >= *offset && segments.path_of(place.segment) == *path

@@ -6,6 +6,7 @@ use ziptier_media::disk::DiskError;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
 
+use crate::fields::Fault;
 use crate::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
@@ -411,6 +412,14 @@ impl Error {
         match error.unreadable() {
             Some(reason) => Self::FileDamaged { path: path.to_path_buf(), offset, reason },
             None => error.into(),
+        }
+    }
+
+    /// The error for bytes of a file that cannot be taken.
+    pub(crate) fn of_bytes(fault: Fault, path: PathBuf, offset: u64) -> Self {
+        match fault {
+            Fault::Damaged(reason) => Self::FileDamaged { path, offset, reason },
+            Fault::Version(reason) => Self::FileForeign { path, reason },
         }
     }
 

@@ -7,45 +7,54 @@
 //! 2. The space is given back with the last owner. A body's owner is the state of its leaf, which the epoch frees.
 
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ziptier_media::far::{Block, Far, FarKind, FarOptions, FarUsage, Fit};
-use ziptier_media::placement::Placement;
-
-use crate::Error;
+use crate::placement::Placement;
 use crate::sizes::CHUNK_BYTES;
 
-/// DRAM to far memory, as a ratio of bytes; `1:3` in words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FarRatio {
-    dram: u32,
-    far: u32,
+/// A medium whose bytes can be read in place.
+///
+/// # Safety
+/// The bytes of a block that was put stay where they are, and as they are, until the block is freed.
+pub(crate) unsafe trait FarMedium: Send + Sync {
+    /// A copy of `bytes`; `None` when there is no room.
+    fn put(&self, bytes: &[u8]) -> Option<NonNull<[u8]>>;
+
+    /// Gives back the space of a block.
+    ///
+    /// # Safety
+    /// This medium gave `block`, which was not freed, and which nobody reads any more.
+    unsafe fn free(&self, block: NonNull<[u8]>);
+
+    /// Whether a block is what was put, as far as the medium can tell.
+    ///
+    /// # Safety
+    /// This medium gave `block`, which was not freed.
+    unsafe fn is_whole(&self, block: NonNull<[u8]>) -> bool;
+
+    /// Whether `blocks` blocks of `bytes` bytes each, of a chunk at most, fit for sure.
+    fn has_room(&self, bytes: usize, blocks: usize) -> bool;
+
+    /// Whether a block may take a slot of any size, where none of its own size is free. Otherwise the slot may have
+    /// twice the size of the block at most: a larger slot serves no other block until this one is freed.
+    fn set_takes_any(&self, takes_any: bool);
+
+    /// How full it is.
+    fn usage(&self) -> FarUsage;
+
+    /// What it is, and how full.
+    fn status(&self) -> FarStatus;
 }
 
-impl FarRatio {
-    /// So many parts of DRAM to so many of far memory; `None` if both are 0.
-    pub fn new(dram: u32, far: u32) -> Option<Self> {
-        (dram > 0 || far > 0).then_some(Self { dram, far })
-    }
-
-    fn parts(self) -> (u32, u32) {
-        (self.dram, self.far)
-    }
-}
-
-impl FromStr for FarRatio {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let part = |part: &str| part.trim().parse::<u32>().ok();
-        let parts = text.split_once(':').and_then(|(dram, far)| Some((part(dram)?, part(far)?)));
-        let ratio = parts.and_then(|(dram, far)| Self::new(dram, far));
-        ratio.ok_or_else(|| Error::FarRatio { ratio: text.to_owned() })
-    }
+/// How full a medium is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FarUsage {
+    /// Bytes of the medium.
+    pub(crate) capacity_bytes: u64,
+    /// Bytes that blocks take, rounding included.
+    pub(crate) used_bytes: u64,
 }
 
 /// The state of a store's far memory, from [`Store::far`](crate::Store::far).
@@ -73,37 +82,27 @@ impl fmt::Display for FarStatus {
 
 /// The medium of a store.
 pub(crate) struct FarMemory {
-    medium: Medium,
+    medium: Box<dyn FarMedium>,
     /// Blocks that were ever freed.
     freed: AtomicU64,
     /// So many were freed when a block that found no room began to look for it; [`NEVER`] if none did.
     full_at: AtomicU64,
     /// Places chunks of large values, if their ratio is set.
     placement: Option<Placement>,
-    /// Whether a block takes a slot of any size where none of its own is free.
-    takes_any: AtomicBool,
     /// A body was made from bytes here that were no longer what was put.
     damaged: AtomicBool,
-}
-
-/// The seam: what is mapped cannot run under Miri.
-enum Medium {
-    Mapped(Far),
-    #[cfg(test)]
-    Heap(heap::Heap),
 }
 
 /// Bytes in far memory, freed when this is dropped.
 pub(crate) struct FarBytes {
     memory: Arc<FarMemory>,
-    held: ManuallyDrop<Held>,
+    block: NonNull<[u8]>,
 }
 
-enum Held {
-    Block(Block),
-    #[cfg(test)]
-    Heap(Box<[u8]>),
-}
+// SAFETY: they are bytes that never change, on a medium for all threads.
+unsafe impl Send for FarBytes {}
+// SAFETY: as above.
+unsafe impl Sync for FarBytes {}
 
 const NEVER: u64 = u64::MAX;
 
@@ -111,32 +110,21 @@ const NEVER: u64 = u64::MAX;
 pub(crate) const FAR_SHARE_BYTES: usize = size_of::<FarBytes>() + 2 * size_of::<usize>();
 
 impl FarMemory {
-    /// Opens the medium empty, whatever an earlier process left there.
-    pub(crate) fn open(options: &FarOptions, ratio: Option<FarRatio>, fit: Fit) -> Result<Arc<Self>, Error> {
-        let far = Far::open_empty(options).map_err(|error| Error::Far { reason: error.to_string() })?;
-        Ok(Self::over(Medium::Mapped(far), ratio, fit))
+    /// Over a medium. The ratio of `placement`, if it is set, holds for chunks of large values.
+    pub(crate) fn new(medium: Box<dyn FarMedium>, placement: Option<Placement>) -> Arc<Self> {
+        let (freed, full_at, damaged) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicBool::new(false));
+        Arc::new(Self { medium, freed, full_at, placement, damaged })
     }
 
     /// Memory of the test's own.
     #[cfg(test)]
     pub(crate) fn on_heap(capacity_bytes: u64) -> Arc<Self> {
-        Self::over(Medium::Heap(heap::Heap::new(capacity_bytes)), None, Fit::Any)
+        Self::new(Box::new(Arc::new(heap::Heap::new(capacity_bytes))), None)
     }
 
-    fn over(medium: Medium, ratio: Option<FarRatio>, fit: Fit) -> Arc<Self> {
-        let placement = ratio.map(FarRatio::parts).map(|(dram, far)| Placement::new(dram, far));
-        let takes_any = AtomicBool::new(fit == Fit::Any);
-        let (freed, full_at, damaged) = (AtomicU64::new(0), AtomicU64::new(NEVER), AtomicBool::new(false));
-        Arc::new(Self { medium, freed, full_at, placement, takes_any, damaged })
-    }
-
-    fn fit(&self) -> Fit {
-        if self.takes_any.load(Relaxed) { Fit::Any } else { Fit::Close }
-    }
-
-    /// Changes how much more than a slot of its own size a block may take.
-    pub(crate) fn set_fit(&self, fit: Fit) {
-        self.takes_any.store(fit == Fit::Any, Relaxed);
+    /// As [`FarMedium::set_takes_any`].
+    pub(crate) fn set_takes_any(&self, takes_any: bool) {
+        self.medium.set_takes_any(takes_any);
     }
 
     /// The placement of chunks of large values at a set ratio.
@@ -152,15 +140,11 @@ impl FarMemory {
     /// A copy of `bytes`; `None` when there is no room.
     pub(crate) fn put(self: &Arc<Self>, bytes: &[u8]) -> Option<FarBytes> {
         let freed = self.freed.load(Relaxed);
-        let held = match &self.medium {
-            Medium::Mapped(far) => far.put_fitting(bytes, self.fit()).ok().map(Held::Block),
-            #[cfg(test)]
-            Medium::Heap(heap) => heap.put(bytes).map(Held::Heap),
-        };
-        if held.is_none() {
+        let block = self.medium.put(bytes);
+        if block.is_none() {
             self.full_at.store(freed, Relaxed);
         }
-        held.map(|held| FarBytes { memory: self.clone(), held: ManuallyDrop::new(held) })
+        block.map(|block| FarBytes { memory: self.clone(), block })
     }
 
     /// Whether the chunks of a large value of `bytes` bytes fit for sure.
@@ -170,13 +154,7 @@ impl FarMemory {
 
     /// Whether so many bodies of `bytes` bytes each fit for sure.
     pub(crate) fn has_room_for_bodies(&self, bytes: usize, bodies: usize) -> bool {
-        match &self.medium {
-            Medium::Mapped(far) => far.has_room(bytes, bodies, self.fit()),
-            #[cfg(test)]
-            Medium::Heap(heap) => {
-                heap.usage().capacity_bytes >= heap.usage().used_bytes + (bytes * bodies) as u64
-            }
-        }
+        self.medium.has_room(bytes, bodies)
     }
 
     /// Blocks that were freed so far.
@@ -205,11 +183,7 @@ impl FarMemory {
     }
 
     pub(crate) fn usage(&self) -> FarUsage {
-        match &self.medium {
-            Medium::Mapped(far) => far.usage(),
-            #[cfg(test)]
-            Medium::Heap(heap) => heap.usage(),
-        }
+        self.medium.usage()
     }
 
     /// Whether about so many bytes fit: blocks take up to a third more than their bytes.
@@ -219,30 +193,15 @@ impl FarMemory {
     }
 
     pub(crate) fn status(&self) -> FarStatus {
-        let FarUsage { capacity_bytes, used_bytes } = self.usage();
-        let (kind, persistence, on_node) = match &self.medium {
-            Medium::Mapped(far) => {
-                let on_node = matches!(far.kind(), FarKind::Node { .. });
-                (far.kind().to_string(), far.persistence().to_string(), on_node)
-            }
-            #[cfg(test)]
-            Medium::Heap(_) => ("memory of a test".to_owned(), String::new(), false),
-        };
-        let anonymous_bytes = if on_node { capacity_bytes } else { 0 };
-        FarStatus { kind, persistence, limit_bytes: capacity_bytes, used_bytes, anonymous_bytes }
+        self.medium.status()
     }
 }
 
 impl FarBytes {
     /// The bytes, which stay where they are for as long as this lives.
     pub(crate) fn bytes(&self) -> &[u8] {
-        match (&self.memory.medium, &*self.held) {
-            (Medium::Mapped(far), Held::Block(block)) => far.get(block),
-            #[cfg(test)]
-            (_, Held::Heap(bytes)) => bytes,
-            #[cfg(test)]
-            _ => unreachable!("a block lies on the medium that gave it"),
-        }
+        // SAFETY: the medium keeps the block as it is until `drop` frees it.
+        unsafe { self.block.as_ref() }
     }
 
     /// Their address.
@@ -252,25 +211,15 @@ impl FarBytes {
 
     /// Whether they are what was put, as far as the medium's checksum tells.
     pub(crate) fn is_whole(&self) -> bool {
-        match (&self.memory.medium, &*self.held) {
-            (Medium::Mapped(far), Held::Block(block)) => far.verify(block).is_ok(),
-            #[cfg(test)]
-            _ => true,
-        }
+        // SAFETY: the medium gave the block, which `drop` frees.
+        unsafe { self.memory.medium.is_whole(self.block) }
     }
 }
 
 impl Drop for FarBytes {
     fn drop(&mut self) {
-        // SAFETY: it is taken once, here, and not touched afterwards.
-        let held = unsafe { ManuallyDrop::take(&mut self.held) };
-        match (&self.memory.medium, held) {
-            (Medium::Mapped(far), Held::Block(block)) => far.free(block),
-            #[cfg(test)]
-            (Medium::Heap(heap), Held::Heap(bytes)) => heap.free(&bytes),
-            #[cfg(test)]
-            _ => unreachable!("a block lies on the medium that gave it"),
-        }
+        // SAFETY: the medium gave the block, this is its one owner, and no borrow outlives the owner.
+        unsafe { self.memory.medium.free(self.block) };
         self.memory.freed.fetch_add(1, Relaxed);
     }
 }
@@ -287,10 +236,10 @@ mod tests {
 
     #[test]
     fn far_memory_with_a_block_that_was_freed_while_another_one_found_no_room_is_not_full() {
-        let far = FarMemory::on_heap(100);
+        let heap = Arc::new(heap::Heap::new(100));
+        let far = FarMemory::new(Box::new(heap.clone()), None);
         let block = far.put(&[0; 80]).expect("there is room");
         assert!(far.put(&[0; 80]).is_none() && far.is_full());
-        let Medium::Heap(heap) = &far.medium else { unreachable!("it lies on the heap") };
         heap.free_at_refusal(block);
         // This block finds no room, and notes that once the other one is free.
         assert!(far.put(&[0; 80]).is_none());
@@ -302,12 +251,11 @@ mod tests {
 /// A medium of heap memory with a capacity.
 #[cfg(test)]
 mod heap {
-    use std::sync::Mutex;
+    use std::ptr::NonNull;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::{Arc, Mutex};
 
-    use ziptier_media::far::FarUsage;
-
-    use super::FarBytes;
+    use super::{FarBytes, FarMedium, FarStatus, FarUsage};
 
     pub(super) struct Heap {
         capacity_bytes: u64,
@@ -325,8 +273,11 @@ mod heap {
         pub(super) fn free_at_refusal(&self, block: FarBytes) {
             *self.freed_at_refusal.lock().expect("no holder panics") = Some(block);
         }
+    }
 
-        pub(super) fn put(&self, bytes: &[u8]) -> Option<Box<[u8]>> {
+    // SAFETY: a block is a box of its own, which `free` drops.
+    unsafe impl FarMedium for Arc<Heap> {
+        fn put(&self, bytes: &[u8]) -> Option<NonNull<[u8]>> {
             let len = bytes.len() as u64;
             let fits = |used: u64| (used + len <= self.capacity_bytes).then_some(used + len);
             if self.used_bytes.fetch_update(Relaxed, Relaxed, fits).is_err() {
@@ -334,16 +285,34 @@ mod heap {
                 drop(freed);
                 return None;
             }
-            Some(bytes.into())
+            Some(NonNull::from(Box::leak(Box::<[u8]>::from(bytes))))
         }
 
-        pub(super) fn free(&self, bytes: &[u8]) {
-            self.used_bytes.fetch_sub(bytes.len() as u64, Relaxed);
+        unsafe fn free(&self, block: NonNull<[u8]>) {
+            self.used_bytes.fetch_sub(block.len() as u64, Relaxed);
+            // SAFETY: `put` leaked the box, which by the contract nobody has freed or reads.
+            drop(unsafe { Box::from_raw(block.as_ptr()) });
         }
 
-        pub(super) fn usage(&self) -> FarUsage {
+        unsafe fn is_whole(&self, _: NonNull<[u8]>) -> bool {
+            true
+        }
+
+        fn has_room(&self, bytes: usize, blocks: usize) -> bool {
+            self.capacity_bytes >= self.usage().used_bytes + (bytes * blocks) as u64
+        }
+
+        fn set_takes_any(&self, _: bool) {}
+
+        fn usage(&self) -> FarUsage {
             let used_bytes = self.used_bytes.load(Relaxed);
             FarUsage { capacity_bytes: self.capacity_bytes, used_bytes }
+        }
+
+        fn status(&self) -> FarStatus {
+            let FarUsage { capacity_bytes: limit_bytes, used_bytes } = self.usage();
+            let (kind, persistence) = ("memory of a test".to_owned(), String::new());
+            FarStatus { kind, persistence, limit_bytes, used_bytes, anonymous_bytes: 0 }
         }
     }
 }

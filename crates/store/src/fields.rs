@@ -1,8 +1,5 @@
 //! Reads fields out of bytes that may be anything: a field that is not there is `None`.
 
-use std::path::PathBuf;
-
-use crate::Error;
 use crate::numbers::checked_varint;
 
 /// Why bytes of a file cannot be taken.
@@ -12,16 +9,6 @@ pub(crate) enum Fault {
     Damaged(String),
     /// They are whole, and of another version than this program reads. No salvage may leave them out.
     Version(String),
-}
-
-impl Fault {
-    /// The error for these bytes of a file.
-    pub(crate) fn at(self, path: PathBuf, offset: u64) -> Error {
-        match self {
-            Self::Damaged(reason) => Error::FileDamaged { path, offset, reason },
-            Self::Version(reason) => Error::FileForeign { path, reason },
-        }
-    }
 }
 
 impl From<String> for Fault {

@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::segments::{Place, SegmentError, Segments};
 
-use crate::few::Few;
-use crate::memory::arc_bytes;
+use crate::below::Below;
+use crate::extent::Extent;
+use crate::large::{OwnedPieces, PieceFiles, PieceRead};
 use crate::sync::Mutex;
 
 /// Segment files, and the set of those that are needed whether or not a holder owns bodies in them.
@@ -170,16 +171,16 @@ impl Drop for Walk<'_> {
 }
 
 /// Places that are released with this, unless they were handed on.
-pub(crate) struct Owned<P: AsRef<[Place]>> {
+pub(crate) struct Owned<P: AsRef<[Extent]>> {
     files: Arc<ImageFiles>,
     places: P,
     is_handed_on: AtomicBool,
 }
 
 /// Of an image.
-pub(crate) type OwnedImage = Owned<[Place; 1]>;
+pub(crate) type OwnedImage = Owned<[Extent; 1]>;
 
-impl<P: AsRef<[Place]>> Owned<P> {
+impl<P: AsRef<[Extent]>> Owned<P> {
     /// Of places that were appended and that nobody owns yet.
     pub(crate) fn new(files: &Arc<ImageFiles>, places: P) -> Self {
         Self { files: files.clone(), places, is_handed_on: AtomicBool::new(false) }
@@ -192,7 +193,7 @@ impl<P: AsRef<[Place]>> Owned<P> {
         let owned = Self::new(files, places);
         files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));
         for place in owned.places() {
-            if let Err(error) = files.segments.keep(*place) {
+            if let Err(error) = files.segments.keep(placed(*place)) {
                 owned.hand_on();
                 return Err(error);
             }
@@ -200,7 +201,7 @@ impl<P: AsRef<[Place]>> Owned<P> {
         Ok(owned)
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
+    pub(crate) fn places(&self) -> &[Extent] {
         self.places.as_ref()
     }
 
@@ -210,80 +211,40 @@ impl<P: AsRef<[Place]>> Owned<P> {
     }
 }
 
-impl<P: AsRef<[Place]>> Drop for Owned<P> {
+impl<P: AsRef<[Extent]>> Drop for Owned<P> {
     fn drop(&mut self) {
         if !self.is_handed_on.load(Relaxed) {
-            self.places().iter().for_each(|place| self.files.segments.release(*place));
+            self.places().iter().for_each(|place| self.files.segments.release(placed(*place)));
         }
     }
 }
 
-impl<P: AsRef<[Place]>> fmt::Debug for Owned<P> {
+impl<P: AsRef<[Extent]>> fmt::Debug for Owned<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.places()).finish()
     }
 }
 
-/// The places of the pieces of a large value, which are released with this.
-pub(crate) struct OwnedPieces {
-    files: Arc<ImageFiles>,
-    places: Few<Place>,
-}
-
-impl OwnedPieces {
-    /// Of places that were appended and that nobody owns yet.
-    pub(crate) fn new(files: &Arc<ImageFiles>, places: Vec<Place>) -> Self {
-        Self { files: files.clone(), places: places.into() }
+impl PieceFiles for ImageFiles {
+    fn read(&self, place: Extent) -> Result<Vec<u8>, String> {
+        self.segments.read(placed(place)).map_err(|error| error.to_string())
     }
 
-    /// Of places that were found when the files were opened.
-    pub(crate) fn found(files: &Arc<ImageFiles>, places: &[Place]) -> Result<Self, SegmentError> {
-        Owned::found(files, places)?.hand_on();
-        Ok(Self::new(files, places.to_vec()))
+    fn read_later(&self, place: Extent, done: PieceRead) {
+        self.segments.read_later(placed(place), |read| done(read.map_err(|error| error.to_string())));
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places
+    fn release(&self, place: Extent) {
+        self.segments.release(placed(place));
     }
 
-    /// Reads piece `index`.
-    pub(crate) fn read(&self, index: usize) -> Result<Vec<u8>, SegmentError> {
-        self.files.segments.read(self.places[index])
+    fn note_read(&self) {
+        self.pieces_read.fetch_add(1, Relaxed);
     }
 
-    /// Reads piece `index` for `done`, as [`Segments::read_later`] does.
-    pub(crate) fn read_later(
-        &self,
-        index: usize,
-        done: impl FnOnce(Result<Vec<u8>, SegmentError>) + Send + 'static,
-    ) {
-        self.files.segments.read_later(self.places[index], done);
-    }
-
-    /// Notes that a reader reads a piece.
-    pub(crate) fn note_read(&self) {
-        self.files.pieces_read.fetch_add(1, Relaxed);
-    }
-
-    /// Bytes of all pieces.
-    pub(crate) fn bytes(&self) -> usize {
-        self.places.iter().map(|place| place.bytes as usize).sum()
-    }
-
-    /// Whether any of it lies in a segment that `is_one` says yes to.
-    pub(crate) fn lies_in(&self, is_one: impl Fn(u64) -> bool) -> bool {
-        self.places.iter().any(|place| is_one(place.segment))
-    }
-
-    /// Bytes held for an `Arc` of this.
-    pub(crate) fn held_bytes(&self) -> usize {
-        arc_bytes(size_of::<Self>()) + self.places.boxed_bytes()
-    }
-
-    /// Counts what memory holds for the value besides its chunks in or out.
-    pub(crate) fn count(&self, held_bytes: usize, add: bool) {
-        let (sum, held_bytes) = (&self.files.large_index_bytes, held_bytes as u64);
-        if add {
+    fn count(&self, held_bytes: usize, came: bool) {
+        let (sum, held_bytes) = (&self.large_index_bytes, held_bytes as u64);
+        if came {
             sum.fetch_add(held_bytes, Relaxed)
         } else {
             sum.fetch_sub(held_bytes, Relaxed)
@@ -291,10 +252,27 @@ impl OwnedPieces {
     }
 }
 
-impl Drop for OwnedPieces {
-    fn drop(&mut self) {
-        self.places.iter().for_each(|place| self.files.segments.release(*place));
-    }
+/// The pieces of a large value at places that were found when the files were opened.
+pub(crate) fn found_pieces(files: &Arc<ImageFiles>, places: &[Extent]) -> Result<OwnedPieces, SegmentError> {
+    Owned::found(files, places)?.hand_on();
+    Ok(OwnedPieces::new(files.clone(), places.to_vec()))
+}
+
+/// The extent as segments name it.
+pub(crate) fn placed(extent: Extent) -> Place {
+    let Extent { segment, offset, bytes } = extent;
+    Place { segment, offset, bytes }
+}
+
+/// The place of a body in segments as the tree names it.
+pub(crate) fn extent_of(place: Place) -> Extent {
+    let Place { segment, offset, bytes } = place;
+    Extent { segment, offset, bytes }
+}
+
+/// Bytes that all images of a leaf take on SSD.
+pub(crate) fn ssd_bytes(below: &Below) -> u64 {
+    (0..below.len()).map(|index| placed(below.place(index)).block_bytes()).sum()
 }
 
 // No unsafe code comes this way: Miri would only be slow.

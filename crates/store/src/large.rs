@@ -16,6 +16,7 @@
 //!    checkpoint takes part in that.
 
 mod chunks;
+mod files;
 mod open;
 mod pieces;
 mod reads;
@@ -28,18 +29,18 @@ use std::sync::atomic::{
 use std::sync::{Arc, Weak};
 
 use ziptier_codec::token::Encoder;
-use ziptier_media::placement::Side;
 
 use crate::blocks::Effort;
 use crate::coding::Coding;
 use crate::far::FarMemory;
-use crate::image_files::OwnedPieces;
 use crate::memory::{Gauge, Gauges, Reserved, arc_bytes};
 use crate::numbers::array;
+use crate::placement::Side;
 use crate::sizes::CHUNK_BYTES;
 use crate::sync::Mutex;
 pub(crate) use chunks::ChunkPlace;
 use chunks::{Chunk, Chunks};
+pub(crate) use files::{OwnedPieces, PieceFiles, PieceRead};
 pub(crate) use open::OpenLarge;
 pub(crate) use pieces::LargePieces;
 pub(crate) use reads::LastPiece;

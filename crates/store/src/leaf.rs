@@ -42,6 +42,14 @@ pub(crate) const UPPER_RECORDS_MAX: usize = u16::MAX as usize;
 /// A leaf with more records above its images than this is promoted, so that its next landings have room.
 pub(crate) const CROWDED_RECORDS: usize = UPPER_RECORDS_MAX / 2;
 
+/// The medium of a body, from the fastest down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Dram,
+    Far,
+    Ssd,
+}
+
 /// The contents of a leaf at a moment. A state never changes; see the module.
 #[derive(Clone)]
 pub(crate) struct LeafState {
@@ -86,6 +94,16 @@ impl RightSibling {
 }
 
 impl LeafState {
+    /// The lowest place that has records of the leaf. The overlay of a leaf on SSD lies in DRAM or in far memory.
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        match &self.below {
+            Some(_) => Place::Ssd,
+            None if self.body.is_far() => Place::Far,
+            None => Place::Dram,
+        }
+    }
+
     /// A state without landings.
     pub(crate) fn new(body: Body, high: Option<Arc<[u8]>>, right: RightSibling) -> Self {
         Self {

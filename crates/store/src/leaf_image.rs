@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use ziptier_media::segments::Place;
-
 use crate::body::{Body, Builder, Entry as BodyEntry};
+use crate::extent::Extent;
 use crate::fields::{Fault, FieldReader};
 use crate::form::Form;
 use crate::image_files::OwnedImage;
@@ -49,7 +48,7 @@ pub(crate) struct Capture {
 pub(crate) struct StoredLarge {
     pub(crate) len: u64,
     pub(crate) generation: Option<u32>,
-    pub(crate) pieces: Arc<[Place]>,
+    pub(crate) pieces: Arc<[Extent]>,
 }
 
 impl Capture {
@@ -250,7 +249,7 @@ fn read_large(reader: &mut FieldReader<'_>) -> Option<StoredLarge> {
     let generation = number(reader.u8().filter(|present| *present < 2)?, reader.u32()?)?;
     let count = LargePieces::count(len);
     debug_assert!(count <= PIECES_MAX);
-    let pieces: Option<Vec<Place>> = (0..count).map(|_| read_place(reader)).collect();
+    let pieces: Option<Vec<Extent>> = (0..count).map(|_| read_place(reader)).collect();
     Some(StoredLarge { len, generation, pieces: pieces?.into() })
 }
 
@@ -272,14 +271,14 @@ fn read_record<'a>(reader: &mut FieldReader<'a>, larges: usize) -> Option<Pendin
 }
 
 /// Appends a place: segment, offset and bytes.
-pub(crate) fn write_place(place: Place, out: &mut Vec<u8>) {
+pub(crate) fn write_place(place: Extent, out: &mut Vec<u8>) {
     out.extend_from_slice(&place.segment.to_le_bytes());
     out.extend_from_slice(&place.offset.to_le_bytes());
     out.extend_from_slice(&place.bytes.to_le_bytes());
 }
 
-pub(crate) fn read_place(reader: &mut FieldReader<'_>) -> Option<Place> {
-    Some(Place { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
+pub(crate) fn read_place(reader: &mut FieldReader<'_>) -> Option<Extent> {
+    Some(Extent { segment: reader.u64()?, offset: reader.u32()?, bytes: reader.u32()? })
 }
 
 /// The same records with raw values; what is damaged is lost, and says so.
@@ -388,7 +387,7 @@ impl StoredAt {
         }
     }
 
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Extent {
         self.image.places()[0]
     }
 

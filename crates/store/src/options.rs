@@ -7,7 +7,7 @@ use crate::blocks::BlockCoding;
 use crate::clock::Clock;
 use crate::codec_options::{BlockOptions, CodecChoice, CodecOptions};
 use crate::durable::DurableOptions;
-use crate::far::FarRatio;
+use crate::places::far_medium::FarRatio;
 use crate::places::ssd::SsdOptions;
 use crate::tree::TreeOptions;
 

@@ -32,7 +32,7 @@ mod switch;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 
 use crate::Error;
 use crate::backlog::Backlog;

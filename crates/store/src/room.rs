@@ -7,7 +7,7 @@ mod retired;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 
 use crate::Error;
 use crate::large::ChunkPlace;

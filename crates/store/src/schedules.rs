@@ -10,9 +10,9 @@ mod updates;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::placement::Side;
 use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
-use ziptier_media::placement::Side;
 
 use crate::batch::Batch;
 use crate::body::Body;
@@ -23,13 +23,14 @@ use crate::far::FarMemory;
 use crate::form::Form;
 use crate::index::Index;
 use crate::landing::{Landing, RecordBytes};
+use crate::leaf::Place;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Rounds;
 use crate::memory::Gauges;
 use crate::multi_get::Values;
 use crate::options::Options;
 use crate::packing::Goal;
-use crate::places::{Demoted, Parts, Pick, Place};
+use crate::places::{Demoted, Parts, Pick};
 use crate::reclaim::Epochs;
 use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 

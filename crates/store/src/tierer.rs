@@ -15,14 +15,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::placement::Side;
 use crossbeam_epoch::Guard;
-use ziptier_media::placement::Side;
 
 use crate::clock::{since, steady};
 use crate::form::Form;
+use crate::leaf::Place;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::Goal;
-use crate::places::Place;
 use crate::reclaimer::Pressure;
 use crate::spread::Spread;
 use crate::tree::Tree;

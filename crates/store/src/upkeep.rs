@@ -16,9 +16,10 @@ mod sweep;
 use crossbeam_epoch::Guard;
 
 use crate::form::Form;
+use crate::leaf::Place;
 use crate::leaf::{Leaf, LeafState};
 use crate::packing::{Goal, Packs, Scratch};
-use crate::places::{Moves, Place};
+use crate::places::Moves;
 use crate::retention::Retention;
 use crate::room::Room;
 use crate::s3fifo::{Eviction, S3Fifo};

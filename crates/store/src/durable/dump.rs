@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions, Lsn};
-use ziptier_media::segments::{Place, Segments};
+use ziptier_media::segments::Segments;
 
 use super::checkpoint::BACKUP_DIR;
 use super::folder::{GENERATIONS_DIR, LOG_DIR, no_store};
@@ -21,6 +21,8 @@ use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
 use crate::codec_options::CodecOptions;
+use crate::extent::Extent;
+use crate::image_files::placed;
 use crate::leaf_image::{LeafImage, StoredLarge};
 
 /// Bytes that are written while they are read may look damaged for a moment.
@@ -119,7 +121,7 @@ impl Dump<'_> {
             let low_len = (part.low.len() as u32).to_le_bytes();
             self.output.frame(
                 Kind::Part,
-                &[&low_len, &part.low, &part.records.to_le_bytes(), &segments.read(part.place)?],
+                &[&low_len, &part.low, &part.records.to_le_bytes(), &segments.read(placed(part.place))?],
             )?;
         }
         let image = entry.image.map(|place| self.image(segments, place)).transpose()?.unwrap_or_default();
@@ -131,15 +133,16 @@ impl Dump<'_> {
     }
 
     /// The image at a place; the pieces of its large values come before it.
-    fn image(&mut self, segments: &Segments, place: Place) -> Result<Vec<u8>, Error> {
-        let bytes = segments.read(place)?;
-        let mut image = LeafImage::read(&bytes)
-            .map_err(|fault| fault.at(segments.path_of(place.segment), u64::from(place.offset)))?;
+    fn image(&mut self, segments: &Segments, place: Extent) -> Result<Vec<u8>, Error> {
+        let bytes = segments.read(placed(place))?;
+        let mut image = LeafImage::read(&bytes).map_err(|fault| {
+            Error::of_bytes(fault, segments.path_of(place.segment), u64::from(place.offset))
+        })?;
         for large in &mut image.larges {
             let mut numbered = Vec::with_capacity(large.pieces.len());
             for place in large.pieces.iter() {
-                self.output.frame(Kind::Piece, &[&segments.read(*place)?])?;
-                numbered.push(Place { segment: self.pieces, offset: 0, bytes: place.bytes });
+                self.output.frame(Kind::Piece, &[&segments.read(placed(*place))?])?;
+                numbered.push(Extent { segment: self.pieces, offset: 0, bytes: place.bytes });
                 self.pieces += 1;
             }
             *large = StoredLarge { pieces: numbered.into(), ..large.clone() };

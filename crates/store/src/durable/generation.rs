@@ -241,7 +241,7 @@ impl GenerationFiles {
             match coding {
                 Ok((coding, bytes)) => found = Some(FoundGeneration { coding, bytes, damage: None }),
                 Err(fault) => {
-                    let error = fault.at(path, 0);
+                    let error = Error::of_bytes(fault, path, 0);
                     // A salvage may not leave out what a newer program reads, whatever the other file is.
                     if damage.is_none() || matches!(error, Error::FileForeign { .. }) {
                         damage = Some(error);

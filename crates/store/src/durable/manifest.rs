@@ -15,9 +15,9 @@ use std::path::PathBuf;
 
 use ziptier_codec::checksum::{crc32c, crc32c_append};
 use ziptier_media::log::Lsn;
-use ziptier_media::segments::Place;
 
 use crate::below::Part;
+use crate::extent::Extent;
 
 pub(crate) use read::{EntryReader, Manifest};
 pub(crate) use write::Entries;
@@ -48,7 +48,7 @@ const IN_MEMORY: u8 = 1 << 2;
 pub(crate) struct Entry {
     pub(crate) low: Box<[u8]>,
     /// The image of what lies above the parts, or of everything if there are none.
-    pub(crate) image: Option<Place>,
+    pub(crate) image: Option<Extent>,
     pub(crate) below: Option<Listed>,
 }
 
@@ -103,7 +103,7 @@ mod tests {
 
     fn entry(n: usize) -> Entry {
         let key = |n: usize| format!("key:{n:09}").into_bytes();
-        let place = |n: usize| Place { segment: 3 + n as u64 / 100, offset: n as u32 * 8, bytes: 8000 };
+        let place = |n: usize| Extent { segment: 3 + n as u64 / 100, offset: n as u32 * 8, bytes: 8000 };
         let part = |n: usize| Part { low: key(n), place: place(n), records: n as u16 };
         let low: Box<[u8]> = if n == 0 { Box::default() } else { key(10 * n).into() };
         let first = Part { low: low.to_vec(), ..part(10 * n) };

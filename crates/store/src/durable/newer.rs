@@ -13,6 +13,7 @@ use super::folder::GENERATIONS_DIR;
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
 use super::{DiskHandle, DurableOptions, dump, restore};
 use crate::codec_options::CodecChoice;
+use crate::image_files::{extent_of, placed};
 use crate::options::Options;
 use crate::{Error, Store};
 
@@ -141,9 +142,9 @@ fn an_image_of_a_newer_version_is_refused() {
     let mut entries = Entries::default();
     for entry in manifest.entries() {
         let mut entry = entry.unwrap();
-        let mut image = segments.read(entry.image.unwrap()).unwrap();
+        let mut image = segments.read(placed(entry.image.unwrap())).unwrap();
         image[0] = 3;
-        entry.image = Some(segments.append(&image, Purpose::New).unwrap());
+        entry.image = Some(extent_of(segments.append(&image, Purpose::New).unwrap()));
         entries.push(&entry);
     }
     segments.close().unwrap();

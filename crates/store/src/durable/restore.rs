@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogOptions};
-use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
+use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
 
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
 use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
+use crate::extent::Extent;
+use crate::image_files::extent_of;
 use crate::leaf_image::{LeafImage, StoredLarge};
 
 use super::folder::{GENERATIONS_DIR, LOG_DIR, new_store};
@@ -215,7 +217,7 @@ struct Restoring {
     segments: Segments,
     log: Log,
     /// The places of the pieces of large values, by their number.
-    pieces: Vec<Place>,
+    pieces: Vec<Extent>,
     /// The images below the next leaf.
     parts: Vec<Part>,
     /// Their codings.
@@ -233,7 +235,7 @@ impl Restoring {
         match kind {
             Kind::Generation => self.generation(payload),
             Kind::Piece => {
-                self.pieces.push(self.segments.append(payload, Purpose::New)?);
+                self.pieces.push(extent_of(self.segments.append(payload, Purpose::New)?));
                 Ok(Ok(()))
             }
             Kind::Part => self.part(payload),
@@ -273,7 +275,7 @@ impl Restoring {
         if !is_next || !generation.iter().all(|number| self.head.generations.contains(number)) {
             return Ok(Err("a part of a leaf is out of its order".to_owned()));
         }
-        let place = self.segments.append(image, Purpose::New)?;
+        let place = extent_of(self.segments.append(image, Purpose::New)?);
         self.before = Some(low.to_vec());
         self.parts.push(Part { low: low.to_vec(), place, records });
         self.part_generations.extend(generation);
@@ -318,13 +320,13 @@ impl Restoring {
     }
 
     /// Appends an image whose large values' pieces came before; the inner error is the image's.
-    fn image(&mut self, bytes: &[u8]) -> Result<Result<Place, String>, Error> {
+    fn image(&mut self, bytes: &[u8]) -> Result<Result<Extent, String>, Error> {
         let mut image = match LeafImage::read(bytes) {
             Ok(image) => image,
             Err(fault) => return Ok(Err(fault.into())),
         };
         for large in &mut image.larges {
-            let place = |numbered: &Place| self.pieces.get(usize::try_from(numbered.segment).ok()?).copied();
+            let place = |numbered: &Extent| self.pieces.get(usize::try_from(numbered.segment).ok()?).copied();
             let Some(pieces) = large.pieces.iter().map(place).collect::<Option<Vec<_>>>() else {
                 return Ok(Err("a leaf refers to what is not there".to_owned()));
             };
@@ -335,7 +337,7 @@ impl Restoring {
         }
         let mut written = Vec::new();
         image.write(&mut written);
-        Ok(Ok(self.segments.append(&written, Purpose::New)?))
+        Ok(Ok(extent_of(self.segments.append(&written, Purpose::New)?)))
     }
 
     fn record(&mut self, payload: &[u8]) -> Result<Result<(), String>, Error> {

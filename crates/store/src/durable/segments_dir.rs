@@ -198,7 +198,7 @@ fn owner(disk: &dyn Disk, path: &Path) -> Result<Found, Error> {
 /// The number that a file has.
 pub(crate) fn read(disk: &dyn Disk, path: PathBuf) -> Result<u64, Error> {
     let bytes = read_whole(disk, &path).map_err(|error| Error::of_read(error, &path, 0))?;
-    parse(&bytes).map_err(|fault| fault.at(path, 0))
+    parse(&bytes).map_err(|fault| Error::of_bytes(fault, path, 0))
 }
 
 fn parse(bytes: &[u8]) -> Result<u64, Fault> {

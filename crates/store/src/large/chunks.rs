@@ -4,11 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use ziptier_media::placement::{Placement, Side};
-
 use crate::far::{FarBytes, FarMemory};
 use crate::few::Few;
 use crate::memory::{Gauge, Gauges, Reserved, allocated_bytes, arc_bytes};
+use crate::placement::{Placement, Side};
 
 /// All chunks of a value. They never change; a value that moves gets others.
 ///

@@ -4,13 +4,11 @@
 
 use std::sync::Arc;
 
-use ziptier_media::segments::SegmentError;
-
 use super::chunks::{Chunk, ChunkPlace, Chunks};
 use super::reads::View;
-use super::{Large, Whereabouts};
+use super::{Large, OwnedPieces, Whereabouts};
 use crate::coding::Coding;
-use crate::image_files::OwnedPieces;
+use crate::extent::Extent;
 use crate::memory::{Gauges, Reserved};
 use crate::sizes::CHUNK_BYTES;
 
@@ -23,19 +21,21 @@ impl Large {
         LargePieces::count(self.len())
     }
 
-    /// Writes all pieces with `append`, which gives their places as it goes.
+    /// Writes all pieces with `append`, which gives their places as it goes. Pieces of a value that lies on SSD alone
+    /// come from `read`.
     ///
     /// # Errors
-    /// The errors of `append`, and of the SSD if it lies there and cannot be read.
-    pub(crate) fn write_pieces<E: From<SegmentError>>(
+    /// The errors of `append` and `read`.
+    pub(crate) fn write_pieces<E>(
         &self,
+        mut read: impl FnMut(Extent) -> Result<Vec<u8>, E>,
         mut append: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut piece = Vec::new();
         for index in 0..self.pieces() {
             match self.view() {
                 View::Memory(chunks) => lay_out(&chunks, index, &mut piece),
-                View::Ssd(pieces) => piece = pieces.read(index)?,
+                View::Ssd(pieces) => piece = read(pieces.places()[index])?,
             }
             append(&piece)?;
         }

@@ -4,13 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use ziptier_media::segments::SegmentError;
-
 use super::chunks::{ChunkPlace, Chunks};
 use super::pieces::{LargePieces, PIECE_CHUNKS, chunks_of};
-use super::{Large, Whereabouts};
+use super::{Large, OwnedPieces, Whereabouts};
 use crate::coding::Coding;
-use crate::image_files::OwnedPieces;
 use crate::memory::Reserved;
 use crate::sizes::CHUNK_BYTES;
 
@@ -47,7 +44,7 @@ struct Ahead {
     pieces: Arc<OwnedPieces>,
     index: usize,
     /// Nothing if who waits for it reads it.
-    read: Option<Receiver<Result<Vec<u8>, SegmentError>>>,
+    read: Option<Receiver<Result<Vec<u8>, String>>>,
 }
 
 impl PieceReads {
@@ -75,11 +72,10 @@ impl PieceReads {
             return Err("a piece was not asked for".to_owned());
         };
         self.ahead_bytes -= u64::from(pieces.places()[index].bytes);
-        let piece = match read {
+        match read {
             None => pieces.read(index),
-            Some(read) => read.recv().map_err(|_| "the read was not answered".to_owned())?,
-        };
-        piece.map_err(|error| error.to_string())
+            Some(read) => read.recv().unwrap_or_else(|_| Err("the read was not answered".to_owned())),
+        }
     }
 
     /// Has reads begin as long as there is room for what they give.
@@ -94,7 +90,7 @@ impl PieceReads {
             let read = (!is_alone).then(|| {
                 let (sender, receiver) = sync_channel(1);
                 // Nobody waits any more if the call has failed.
-                pieces.read_later(index, move |read| drop(sender.send(read)));
+                pieces.read_later(index, Box::new(move |read| drop(sender.send(read))));
                 receiver
             });
             pieces.note_read();

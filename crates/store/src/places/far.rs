@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
+use crate::placement::Side;
 use crossbeam_epoch::Guard;
-use ziptier_media::placement::Side;
 
 use crate::far::{FAR_SHARE_BYTES, FarMemory};
 use crate::leaf::{Leaf, LeafState};

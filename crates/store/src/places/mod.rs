@@ -23,14 +23,15 @@
 
 mod dram;
 mod far;
+pub(crate) mod far_medium;
 mod host;
 mod pick;
 pub(crate) mod ssd;
 
+use crate::placement::Side;
 use crossbeam_epoch::Guard;
-use ziptier_media::placement::Side;
 
-use crate::leaf::{Leaf, LeafState};
+use crate::leaf::{Leaf, Place};
 use crate::packing::{Packs, Scratch};
 use crate::retention::KeepsAll;
 use crate::tree::Tree;
@@ -38,26 +39,6 @@ use ssd::Cold;
 
 pub(crate) use host::MoveHost;
 pub(crate) use pick::Pick;
-
-/// The medium of a body, from the fastest down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Dram,
-    Far,
-    Ssd,
-}
-
-impl LeafState {
-    /// The lowest place that has records of the leaf. The overlay of a leaf on SSD lies in DRAM or in far memory.
-    #[inline]
-    pub(crate) fn place(&self) -> Place {
-        match &self.below {
-            Some(_) => Place::Ssd,
-            None if self.body.is_far() => Place::Far,
-            None => Place::Dram,
-        }
-    }
-}
 
 /// The parts of a leaf that a demotion takes.
 #[derive(Clone, Copy, Debug)]

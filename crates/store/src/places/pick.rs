@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 
 use crate::large::{Large, LargeHandle};
 use crate::leaf::LeafState;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[cfg(not(miri))]
 use ziptier_codec::token::Dictionary;
-use ziptier_media::far::Fit;
 
 use super::*;
 use crate::Error;
@@ -20,6 +19,7 @@ use crate::memory::Gauges;
 use crate::options::Options;
 #[cfg(not(miri))]
 use crate::packing::Goal;
+use crate::places::far_medium::open_far;
 #[cfg(not(miri))]
 use crate::places::ssd::{Cold, SsdOptions};
 use crate::record::PutMeta;
@@ -39,7 +39,7 @@ fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
 fn far_in(file: &Path) -> Arc<FarMemory> {
     let place = FarPlace::File(file.to_path_buf());
     let options = FarOptions { place, capacity_bytes: 8 << 20, require_dax: false };
-    FarMemory::open(&options, None, Fit::Any).expect("there is room for the file")
+    open_far(&options, None, true).expect("there is room for the file")
 }
 
 fn value_of(n: u32) -> Vec<u8> {

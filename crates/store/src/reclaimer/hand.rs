@@ -12,13 +12,14 @@
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 
 use super::Pressure;
 use crate::far::FarMemory;
+use crate::leaf::Place;
 use crate::leaf::{Leaf, LeafState};
 use crate::places::ssd::pays;
-use crate::places::{Demoted, Moves, Parts, Pick, Place};
+use crate::places::{Demoted, Moves, Parts, Pick};
 use crate::room::Room;
 use crate::sync::Mutex;
 use crate::tree::Tree;

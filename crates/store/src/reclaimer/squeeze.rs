@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Moved, Reclaimer};
 use crate::leaf::LeafState;
+use crate::leaf::Place;
 use crate::packing::Goal;
-use crate::places::Place;
 use crate::sync::Mutex;
 use crate::tree::Tree;
 use crate::upkeep::Sweep;

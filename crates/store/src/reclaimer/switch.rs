@@ -11,7 +11,6 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crossbeam_epoch::Guard;
-use ziptier_media::far::Fit;
 
 use super::Reclaimer;
 use super::evict::Visits;
@@ -41,7 +40,7 @@ impl Reclaimer<'_> {
         }
         self.may_evict()?;
         if let Some(far) = &self.tree.far {
-            far.set_fit(if evicts { Fit::Close } else { Fit::Any });
+            far.set_takes_any(!evicts);
         }
         if evicts {
             self.eviction.begin();

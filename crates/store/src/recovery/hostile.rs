@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ziptier_codec::token::Dictionary;
-use ziptier_media::segments::{Place, Purpose, SegmentOptions, Segments};
+use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
 use ziptier_media::testing::RecordingDisk;
 
 use super::loading::{LoadedLarges, Source};
@@ -14,7 +14,8 @@ use crate::blocks::BlockCoding;
 use crate::codec_options::CodecChoice;
 use crate::coding::Coding;
 use crate::core::Core;
-use crate::image_files::ImageFiles;
+use crate::extent::Extent;
+use crate::image_files::{ImageFiles, extent_of, placed};
 use crate::options::Options;
 use crate::record::PutMeta;
 
@@ -23,7 +24,7 @@ pub(crate) struct Bench {
     codings: BTreeMap<u32, Coding>,
     files: Arc<ImageFiles>,
     /// A possible source of an image.
-    place: Place,
+    place: Extent,
 }
 
 impl Bench {
@@ -32,6 +33,7 @@ impl Bench {
         let segments = Segments::open(disk, Path::new("/segments"), SegmentOptions::default());
         let files = ImageFiles::new(segments.expect("a disk in memory does not fail"));
         let place = files.segments.append(&[0], Purpose::New).expect("a disk in memory does not fail");
+        let place = extent_of(place);
         Self { codings, files, place }
     }
 
@@ -216,7 +218,7 @@ mod tests {
             let mut taken = 0;
             for round in 0..1500 {
                 let entry = &entries[if round % 3 == 0 { 0 } else { random.usize(..entries.len()) }];
-                let mut bytes = segments.read(loaded_place(entry)).unwrap();
+                let mut bytes = segments.read(placed(loaded_place(entry))).unwrap();
                 assert!(round > 0 || bench.take(&bytes, codec));
                 // Most of what counts stands at the beginning.
                 let reach = if random.bool() { bytes.len() } else { bytes.len().min(600) };

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
-use ziptier_media::segments::{Place, SegmentError};
+use ziptier_media::segments::SegmentError;
 
 use crate::Error;
 use crate::below::{Below, Part};
@@ -16,8 +16,9 @@ use crate::body::{Blocks, Body, Builder, Referents};
 use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::{Entry, EntryReader, Listed, Manifest};
+use crate::extent::Extent;
 use crate::form::Form;
-use crate::image_files::{ImageFiles, Owned, OwnedPieces};
+use crate::image_files::{ImageFiles, Owned, found_pieces, placed};
 use crate::landing::{Landing, RecordBytes};
 use crate::large::{Large, LargePieces};
 use crate::leaf::{Leaf, LeafState, RightSibling};
@@ -65,7 +66,7 @@ pub(crate) struct LoadedLeaf {
 
 /// Large values by where they begin, while there are any: records of several leaves may share one, and eviction may
 /// have taken it.
-pub(crate) type LoadedLarges = HashMap<Place, Weak<Large>>;
+pub(crate) type LoadedLarges = HashMap<Extent, Weak<Large>>;
 
 impl Loading<'_> {
     /// Loads every leaf. Background threads must keep off until this returns; `progress` is told the bytes that were
@@ -171,7 +172,7 @@ impl Loading<'_> {
     /// A list of images that are there, and owned by it.
     fn below(&self, parts: Vec<Part>, generations: &[u32], logical_bytes: u64) -> Result<Arc<Below>, Error> {
         let codings = self.codings_of(generations, &parts)?;
-        let places: Box<[Place]> = parts.iter().map(|part| part.place).collect();
+        let places: Box<[Extent]> = parts.iter().map(|part| part.place).collect();
         let owned = Owned::found(self.files, places)?;
         let below = Below::new(self.tier().clone(), &parts, codings, logical_bytes);
         owned.hand_on();
@@ -202,8 +203,8 @@ impl Loading<'_> {
         below: &Listed,
     ) -> Result<(), Error> {
         let codings = self.codings_of(&below.generations, &below.parts)?;
-        let places: Box<[Place]> = below.parts.iter().map(|part| part.place).collect();
-        let ssd_bytes: u64 = places.iter().map(Place::block_bytes).sum();
+        let places: Box<[Extent]> = below.parts.iter().map(|part| part.place).collect();
+        let ssd_bytes: u64 = places.iter().map(|place| placed(*place).block_bytes()).sum();
         let owned = Owned::found(self.files, places)?;
         if gathered.as_ref().is_some_and(|before| before.ssd_bytes + ssd_bytes > JOINED_BYTES_MAX) {
             self.push_gathered(gathered, chain);
@@ -238,7 +239,7 @@ struct Gathered {
 }
 
 /// The image that is read of an entry.
-pub(crate) fn loaded_place(entry: &Entry) -> Place {
+pub(crate) fn loaded_place(entry: &Entry) -> Extent {
     let part = || entry.below.as_ref().map(|below| below.parts[0].place);
     entry.image.or_else(part).expect("an entry without images is not read")
 }
@@ -300,7 +301,7 @@ pub(crate) struct Source<'a> {
     pub(crate) core: &'a Core,
     pub(crate) files: &'a Arc<ImageFiles>,
     pub(crate) codings: &'a BTreeMap<u32, Coding>,
-    pub(crate) place: Place,
+    pub(crate) place: Extent,
     /// It lies above other images: tombstones shadow what these have.
     pub(crate) is_upper: bool,
     /// Large values that cannot be read are lost, and their leaf is not.
@@ -312,7 +313,8 @@ impl Source<'_> {
     pub(crate) fn load(&self, bytes: &[u8], larges: &mut LoadedLarges) -> Result<LoadedLeaf, Error> {
         let damaged = |reason: String| self.damaged(self.place, &reason);
         let path = || self.files.segments.path_of(self.place.segment);
-        let image = LeafImage::read(bytes).map_err(|fault| fault.at(path(), u64::from(self.place.offset)))?;
+        let image = LeafImage::read(bytes)
+            .map_err(|fault| Error::of_bytes(fault, path(), u64::from(self.place.offset)))?;
         let (own, missing) = match image.generation.map(|number| self.coding(number)).transpose() {
             // A body of which nothing is coded does not need it.
             Err(missing) if self.salvage => (None, Some(missing)),
@@ -373,7 +375,7 @@ impl Source<'_> {
             return Ok(known);
         }
         if self.core.cold.is_some() && !self.core.room().has_memory_for(stored.len) {
-            let owned = OwnedPieces::found(self.files, &stored.pieces)?;
+            let owned = found_pieces(self.files, &stored.pieces)?;
             let large = Arc::new(Large::on_ssd(stored.len, coding, Arc::new(owned), &self.core.tree.gauges));
             larges.insert(first, Arc::downgrade(&large));
             return Ok(large);
@@ -382,10 +384,10 @@ impl Source<'_> {
         let mut pieces =
             LargePieces::new(stored.len, coding, self.core.room().chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
-            let piece = self.files.segments.read(*place)?;
+            let piece = self.files.segments.read(placed(*place))?;
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
         }
-        let owned = OwnedPieces::found(self.files, &stored.pieces)?;
+        let owned = found_pieces(self.files, &stored.pieces)?;
         let large = pieces.finish(Arc::new(owned), &self.core.tree.gauges);
         let large = Arc::new(large.map_err(|reason| self.damaged(first, reason))?);
         larges.insert(first, Arc::downgrade(&large));
@@ -398,7 +400,7 @@ impl Source<'_> {
         known.ok_or_else(|| self.damaged(self.place, &unknown()))
     }
 
-    fn damaged(&self, place: Place, reason: &str) -> Error {
+    fn damaged(&self, place: Extent, reason: &str) -> Error {
         let path = self.files.segments.path_of(place.segment);
         Error::FileDamaged { path, offset: u64::from(place.offset), reason: reason.to_owned() }
     }
@@ -557,12 +559,12 @@ impl<'a> Steps<'a> {
         let place = loaded_place(&entry);
         self.ahead_bytes += u64::from(place.bytes);
         let (sender, receiver) = sync_channel(1);
-        self.loading.files.segments.read_later(place, move |read| drop(sender.send(read)));
+        self.loading.files.segments.read_later(placed(place), move |read| drop(sender.send(read)));
         Ahead::Entry(entry, Some(receiver))
     }
 
     /// Whether memory has room for an image, beside what is to come.
-    fn has_room(&self, place: Place) -> bool {
+    fn has_room(&self, place: Extent) -> bool {
         let core = self.loading.core;
         let index_bytes = INDEX_FACTOR * self.manifest.bytes_behind(&self.entries);
         core.cold.is_none()

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ziptier_media::disk::{Disk, RealDisk};
-use ziptier_media::far::Fit;
 
 use super::Store;
 use super::checkpoint_thread::CheckpointThread;
@@ -11,8 +10,8 @@ use super::packers::Packers;
 use crate::Error;
 use crate::core::Core;
 use crate::durable::{Recovered, Recovery, WriteLog};
-use crate::far::FarMemory;
 use crate::options::Options;
+use crate::places::far_medium::open_far;
 use crate::recovery::recover;
 
 /// # Open, close
@@ -43,8 +42,8 @@ impl Store {
     ) -> Result<Self, Error> {
         options.check()?;
         // A body without a slot of its size goes to SSD, or others are evicted for it.
-        let fit = if options.ssd.is_some() || options.eviction { Fit::Close } else { Fit::Any };
-        let far = options.far.as_ref().map(|far| FarMemory::open(far, options.far_ratio, fit)).transpose()?;
+        let takes_any = options.ssd.is_none() && !options.eviction;
+        let far = options.far.as_ref().map(|far| open_far(far, options.far_ratio, takes_any)).transpose()?;
         let (core, folder) = Core::open(disk, &options, far)?;
         let core = Arc::new(core);
         let packers = Packers::start(&core, options.background_threads)?;

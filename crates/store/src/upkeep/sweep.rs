@@ -9,8 +9,8 @@ use crossbeam_epoch::Guard;
 use super::{LEAVES_AHEAD_MAX, Upkeep, is_plain};
 use crate::clock::{since, steady};
 use crate::leaf::Leaf;
+use crate::leaf::Place;
 use crate::packing::Goal;
-use crate::places::Place;
 use crate::sync::back_off;
 
 /// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a

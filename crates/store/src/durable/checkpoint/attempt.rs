@@ -4,15 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
-use ziptier_media::segments::{Place, Purpose, SegmentError};
+use ziptier_media::segments::{Purpose, SegmentError};
 
 use crate::Error;
 use crate::below::{Below, Part};
 use crate::coding::Coding;
 use crate::durable::generation::GenerationFiles;
 use crate::durable::manifest::{Entries, Entry, Listed};
-use crate::image_files::{ImageFiles, Owned, OwnedPieces};
-use crate::large::{Large, LargeHandle};
+use crate::extent::Extent;
+use crate::image_files::{ImageFiles, Owned, extent_of, placed};
+use crate::large::{Large, LargeHandle, OwnedPieces};
 use crate::leaf::LeafState;
 use crate::leaf_image::{Capture, Plain, Stored, StoredAt, StoredLarge};
 use crate::pending::newest;
@@ -304,11 +305,12 @@ impl<'a> Attempt<'a> {
             return known.ok_or_else(damaged_in_far);
         }
         let mut places = Vec::with_capacity(large.pieces());
-        let written = large.write_pieces(|piece| {
+        let read = |place| Ok(self.files.segments.read(placed(place))?);
+        let written = large.write_pieces(read, |piece| {
             places.push(self.append(piece, purpose)?);
             Ok::<(), Error>(())
         });
-        let pieces = Arc::new(OwnedPieces::new(self.files, places));
+        let pieces = Arc::new(OwnedPieces::new(self.files.clone(), places));
         match (written, known) {
             (Ok(()), _) => {}
             // A damaged piece stays where it is, and its segment with it.
@@ -319,14 +321,15 @@ impl<'a> Attempt<'a> {
         Ok(pieces)
     }
 
-    fn append(&self, bytes: &[u8], purpose: Purpose) -> Result<Place, Error> {
-        match self.files.segments.append(bytes, purpose) {
+    fn append(&self, bytes: &[u8], purpose: Purpose) -> Result<Extent, Error> {
+        let appended = match self.files.segments.append(bytes, purpose) {
             // Without this checkpoint nothing becomes free.
             Err(SegmentError::Full { .. }) if purpose == Purpose::New => {
-                Ok(self.files.segments.append(bytes, Purpose::Cleaning)?)
+                self.files.segments.append(bytes, Purpose::Cleaning)
             }
-            appended => Ok(appended?),
-        }
+            appended => appended,
+        };
+        Ok(extent_of(appended?))
     }
 
     /// Codings that images need and that are not known to be durable.

@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crossbeam_epoch::Guard;
-use ziptier_media::segments::{Place, Purpose, SegmentError};
+use ziptier_media::segments::{Purpose, SegmentError};
 
 use super::tier::{KEPT_PART, Tier};
 use crate::below::{Below, Part};
-use crate::image_files::OwnedPieces;
+use crate::extent::Extent;
+use crate::image_files::{extent_of, placed};
+use crate::large::OwnedPieces;
 use crate::large::{Large, LargeHandle};
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::large_references;
@@ -135,11 +137,12 @@ impl Moves<'_> {
                 continue;
             }
             let mut places = Vec::with_capacity(large.pieces());
-            let written = large.write_pieces(|piece| {
-                places.push(tier.files.segments.append(piece, Purpose::Cleaning)?);
+            let read = |place| tier.files.segments.read(placed(place));
+            let written = large.write_pieces(read, |piece| {
+                places.push(extent_of(tier.files.segments.append(piece, Purpose::Cleaning)?));
                 Ok::<(), SegmentError>(())
             });
-            let pieces = Arc::new(OwnedPieces::new(&tier.files, places));
+            let pieces = Arc::new(OwnedPieces::new(tier.files.clone(), places));
             match written {
                 Ok(()) => large.set_places(pieces),
                 // A damaged image stays where it is, and its segment with it.
@@ -156,7 +159,7 @@ impl Moves<'_> {
         &self,
         tier: &Arc<Tier>,
         leaf: &Leaf,
-        is_there: impl Fn(Place) -> bool,
+        is_there: impl Fn(Extent) -> bool,
     ) -> Result<usize, SegmentError> {
         let names = |below: &Below| (0..below.len()).any(|index| is_there(below.place(index)));
         let below_of = |leaf: &Leaf| leaf.state(&self.tree.pin()).below.clone().filter(|below| names(below));
@@ -166,20 +169,20 @@ impl Moves<'_> {
         let Some(_ownership) = leaf.try_own() else { return Ok(0) };
         let Some(below) = below_of(leaf) else { return Ok(0) };
         let mut parts = below.parts(&leaf.low());
-        let mut replaced: Vec<(Place, Place)> = Vec::new();
+        let mut replaced: Vec<(Extent, Extent)> = Vec::new();
         for part in parts.iter_mut().filter(|part| is_there(part.place)) {
             // A damaged image stays where it is, and its segment with it.
-            let Ok(image) = tier.files.segments.read(part.place) else { continue };
-            match tier.files.segments.append(&image, Purpose::Cleaning) {
+            let Ok(image) = tier.files.segments.read(placed(part.place)) else { continue };
+            match tier.files.segments.append(&image, Purpose::Cleaning).map(extent_of) {
                 Ok(place) => replaced.push((std::mem::replace(&mut part.place, place), place)),
                 Err(error) => {
-                    replaced.iter().for_each(|(_, new)| tier.files.segments.release(*new));
+                    replaced.iter().for_each(|(_, new)| tier.files.segments.release(placed(*new)));
                     return Err(error);
                 }
             }
         }
         publish_moved(leaf, &below, &parts, &self.tree.pin());
-        replaced.iter().for_each(|(old, _)| tier.files.segments.release(*old));
+        replaced.iter().for_each(|(old, _)| tier.files.segments.release(placed(*old)));
         tier.counters.images_cleaned.fetch_add(replaced.len() as u64, Relaxed);
         Ok(replaced.len())
     }

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use ziptier_media::segments::{Place, SegmentError};
+use ziptier_media::segments::SegmentError;
 
 use super::demote::{Written, image_state, merge_goal, overlay_state};
 use crate::below::{Below, Image, Part};
 use crate::body::{Builder, Entry};
 use crate::coding::Coding;
+use crate::extent::Extent;
 use crate::leaf::{Leaf, LeafState};
 use crate::merge::merge;
 use crate::packing::{Pieces, Scratch, upper_records};
@@ -83,7 +84,7 @@ struct Compacted<'t> {
     high: Option<Arc<[u8]>>,
     /// The codings of the images that were written anew.
     codings: Vec<Coding>,
-    replaced: Vec<Place>,
+    replaced: Vec<Extent>,
     /// Indices of upper records that stay above.
     staying: Vec<usize>,
     changed: Pieces,

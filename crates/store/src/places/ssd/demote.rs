@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::placement::Side;
 use crossbeam_epoch::Guard;
-use ziptier_media::placement::Side;
-use ziptier_media::segments::{Place, Purpose, SegmentError};
+use ziptier_media::segments::{Purpose, SegmentError};
 
 use super::Cold;
 use super::image::encode;
@@ -24,9 +24,11 @@ use super::tier::Tier;
 use crate::below::{Below, Part};
 use crate::body::{Body, Builder, Entry};
 use crate::coding::Coding;
+use crate::extent::Extent;
 use crate::form::Form;
-use crate::image_files::OwnedPieces;
+use crate::image_files::placed;
 use crate::large::Large;
+use crate::large::OwnedPieces;
 use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::leaf_image::{Plain, Stored};
 use crate::merge::merge;
@@ -42,7 +44,7 @@ use crate::tree::Tree;
 pub(super) struct Written<'t> {
     tier: &'t Arc<Tier>,
     pub(super) parts: Vec<Part>,
-    fresh: Vec<Place>,
+    fresh: Vec<Extent>,
     bytes: Vec<u8>,
     shrinks: bool,
 }
@@ -87,7 +89,7 @@ impl<'t> Written<'t> {
 
 impl Drop for Written<'_> {
     fn drop(&mut self) {
-        self.fresh.iter().for_each(|place| self.tier.files.segments.release(*place));
+        self.fresh.iter().for_each(|place| self.tier.files.segments.release(placed(*place)));
     }
 }
 
@@ -264,12 +266,13 @@ impl Moves<'_> {
             return Ok(());
         }
         let mut places = Vec::with_capacity(large.pieces());
-        let written = large.write_pieces(|piece| {
+        let read = |place| cold.tier.files.segments.read(placed(place));
+        let written = large.write_pieces(read, |piece| {
             places.push(cold.tier.append(piece, Purpose::New)?);
             Ok::<(), SegmentError>(())
         });
         // The written pieces are released if not all were written.
-        let pieces = Arc::new(OwnedPieces::new(&cold.tier.files, places));
+        let pieces = Arc::new(OwnedPieces::new(cold.tier.files.clone(), places));
         written?;
         large.set_first_places(pieces);
         cold.is_refused.store(false, Relaxed);
@@ -419,16 +422,15 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use ziptier_codec::token::Dictionary;
-    use ziptier_media::far::Fit;
     use ziptier_media::testing::{PausingDisk, RecordingDisk};
 
     use super::*;
     use crate::body::{EntryKey, fingerprint};
     use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::far::FarMemory;
     use crate::memory::Gauges;
     use crate::options::Options;
+    use crate::places::far_medium::open_far;
     use crate::places::ssd::SsdOptions;
     use crate::places::ssd::tests::core_over;
     use crate::record::{Fields, PutMeta, key_hash};
@@ -481,7 +483,7 @@ mod tests {
         let path = folder.path().join("far");
         let place = FarPlace::File(path.clone());
         let far = FarOptions { place, capacity_bytes: 4 << 20, require_dax: false };
-        let far = FarMemory::open(&far, None, Fit::Any).expect("there is room for the file");
+        let far = open_far(&far, None, true).expect("there is room for the file");
         let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
         let gauges = Arc::new(Gauges::new(None));
         let ssd = SsdOptions { path: Some("/ssd".into()), limit_bytes: 16 << 20 };

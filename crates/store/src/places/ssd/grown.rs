@@ -1,9 +1,10 @@
 //! Cold leaves whose overlay has outgrown their images: the leaf is promoted if memory has room, or its overlay is
 //! merged with the images. A leaf with many large values is promoted in any case, and cut.
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 
 use super::upper::has_grown;
+use crate::image_files::ssd_bytes;
 use crate::places::{Moves, Pick};
 
 impl Moves<'_> {
@@ -30,7 +31,7 @@ impl Moves<'_> {
             if !has_grown(state) {
                 return true;
             }
-            (state.below.as_ref().map_or(0, |below| 2 * below.ssd_bytes()), state.is_crowded())
+            (state.below.as_ref().map_or(0, |below| 2 * ssd_bytes(below)), state.is_crowded())
         };
         // An overlay that cannot be written now stays in memory, and is noted again when it grows on.
         if !((is_crowded || self.host.has_memory_for(bytes)) && self.promote_from_ssd(&leaf)) {

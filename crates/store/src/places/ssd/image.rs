@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
-use ziptier_media::segments::Place;
-
 use super::Tier;
 use crate::below::{Below, Image, Images};
 use crate::body::{Body, Referents};
 use crate::coding::Coding;
+use crate::extent::Extent;
 use crate::form::Form;
+use crate::image_files::placed;
 use crate::index::COLD_LEAF_BYTES;
 use crate::leaf_image::{LeafImage, with_raw_values};
 
@@ -33,7 +33,8 @@ pub(crate) fn encode(low: &[u8], body: &Body, form: &Form, logical_bytes: u64, o
 
 impl Images for Tier {
     fn read(&self, below: &Below, index: usize) -> Result<Image, String> {
-        let bytes = self.files.segments.read(below.place(index)).map_err(|error| error.to_string())?;
+        let bytes =
+            self.files.segments.read(placed(below.place(index))).map_err(|error| error.to_string())?;
         self.decode(&bytes, below, index)
     }
 
@@ -44,7 +45,7 @@ impl Images for Tier {
         let (sender, receiver) = mpsc::channel();
         for (at, (below, index)) in wanted.iter().enumerate() {
             let sender = sender.clone();
-            self.files.segments.read_later(below.place(*index), move |read| {
+            self.files.segments.read_later(placed(below.place(*index)), move |read| {
                 // Nobody waits any more only if the caller panicked.
                 let _ = sender.send((at, read));
             });
@@ -61,8 +62,8 @@ impl Images for Tier {
         images
     }
 
-    fn release(&self, place: Place) {
-        self.files.segments.release(place);
+    fn release(&self, place: Extent) {
+        self.files.segments.release(placed(place));
     }
 
     fn count(&self, asked: &[usize], held_bytes: u64, came: bool) {

@@ -11,6 +11,7 @@ use super::upper::are_sparse;
 use crate::below::{Below, Part};
 use crate::body::{Body, Builder};
 use crate::form::Form;
+use crate::image_files::ssd_bytes;
 use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::places::Moves;
 
@@ -97,7 +98,7 @@ impl Moves<'_> {
     /// moment. The caller holds no guard.
     pub(super) fn split_cold(&self, leaf: &Leaf) {
         let guard = self.tree.pin();
-        let is_long = |below: &Arc<Below>| below.len() > 1 && below.ssd_bytes() > 2 * JOINED_BYTES_MAX;
+        let is_long = |below: &Arc<Below>| below.len() > 1 && ssd_bytes(below) > 2 * JOINED_BYTES_MAX;
         if let Some(below) = leaf.state(&guard).below.clone().filter(is_long) {
             self.cut_cold(leaf, &below, below.len() / 2, &guard);
         }
@@ -160,7 +161,7 @@ fn fits(state: &LeafState, guard: &Guard) -> bool {
     let (Some(left_below), Some(right_below)) = (&state.below, &right.below) else { return false };
     let same_coding = [state, right].iter().any(|state| state.body.is_empty())
         || state.form.generation() == right.form.generation();
-    left_below.ssd_bytes() + right_below.ssd_bytes() <= JOINED_BYTES_MAX
+    ssd_bytes(left_below) + ssd_bytes(right_below) <= JOINED_BYTES_MAX
         && same_coding
         && are_sparse([state, right])
 }

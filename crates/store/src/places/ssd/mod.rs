@@ -48,14 +48,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
+use crate::placement::Side;
 use ziptier_media::disk::{DirLock, Disk};
-use ziptier_media::placement::Side;
 use ziptier_media::segments::SegmentError;
 
 use crate::Error;
 use crate::leaf::Leaf;
+use crate::leaf::Place;
 use crate::memory::Gauges;
-use crate::places::{Moves, Pick, Place};
+use crate::places::{Moves, Pick};
 use crate::sync::Mutex;
 
 pub(crate) use compact::add_coding;

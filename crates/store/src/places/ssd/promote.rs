@@ -120,7 +120,7 @@ fn ranges(pending: &[Pending<'_>], below: &Below) -> Vec<Range<usize>> {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use ziptier_media::placement::Side;
+    use crate::placement::Side;
     use ziptier_media::testing::RecordingDisk;
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use ziptier_media::placement::Side;
+use crate::placement::Side;
 use ziptier_media::testing::RecordingDisk;
 
 use super::*;

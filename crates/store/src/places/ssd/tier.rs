@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use ziptier_media::disk::{DirLock, Disk};
-use ziptier_media::segments::{Place, Purpose, SegmentError, SegmentOptions, Segments};
+use ziptier_media::segments::{Purpose, SegmentError, SegmentOptions, Segments};
 use ziptier_media::size::ByteSize;
 
 use crate::Error;
 use crate::coding::Coding;
-use crate::image_files::ImageFiles;
+use crate::extent::Extent;
+use crate::image_files::{ImageFiles, extent_of};
 use crate::memory::Gauges;
 
 /// The folder and the limit of the segment files of cold leaves.
@@ -176,9 +177,9 @@ impl Tier {
 
     /// Appends an image. The room that the next checkpoint may need stays free. An image that makes leaves smaller may
     /// use half of it.
-    pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Place, SegmentError> {
+    pub(super) fn append(&self, image: &[u8], purpose: Purpose) -> Result<Extent, SegmentError> {
         self.check_room(self.kept_from(purpose))?;
-        self.files.segments.append(image, purpose)
+        self.files.segments.append(image, purpose).map(extent_of)
     }
 
     /// Bytes that an image may not take.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 use crate::below::Below;
+use crate::image_files::ssd_bytes;
 use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
 use crate::pending::newest;
 use crate::places::Moves;
@@ -23,13 +24,13 @@ const GROWN_BYTES_MIN: u64 = 4096;
 /// Whether the overlay is large enough for a merge; a `factor` asks for so many times less.
 pub(crate) fn pays(state: &LeafState, factor: u64) -> bool {
     let upper = merging_bytes(state);
-    state.below.as_ref().is_some_and(|below| upper > below.ssd_bytes() / (PAYING_SHARE * factor))
+    state.below.as_ref().is_some_and(|below| upper > ssd_bytes(below) / (PAYING_SHARE * factor))
 }
 
 /// Whether the overlay has outgrown the images.
 pub(super) fn has_grown(state: &LeafState) -> bool {
     let upper = merging_bytes(state);
-    let outgrows = |below: &Arc<Below>| upper > below.ssd_bytes().max(GROWN_BYTES_MIN);
+    let outgrows = |below: &Arc<Below>| upper > ssd_bytes(below).max(GROWN_BYTES_MIN);
     state.below.as_ref().is_some_and(outgrows) || state.is_crowded()
 }
 

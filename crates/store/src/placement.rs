@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A side of the border.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
+pub(crate) enum Side {
     /// DRAM.
     Dram,
     /// Far memory.
@@ -37,7 +37,7 @@ const WHOLE: u64 = 1 << 32;
 
 /// Decides DRAM or far memory for each value. For use by many threads, none of which waits for another.
 #[derive(Debug)]
-pub struct Placement {
+pub(crate) struct Placement {
     dram_parts: u64,
     far_parts: u64,
     dram_bytes: AtomicU64,
@@ -59,7 +59,7 @@ impl Placement {
     /// # Panics
     ///
     /// If both are zero.
-    pub fn new(dram_parts: u32, far_parts: u32) -> Placement {
+    pub(crate) fn new(dram_parts: u32, far_parts: u32) -> Placement {
         assert!(dram_parts > 0 || far_parts > 0, "a ratio of nothing to nothing");
         Placement {
             dram_parts: dram_parts.into(),
@@ -75,7 +75,7 @@ impl Placement {
     }
 
     /// Decides the side of a new value of `bytes` bytes and counts it there. `bytes` includes the allocator's rounding.
-    pub fn place(&self, bytes: u64) -> Side {
+    pub(crate) fn place(&self, bytes: u64) -> Side {
         self.recent_bytes[class(bytes)].fetch_add(bytes, Relaxed);
         if self.placed.fetch_add(1, Relaxed) % PERIOD == PERIOD - 1 {
             self.compute_border();
@@ -87,33 +87,34 @@ impl Placement {
 
     /// Counts a value that was placed elsewhere than [`Placement::place`] said, for want of room, or that was found
     /// after a restart.
-    pub fn count(&self, side: Side, bytes: u64) {
+    pub(crate) fn count(&self, side: Side, bytes: u64) {
         self.counter(side).fetch_add(bytes, Relaxed);
     }
 
     /// Takes a value that was counted off again.
-    pub fn uncount(&self, side: Side, bytes: u64) {
+    pub(crate) fn uncount(&self, side: Side, bytes: u64) {
         let before = self.counter(side).fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "{bytes} bytes are freed of {before}");
     }
 
     /// Bytes counted on a side.
-    pub fn bytes(&self, side: Side) -> u64 {
+    pub(crate) fn bytes(&self, side: Side) -> u64 {
         self.counter(side).load(Relaxed)
     }
 
     /// The share of all bytes that belongs in DRAM, 0 to 1.
-    pub fn dram_share(&self) -> f64 {
+    pub(crate) fn dram_share(&self) -> f64 {
         self.dram_parts as f64 / (self.dram_parts + self.far_parts) as f64
     }
 
     /// The size from which values go to far memory. Of the class that begins at this size, only a part goes.
-    pub fn threshold_bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn threshold_bytes(&self) -> u64 {
         class_start((self.border.load(Relaxed) >> 32) as usize)
     }
 
     /// The side that holds more than its share, and how many bytes would have to move to the other.
-    pub fn excess(&self) -> (Side, u64) {
+    pub(crate) fn excess(&self) -> (Side, u64) {
         let (dram, far) = (self.bytes(Side::Dram), self.bytes(Side::Far));
         let wanted = self.far_share(dram + far);
         if far > wanted { (Side::Far, far - wanted) } else { (Side::Dram, wanted - far) }
@@ -203,6 +204,7 @@ fn class(bytes: u64) -> usize {
 }
 
 /// The smallest size of a class.
+#[cfg(test)]
 fn class_start(class: usize) -> u64 {
     if class < 2 << CLASS_BITS {
         return class as u64;

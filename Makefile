@@ -98,8 +98,9 @@ steady: setup-test setup-rocksdb $(CORPUS_TARGET) ## every test ROUNDS times idl
   processes, and name what fails: ROUNDS=20
 	@scripts/steady $(ROUNDS)
 
-test-model: setup setup-nextest ## the store's tests with the modelled accelerator behind its blocks
-	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo nextest run --locked --package ziptier
+test-model: setup setup-nextest ## the tests of tree and store with the modelled accelerator behind its blocks
+	ZIPTIER_TEST_ENGINE=model scripts/count-tests cargo nextest run --locked \
+	  --package ziptier-tree --package ziptier
 
 test-vm: setup setup-rocksdb ## far memory and a store on an emulated NVDIMM, killed and started again; for its \
   figures: PROFILE=release
@@ -191,8 +192,8 @@ figures: release $(CORPUS_TARGET) ## measure every figure of docs/MEASUREMENTS.m
 fmt: ## format the code
 	cargo fmt --all
 
-lint: setup setup-rocksdb ## formatting, 120 columns, links of pages, imports of the store, clippy, features, the C \
-  header, documentation, and that aarch64 compiles
+lint: setup setup-rocksdb ## formatting, 120 columns, links of pages, imports of modules, clippy, features, the C \
+  header, documentation, and that the code for aarch64 and for fuzzing compiles
 	cargo fmt --all --check
 	@scripts/setup python3:python3
 	scripts/lint-columns
@@ -206,9 +207,11 @@ lint: setup setup-rocksdb ## formatting, 120 columns, links of pages, imports of
 	scripts/header check
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	@scripts/stamped aarch64 \
-	  "ziptier-deflate ziptier-accel ziptier-codec ziptier ziptier-server ziptier-media ziptier-capi \
-	  ziptier-jni ziptier-alloc ziptier-alloc-preload" \
+	  "ziptier-deflate ziptier-accel ziptier-codec ziptier-tree ziptier ziptier-server ziptier-media \
+	  ziptier-capi ziptier-jni ziptier-alloc ziptier-alloc-preload" \
 	  "scripts/check-aarch64 scripts/setup-aarch64" -- scripts/check-aarch64
+	@scripts/stamped fuzzing ziptier "" -- env RUSTFLAGS="--cfg fuzzing" CARGO_TARGET_DIR=$(TARGET_DIR)/fuzzing \
+	  cargo check --locked --quiet --no-default-features -p ziptier
 
 fuzz: setup ## fuzz every target: FUZZ_SECONDS=60
 	@scripts/setup-tool $(TOOLS) cargo-fuzz

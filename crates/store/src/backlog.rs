@@ -7,9 +7,9 @@ mod queue;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::leaf::Leaf;
-use crate::sync::Mutex;
 use queue::Queue;
+use ziptier_tree::leaf::Leaf;
+use ziptier_tree::sync::Mutex;
 
 /// The leaves that wait for the background. See the module.
 #[derive(Default)]

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogError, LogOptions, Skipped};
 use ziptier_media::segments::{SegmentError, Segments};
+use ziptier_tree::codec_options::{CodecChoice, CodecOptions};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::leaf::Leaf;
+use ziptier_tree::packing::{settled, upper_records};
 
 use crate::Error;
-use crate::codec_options::{CodecChoice, CodecOptions};
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::{
     DurableOptions, Entry, GENERATIONS_DIR, GenerationFiles, LOG_DIR, Manifest, Operations, check_folder,
     no_store, segments_dir,
 };
-use crate::extent::Extent;
 use crate::image_files::{ImageFiles, placed};
-use crate::leaf::Leaf;
 use crate::leaf_image::LeafImage;
 use crate::options::Options;
-use crate::packing::{settled, upper_records};
 use crate::recovery::loading::{LoadedLarges, Source, is_within};
 
 /// Records of the log between two calls for progress.
@@ -341,7 +341,7 @@ impl LeafCheck<'_> {
                     count += 1;
                     record_bytes += (key.len() + value.len()) as u64;
                 }
-                Err(error) => outcome = Err(error.to_string()),
+                Err(error) => outcome = Err(Error::from(error).to_string()),
             }
         }
         if outcome.is_ok() && found != counted {
@@ -356,7 +356,7 @@ impl LeafCheck<'_> {
         {
             outcome = Err(format!("it is not a body of {} records", records.unwrap_or_default()));
         }
-        crate::merge::large_references(state)
+        ziptier_tree::merge::large_references(state)
             .into_iter()
             .for_each(|reference| core.tree.release_large(reference, &guard));
         let damaged = |reason| Error::FileDamaged {

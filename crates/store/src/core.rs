@@ -1,6 +1,7 @@
 //! The parts of a store, shared by the callers' threads and the background threads.
 //!
-//! Not for the public API, which is `store`, nor for reads and writes of keys, which are `read` and `write`. `host`
+//! Not for the public API, which is `store`, nor for reads and writes of keys, which are those
+//! of the tree. `host`
 //! answers reads, writes, packs and moves.
 
 mod host;
@@ -9,25 +10,25 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use ziptier_media::disk::Disk;
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::host::Journal;
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::read::Reads;
+use ziptier_tree::tree::Tree;
+use ziptier_tree::write::Writes;
 
 use crate::Error;
 use crate::backlog::Backlog;
 use crate::durable::{Checkpointer, Folder, WriteLog, refuse_segments_of_a_store};
-use crate::far::FarMemory;
-use crate::host::Journal;
 use crate::maintenance::Maintenance;
-use crate::memory::Gauges;
 use crate::options::Options;
 use crate::places::Moves;
 use crate::places::ssd::{Cold, Tier};
-use crate::read::Reads;
 use crate::reclaimer::{Pressure, Reclaimer};
 use crate::room::{Findings, Room};
 use crate::s3fifo::Eviction;
 use crate::tierer::Tiering;
-use crate::tree::Tree;
 use crate::upkeep::Upkeep;
-use crate::write::Writes;
 
 pub(crate) struct Core {
     /// Dropped first: what readers held goes back while the folders are locked. Leaves that others share outlive the
@@ -187,19 +188,23 @@ impl Core {
 }
 
 /// Reads and writes of tests, as callers of the store make them.
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod calls {
+    use ziptier_tree::batch::Batch;
+    use ziptier_tree::multi_get::Values;
+    #[cfg(not(shuttle))]
+    use ziptier_tree::record::Kind;
+    use ziptier_tree::record::{Meta, PutMeta};
+    use ziptier_tree::seen::Wanted;
+    use ziptier_tree::update::Update;
+
     use super::Core;
     use crate::Error;
-    use crate::batch::Batch;
-    use crate::multi_get::Values;
-    use crate::record::{Kind, Meta, PutMeta};
-    use crate::seen::Wanted;
-    use crate::update::Update;
 
+    #[cfg_attr(fuzzing, expect(dead_code, reason = "the fuzz target of images calls three of them"))]
     impl Core {
         pub(crate) fn read(&self, key: &[u8], value: &mut Vec<u8>) -> Result<Option<Meta>, Error> {
-            self.reads().read(key, value)
+            Ok(self.reads().read(key, value)?)
         }
 
         pub(crate) fn multi_get<K: AsRef<[u8]>>(
@@ -208,15 +213,16 @@ mod calls {
             len_max: u64,
             values: &mut Values,
         ) -> Result<(), Error> {
-            self.reads().multi_get(keys, len_max, values)
+            Ok(self.reads().multi_get(keys, len_max, values)?)
         }
 
         pub(crate) fn put(&self, key: &[u8], value: &[u8], meta: PutMeta) -> Result<(), Error> {
-            self.writes().put(key, value, meta)
+            Ok(self.writes().put(key, value, meta)?)
         }
 
+        #[cfg(not(shuttle))]
         pub(crate) fn append_bare(&self, key: &[u8], kind: Kind, at: Option<u64>) -> Result<(), Error> {
-            self.writes().append_bare(key, kind, at)
+            Ok(self.writes().append_bare(key, kind, at)?)
         }
 
         pub(crate) fn modify(
@@ -225,17 +231,18 @@ mod calls {
             wanted: Wanted,
             decide: impl FnMut(Option<(&[u8], Meta)>) -> Update,
         ) -> Result<Update, Error> {
-            self.writes().modify(key, wanted, decide)
+            Ok(self.writes().modify(key, wanted, decide)?)
         }
 
         pub(crate) fn write(&self, batch: &Batch) -> Result<bool, Error> {
-            self.writes().write(batch)
+            Ok(self.writes().write(batch)?)
         }
 
         pub(crate) fn settle(&self) {
             self.maintenance().settle();
         }
 
+        #[cfg(not(shuttle))]
         pub(crate) fn set_memory_limit(&self, bytes: Option<u64>) {
             self.reclaimer().set_memory_limit(bytes);
         }

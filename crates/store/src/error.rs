@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use ziptier_media::disk::DiskError;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
-
-use crate::fields::Fault;
-use crate::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use ziptier_tree::HostError;
+use ziptier_tree::codec_options::UnknownCodec;
+use ziptier_tree::fields::Fault;
+use ziptier_tree::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -219,11 +220,8 @@ pub enum Error {
         threads: usize,
     },
     /// A codec name that means nothing.
-    #[error("there is no codec '{name}'; the codecs are auto, none, token, lz4, zstd and deflate")]
-    UnknownCodec {
-        /// The name as given.
-        name: String,
-    },
+    #[error(transparent)]
+    UnknownCodec(#[from] UnknownCodec),
     /// Stored bytes that fail their check: they are never returned as data.
     #[error("the value of a key of {key_bytes} bytes is damaged in memory: {reason}")]
     Damaged {
@@ -353,6 +351,38 @@ fn far_words(used_bytes: u64, limit_bytes: u64) -> String {
     }
 }
 
+/// The errors of the tree, as callers of the store know them.
+impl From<ziptier_tree::Error> for Error {
+    fn from(error: ziptier_tree::Error) -> Self {
+        use ziptier_tree::Error as Tree;
+        match error {
+            Tree::EmptyKey => Self::EmptyKey,
+            Tree::KeyTooLong { len } => Self::KeyTooLong { len },
+            Tree::ValueTooLong { len } => Self::ValueTooLong { len },
+            Tree::BatchTooLarge { bytes, limit_bytes } => Self::BatchTooLarge { bytes, limit_bytes },
+            Tree::BlockOptions { reason } => Self::BlockOptions { reason },
+            Tree::EngineUnavailable { reason } => Self::EngineUnavailable { reason },
+            Tree::Damaged { key_bytes, reason } => Self::Damaged { key_bytes, reason },
+            Tree::Unread { key_bytes, reason } => Self::Unread { key_bytes, reason },
+            Tree::MemoryLimit(error) | Tree::Host(error) => {
+                error.downcast_ref::<Self>().expect("the store is the host of its tree").clone()
+            }
+        }
+    }
+}
+
+/// The errors of the engine, on their way through the tree.
+impl From<Error> for ziptier_tree::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::MemoryLimit { .. } => Self::MemoryLimit(HostError::new(error)),
+            Error::Damaged { key_bytes, reason } => Self::Damaged { key_bytes, reason },
+            Error::Unread { key_bytes, reason } => Self::Unread { key_bytes, reason },
+            _ => Self::Host(HostError::new(error)),
+        }
+    }
+}
+
 impl Error {
     /// The group of the error.
     pub fn kind(&self) -> ErrorKind {
@@ -377,7 +407,7 @@ impl Error {
             | Self::TooManyThreads { .. }
             | Self::Ssd { .. }
             | Self::FarRatio { .. }
-            | Self::UnknownCodec { .. }
+            | Self::UnknownCodec(_)
             | Self::UnknownDurability { .. } => ErrorKind::Option,
             Self::EngineUnavailable { .. } | Self::Far { .. } => ErrorKind::Unavailable,
             Self::Log(_)

@@ -4,7 +4,7 @@
 //! Five fingerprints of 12 bits share a word, the oldest in the highest bits. A new fingerprint pushes the oldest out.
 //! A key that was never evicted is taken for a ghost with a chance of 5 in 4,096.
 
-use crate::memory::Gauges;
+use ziptier_tree::memory::Gauges;
 
 const FINGERPRINT_BITS: u32 = 12;
 const PER_WORD: u32 = u64::BITS / FINGERPRINT_BITS;

@@ -2,7 +2,8 @@
 //!
 //! Not for the bytes in them: `media::segments` writes and reads those.
 //!
-//! 1. Each holder of a place in the process owns that place alone and releases it: [`Owned`], or a list of images.
+//! 1. Each holder of an extent in the process owns it alone and releases it: [`Owned`], [`OwnedPieces`], or a list of
+//!    images ([`Below`]).
 //! 2. The checkpoint in force names places, too, and recovery reads these after a crash.
 //! 3. A segment is removed when nobody owns a place in it and the checkpoint in force names none.
 //! 4. While a checkpoint is made, no segment is removed: nobody knows yet which places that checkpoint will name.
@@ -10,16 +11,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::segments::{Place, SegmentError, Segments};
-
-use crate::below::Below;
-use crate::extent::Extent;
-use crate::large::{OwnedPieces, PieceFiles, PieceRead};
-use crate::sync::Mutex;
+use ziptier_tree::below::Below;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::large::{OwnedPieces, PieceFiles, PieceRead, PieceSource};
+use ziptier_tree::sync::Mutex;
 
 /// Segment files, and the set of those that are needed whether or not a holder owns bodies in them.
 pub(crate) struct ImageFiles {
@@ -29,6 +29,8 @@ pub(crate) struct ImageFiles {
     /// Pieces of large values that readers read.
     pub(crate) pieces_read: AtomicU64,
     needed: Mutex<Needed>,
+    /// These files as large values know them, while any value lies in them.
+    source: Mutex<Weak<PieceSource>>,
     /// No segment is removed while another process has the lock of this folder.
     readers: Option<(Arc<dyn Disk>, PathBuf)>,
 }
@@ -46,7 +48,7 @@ impl Needed {
     /// Whether the checkpoint in force names the segment.
     fn names(&self, segment: u64) -> bool {
         #[cfg(test)]
-        if crate::faults::has(crate::faults::Fault::NamedImageFreed) {
+        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::NamedImageFreed) {
             return false;
         }
         self.named.contains(&segment)
@@ -70,10 +72,21 @@ impl ImageFiles {
         Self::with(segments, Needed { named, ..Needed::default() }, Some((disk, readers)))
     }
 
+    /// These files as large values know them.
+    pub(crate) fn source(self: &Arc<Self>) -> Arc<PieceSource> {
+        let mut known = self.source.lock();
+        known.upgrade().unwrap_or_else(|| {
+            let source = PieceSource::new(self.clone());
+            *known = Arc::downgrade(&source);
+            source
+        })
+    }
+
     fn with(segments: Segments, needed: Needed, readers: Option<(Arc<dyn Disk>, PathBuf)>) -> Arc<Self> {
         let needed = Mutex::new(needed);
         let (large_index_bytes, pieces_read) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Self { segments, large_index_bytes, pieces_read, needed, readers })
+        let source = Mutex::default();
+        Arc::new(Self { segments, large_index_bytes, pieces_read, needed, source, readers })
     }
 
     /// Whether a checkpoint may need something of them.
@@ -242,9 +255,9 @@ impl PieceFiles for ImageFiles {
         self.pieces_read.fetch_add(1, Relaxed);
     }
 
-    fn count(&self, held_bytes: usize, came: bool) {
+    fn count(&self, held_bytes: usize, add: bool) {
         let (sum, held_bytes) = (&self.large_index_bytes, held_bytes as u64);
-        if came {
+        if add {
             sum.fetch_add(held_bytes, Relaxed)
         } else {
             sum.fetch_sub(held_bytes, Relaxed)
@@ -255,7 +268,7 @@ impl PieceFiles for ImageFiles {
 /// The pieces of a large value at places that were found when the files were opened.
 pub(crate) fn found_pieces(files: &Arc<ImageFiles>, places: &[Extent]) -> Result<OwnedPieces, SegmentError> {
     Owned::found(files, places)?.hand_on();
-    Ok(OwnedPieces::new(files.clone(), places.to_vec()))
+    Ok(OwnedPieces::new(files.source(), places.to_vec()))
 }
 
 /// The extent as segments name it.

@@ -7,20 +7,21 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use crate::body::{Body, Builder, Entry as BodyEntry};
-use crate::extent::Extent;
-use crate::fields::{Fault, FieldReader};
-use crate::form::Form;
+use ziptier_tree::body::{Body, Builder, Entry as BodyEntry};
+use ziptier_tree::extent::Extent;
+use ziptier_tree::fields::{Fault, FieldReader};
+use ziptier_tree::form::Form;
+use ziptier_tree::landing::RecordBytes;
+use ziptier_tree::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
+use ziptier_tree::leaf::LeafState;
+use ziptier_tree::numbers::array;
+use ziptier_tree::packing::{settled, upper_records};
+use ziptier_tree::pending::{Newest, Pending};
+use ziptier_tree::read::{Copied, copy_found};
+use ziptier_tree::record::{Fields, Kind, Payload, Tag};
+use ziptier_tree::sizes::{INLINE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
 use crate::image_files::OwnedImage;
-use crate::landing::RecordBytes;
-use crate::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
-use crate::leaf::LeafState;
-use crate::numbers::array;
-use crate::packing::{settled, upper_records};
-use crate::pending::{Newest, Pending};
-use crate::read::{Copied, copy_found};
-use crate::record::{Fields, Kind, Payload, Tag};
-use crate::sizes::{INLINE_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The format that is written.
 const VERSION: u8 = 2;
@@ -266,7 +267,7 @@ fn read_record<'a>(reader: &mut FieldReader<'a>, larges: usize) -> Option<Pendin
         Kind::Tombstone | Kind::Touch => value.is_empty(),
         _ => value.len() <= INLINE_BYTES_MAX,
     };
-    let fingerprint = crate::body::fingerprint(crate::record::key_hash(key));
+    let fingerprint = ziptier_tree::body::fingerprint(ziptier_tree::record::key_hash(key));
     is_sound.then_some(Pending { key, fingerprint, kind: tag.kind(), fields, value })
 }
 

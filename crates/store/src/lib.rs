@@ -54,120 +54,56 @@
 //!
 //! # Modules of the source
 //!
-//! For those who change the store; none is public.
+//! For those who change the store; none is public. The tree is the crate `ziptier-tree`: its leaves, and how they are
+//! read, written to and packed.
 //!
 //! | module | claim |
 //! |---|---|
 //! | `store` | the public API, a file for each group of calls |
 //! | `core` | the parts of a store, shared by callers and background threads; its answers to reads, writes, packs and moves |
-//! | `write`, `update`, `batch` | one write, one that depends on what is there, several at once |
-//! | `seen`, `turns`, `commits` | what an update has read; keys that one writer has for itself; which batches exist |
-//! | `operation` | what a write changes, for the log |
-//! | `read`, `multi_get`, `range` | one key, several keys at once, iteration |
-//! | `index` | from a key to its leaf, without locks |
-//! | `leaf` | one pointer to an immutable state, and who may replace it |
 //! | `leaf_image` | a leaf as bytes that outlive the process |
-//! | `open_value` | a value that stays as it was while it is read in pieces |
-//! | `landing`, `body`, `large` | where bytes lie: newest, settled, too large for a leaf |
-//! | `form` | how a body holds its values |
-//! | `codec_options`, `coding`, `blocks` | how values are to be coded; the coding of a body: tokens, or blocks and each thread's contexts |
-//! | `far` | far memory, and the bytes that lie there |
-//! | `below` | the images of a leaf on SSD: their places, and the keys between them |
 //! | `image_files` | the segment files of leaves on SSD and of checkpoints, and when one is removed |
-//! | `pending`, `merge`, `packing` | what landings say; landings over bodies; coding, splitting, joining |
-//! | `host`, `retention` | what reads, writes and packs ask of the engine: the log, room, and which records a pack keeps |
 //! | `durable` | the folder of a store: its log, its checkpoints, dumps of it |
 //! | `recovery`, `check` | from a folder to a store; whether a folder is as it was written |
-//! | `dictionaries`, `sampling` | the life of dictionaries; samples of values to train them on |
 //! | `backlog`, `maintenance` | the leaves that wait for the background; its work, step by step |
 //! | `upkeep` | the form that a leaf needs, and the pack that gives it that form; visits of all leaves |
-//! | `hotness`, `spread`, `tierer` | which records are read, and which leaves are kept raw or in DRAM for that |
+//! | `spread`, `tierer` | which leaves are kept raw or in DRAM, by how often their records are read |
 //! | `room`, `reclaimer` | what room there is; making room: demotion by clock hands, then packing, then eviction |
 //! | `places` | demotion to far memory and to SSD, and promotion from there; the files of the SSD |
-//! | `s3fifo`, `marks`, `ghosts` | the queues of S3-FIFO, and their memory for each record |
-//! | `clock` | the clock by which everything expires |
-//! | `memory`, `stats` | bytes held, work counted |
-//! | `sizes`, `numbers`, `fields` | bounds on keys and values; numbers as bytes; fields of bytes that may be anything |
+//! | `s3fifo`, `ghosts` | the queues of S3-FIFO, and their memory for each record |
 
 #![deny(missing_docs)]
 
 mod backlog;
-mod batch;
-mod below;
-mod blocks;
-mod body;
 mod check;
-mod clock;
-mod codec_options;
-mod coding;
-mod commits;
 mod core;
-mod dictionaries;
 mod durable;
 mod error;
-mod extent;
-mod far;
-#[cfg(test)]
-mod faults;
-mod few;
-mod fields;
-mod form;
 mod ghosts;
-mod host;
-mod hotness;
 mod image_files;
-mod index;
-mod landing;
 mod laps;
-mod large;
-mod leaf;
 mod leaf_image;
 mod maintenance;
-mod marks;
-mod memory;
-mod merge;
-mod multi_get;
-mod numbers;
-mod open_value;
-mod operation;
 mod options;
-mod packing;
-mod pending;
-mod placement;
 mod places;
 #[cfg(all(test, not(shuttle), not(miri)))]
 mod races;
-mod range;
-mod read;
-mod reclaim;
 mod reclaimer;
-mod record;
 mod recovery;
-mod retention;
 mod room;
 mod s3fifo;
-mod sampling;
 #[cfg(all(test, shuttle))]
 mod schedules;
-mod seen;
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod simulation;
-mod sizes;
 mod spread;
-mod stats;
 mod store;
-mod sync;
 mod tierer;
-mod tree;
-mod turns;
-mod update;
+#[cfg(test)]
+mod tree_tests;
 mod upkeep;
-mod write;
 
-pub use batch::{Batch, Condition, Need, Transferred};
 pub use check::{CheckReport, Damage, check, check_with};
-pub use clock::Clock;
-pub use codec_options::{BlockOptions, CodecChoice};
 #[doc(hidden)]
 pub use durable::DiskHandle;
 #[cfg(fuzzing)]
@@ -176,22 +112,13 @@ pub use durable::fuzz_log_record;
 pub use durable::{CheckpointStats, DumpSummary, dump, restore};
 pub use durable::{Durability, DurableOptions, DurableStats, Recovered, Recovery};
 pub use error::{Error, ErrorKind};
-pub use far::FarStatus;
-pub use memory::MemoryUse;
-pub use multi_get::Values;
-pub use open_value::OpenValue;
 pub use options::{MEMORY_LIMIT_BYTES_MIN, Options};
 pub use places::far_medium::FarRatio;
 pub use places::ssd::{SsdOptions, SsdStatus};
-pub use range::{Keys, Range};
-pub use record::{Meta, PutMeta};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use recovery::fuzz_image;
-pub use sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use stats::Stats;
-pub use store::{OldValue, Store};
-pub use update::Update;
+pub use store::{OldValue, OpenValue, Range, Store};
 #[cfg(feature = "iaa")]
 pub use ziptier_codec::block::ModelOptions;
 pub use ziptier_codec::block::{DeviceSource, Huffman, Path};
@@ -199,3 +126,14 @@ pub use ziptier_media::far::{FarOptions, FarPlace};
 pub use ziptier_media::log::{LogError, TornTail};
 pub use ziptier_media::segments::SegmentError;
 pub use ziptier_media::size::ByteSize;
+pub use ziptier_tree::batch::{Batch, Condition, Need, Transferred};
+pub use ziptier_tree::clock::Clock;
+pub use ziptier_tree::codec_options::{BlockOptions, CodecChoice, UnknownCodec};
+pub use ziptier_tree::far::FarStatus;
+pub use ziptier_tree::memory::MemoryUse;
+pub use ziptier_tree::multi_get::Values;
+pub use ziptier_tree::range::Keys;
+pub use ziptier_tree::record::{Meta, PutMeta};
+pub use ziptier_tree::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use ziptier_tree::stats::Stats;
+pub use ziptier_tree::update::Update;

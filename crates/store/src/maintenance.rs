@@ -19,18 +19,17 @@ use crossbeam_epoch::Guard;
 
 use crate::Error;
 use crate::backlog::Backlog;
-use crate::clock::{since, steady};
 use crate::laps::Laps;
-use crate::leaf::Leaf;
-use crate::leaf::Place;
-use crate::packing::{Goal, Scratch};
 use crate::reclaimer::Reclaimer;
 use crate::room::Room;
 use crate::tierer::{Tierer, Tiering};
-use crate::tree::Tree;
 use crate::upkeep::{Sweep, Upkeep};
-use crate::write::Writes;
 pub(crate) use unsettled::Rounds;
+use ziptier_tree::clock::{since, steady};
+use ziptier_tree::leaf::{Leaf, Place};
+use ziptier_tree::packing::{Goal, Scratch};
+use ziptier_tree::tree::Tree;
+use ziptier_tree::write::Writes;
 
 /// Leaves that the sweep visits before it looks at the queue again.
 const SWEEP_LEAVES: usize = 64;

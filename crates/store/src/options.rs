@@ -1,15 +1,15 @@
 //! The options that a store is opened with.
 
 use ziptier_media::far::{FarOptions, FarPlace};
+use ziptier_tree::blocks::BlockCoding;
+use ziptier_tree::clock::Clock;
+use ziptier_tree::codec_options::{BlockOptions, CodecChoice, CodecOptions};
+use ziptier_tree::tree::TreeOptions;
 
 use crate::Error;
-use crate::blocks::BlockCoding;
-use crate::clock::Clock;
-use crate::codec_options::{BlockOptions, CodecChoice, CodecOptions};
 use crate::durable::DurableOptions;
 use crate::places::far_medium::FarRatio;
 use crate::places::ssd::SsdOptions;
-use crate::tree::TreeOptions;
 
 /// The smallest memory limit a store accepts: below this its own structures would crowd out the data.
 pub const MEMORY_LIMIT_BYTES_MIN: u64 = 1 << 20;
@@ -65,6 +65,20 @@ pub struct Options {
     /// The folder in which the store is kept. With `None`, the default, the store ends with its process.
     pub durable: Option<DurableOptions>,
     /// The clock by which keys expire; default [`Clock::system`]. Tests give their own.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use ziptier::{Clock, Options, PutMeta, Store};
+    ///
+    /// let clock = Clock::manual(1_000);
+    /// let store = Store::open(Options { clock: clock.clone(), ..Options::default() })?;
+    /// store.put_with(b"key", b"value", PutMeta { expires_at_ms: Some(3_000), flags: 0 })?;
+    /// clock.advance(Duration::from_millis(1_999));
+    /// assert!(store.get(b"key")?.is_some());
+    /// clock.advance(Duration::from_millis(1));
+    /// assert!(store.get(b"key")?.is_none());
+    /// # Ok::<(), ziptier::Error>(())
+    /// ```
     pub clock: Clock,
 }
 

@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ziptier_testing::until;
+use ziptier_tree::batch::{Batch, Condition, Need, Transferred};
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::landing::STEPS;
+use ziptier_tree::leaf::{Leaf, NOWHERE};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::record::{Found, Lookup, Payload, PutMeta, key_hash};
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::{ATTEMPTS_MAX, Update};
 
-use crate::batch::{Batch, Condition, Need, Transferred};
-use crate::codec_options::CodecChoice;
 use crate::core::Core;
 use crate::durable::DurableOptions;
-use crate::landing::STEPS;
-use crate::leaf::{Leaf, NOWHERE};
 use crate::options::Options;
-use crate::packing::Goal;
-use crate::record::{Found, Lookup, Payload, PutMeta, key_hash};
-use crate::seen::Wanted;
 use crate::store::Store;
-use crate::update::{ATTEMPTS_MAX, Update};
 
 /// Calls of `decide` after which a test gives up.
 const CALLS_MAX: u32 = 200;

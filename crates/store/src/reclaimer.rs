@@ -32,20 +32,20 @@ mod switch;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::placement::Side;
+use ziptier_tree::dictionaries::{Sample, TrainingHost};
+use ziptier_tree::memory::Reserved;
+use ziptier_tree::packing::Scratch;
+use ziptier_tree::placement::Side;
+use ziptier_tree::stats::Counters;
+use ziptier_tree::sync::{Mutex, SLEEPS_FROM, back_off};
+use ziptier_tree::tree::Tree;
 
 use crate::Error;
 use crate::backlog::Backlog;
-use crate::dictionaries::{Sample, TrainingHost};
 use crate::durable::{Checkpointer, WriteLog};
-use crate::memory::Reserved;
-use crate::packing::Scratch;
 use crate::places::Moves;
 use crate::room::{Room, Watermarks};
 use crate::s3fifo::Eviction;
-use crate::stats::Counters;
-use crate::sync::{Mutex, SLEEPS_FROM, back_off};
-use crate::tree::Tree;
 use crate::upkeep::{Sweep, Upkeep};
 use evict::Visits;
 use hand::{Demotions, Hands, Move, Moved};
@@ -441,13 +441,13 @@ mod tests {
     use std::sync::Arc;
 
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::far::FarMemory;
+    use ziptier_tree::record::PutMeta;
 
     use super::*;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::far::FarMemory;
     use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
-    use crate::record::PutMeta;
     use crate::recovery::recover;
     use crate::room::LAPS_IN_VAIN;
     use crate::{DiskHandle, DurableOptions, SsdOptions, Store};
@@ -495,7 +495,8 @@ mod tests {
         assert_eq!(core.room().laps_in_vain_max(800), 0);
         // Deletes are not refused, and what they leave behind is new hope.
         for n in 0..refused {
-            core.append_bare(&n.to_be_bytes(), crate::record::Kind::Tombstone, None).expect("it frees");
+            core.append_bare(&n.to_be_bytes(), ziptier_tree::record::Kind::Tombstone, None)
+                .expect("it frees");
         }
         core.settle();
         let hoped = std::cell::Cell::new(0);

@@ -7,13 +7,13 @@ mod retired;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::placement::Side;
+use ziptier_tree::large::ChunkPlace;
+use ziptier_tree::leaf::LeafState;
+use ziptier_tree::placement::Side;
+use ziptier_tree::tree::Tree;
 
 use crate::Error;
-use crate::large::ChunkPlace;
-use crate::leaf::LeafState;
 use crate::places::ssd::Cold;
-use crate::tree::Tree;
 
 /// Per cent of the limit that eviction keeps the store at.
 pub(crate) const GOAL_PCT: u64 = 97;
@@ -128,7 +128,7 @@ impl<'e> Room<'e> {
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(self, bytes: usize) -> Result<(), Error> {
         #[cfg(test)]
-        if crate::faults::has(crate::faults::Fault::RoomWithoutEnd) {
+        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::RoomWithoutEnd) {
             return Ok(());
         }
         let limit_bytes = self.tree.gauges.limit();

@@ -26,12 +26,12 @@ use std::sync::{Arc, Weak};
 use crossbeam_epoch::Guard;
 
 use crate::ghosts::Ghosts;
-use crate::leaf::{Leaf, NOWHERE};
-use crate::marks::{Mark, STAMPS};
-use crate::memory::Gauges;
-use crate::sync::Mutex;
-use crate::tree::Tree;
 pub(crate) use retention::S3Fifo;
+use ziptier_tree::leaf::{Leaf, NOWHERE};
+use ziptier_tree::marks::{Mark, STAMPS};
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::sync::Mutex;
+use ziptier_tree::tree::Tree;
 
 /// Epochs from a queue's end to the other.
 pub(crate) const EPOCHS: u32 = 8;

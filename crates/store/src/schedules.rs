@@ -10,29 +10,28 @@ mod updates;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::placement::Side;
 use shuttle::scheduler::PctScheduler;
 use shuttle::thread;
+use ziptier_tree::batch::Batch;
+use ziptier_tree::body::Body;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::commits::Commits;
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::form::Form;
+use ziptier_tree::index::Index;
+use ziptier_tree::landing::{Landing, RecordBytes};
+use ziptier_tree::leaf::{Leaf, LeafState, Place, RightSibling};
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::multi_get::Values;
+use ziptier_tree::packing::Goal;
+use ziptier_tree::placement::Side;
+use ziptier_tree::reclaim::Epochs;
+use ziptier_tree::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
-use crate::batch::Batch;
-use crate::body::Body;
-use crate::codec_options::CodecChoice;
-use crate::commits::Commits;
 use crate::core::Core;
-use crate::far::FarMemory;
-use crate::form::Form;
-use crate::index::Index;
-use crate::landing::{Landing, RecordBytes};
-use crate::leaf::Place;
-use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::maintenance::Rounds;
-use crate::memory::Gauges;
-use crate::multi_get::Values;
 use crate::options::Options;
-use crate::packing::Goal;
 use crate::places::{Demoted, Parts, Pick};
-use crate::reclaim::Epochs;
-use crate::record::{Fields, Found, Kind, Lookup, Payload, PutMeta, key_hash};
 
 const SCHEDULES: usize = 2_000;
 

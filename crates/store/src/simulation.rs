@@ -21,10 +21,10 @@ use std::time::Instant;
 
 use ziptier_testing::{count, seed};
 
-use crate::clock::simulated;
-use crate::faults::{self, Fault};
 use reached::Reached;
 use world::World;
+use ziptier_tree::clock::simulated;
+use ziptier_tree::faults::{self, Fault};
 
 /// Steps of a simulation.
 const STEPS: u64 = 10_000;

@@ -8,6 +8,7 @@ mod checkpoints;
 mod figures;
 mod limits;
 mod pieces;
+mod range;
 
 mod bounded;
 mod places;
@@ -19,22 +20,24 @@ mod packers;
 use std::sync::Arc;
 
 use crate::Error;
-#[cfg(doc)]
-use crate::batch::Batch;
 use crate::core::Core;
 use crate::durable::Recovered;
-use crate::host::ReadHost;
 #[cfg(doc)]
 use crate::options::Options;
-#[cfg(doc)]
-use crate::record::PutMeta;
-#[cfg(doc)]
-use crate::stats::Stats;
-use crate::update::Update;
 use checkpoint_thread::CheckpointThread;
 use packers::Packers;
+#[cfg(doc)]
+use ziptier_tree::batch::Batch;
+use ziptier_tree::host::ReadHost;
+#[cfg(doc)]
+use ziptier_tree::record::PutMeta;
+#[cfg(doc)]
+use ziptier_tree::stats::Stats;
+use ziptier_tree::update::Update;
 
 pub use bounded::OldValue;
+pub use pieces::OpenValue;
+pub use range::Range;
 
 /// A compressed, ordered key-value store.
 ///
@@ -235,22 +238,27 @@ impl Store {
 
     /// A read has ended: waits until the writes that it has seen are durable.
     #[inline]
-    fn seen<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        self.core.wait_for_seen().and(outcome)
+    fn seen<T, E>(&self, outcome: Result<T, E>) -> Result<T, Error>
+    where
+        Error: From<E>,
+    {
+        self.core.wait_for_seen()?;
+        Ok(outcome?)
     }
 
     /// An update has ended, which may have left things as they were.
     #[inline]
-    fn modified(&self, outcome: Result<Update, Error>) -> Result<Update, Error> {
+    fn modified(&self, outcome: Result<Update, ziptier_tree::Error>) -> Result<Update, Error> {
         if matches!(outcome, Ok(Update::Keep)) { self.seen(outcome) } else { self.written(outcome) }
     }
 
     /// A write has ended: waits until it is durable.
     #[inline]
-    fn written<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    fn written<T>(&self, outcome: Result<T, ziptier_tree::Error>) -> Result<T, Error> {
+        let outcome = outcome?;
         match self.core.journal.get() {
-            Some(journal) if outcome.is_ok() && journal.waits() => journal.wait().and(outcome),
-            _ => outcome,
+            Some(journal) if journal.waits() => journal.wait().map(|()| outcome),
+            _ => Ok(outcome),
         }
     }
 }

@@ -15,17 +15,16 @@
 
 use std::time::{Duration, Instant};
 
-use crate::placement::Side;
 use crossbeam_epoch::Guard;
+use ziptier_tree::clock::{since, steady};
+use ziptier_tree::form::Form;
+use ziptier_tree::leaf::{Leaf, LeafState, Place};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::placement::Side;
+use ziptier_tree::tree::Tree;
 
-use crate::clock::{since, steady};
-use crate::form::Form;
-use crate::leaf::Place;
-use crate::leaf::{Leaf, LeafState};
-use crate::packing::Goal;
 use crate::reclaimer::Pressure;
 use crate::spread::Spread;
-use crate::tree::Tree;
 use crate::upkeep::{LEAVES_AHEAD_MAX, Upkeep};
 
 /// A round is due after one read for so many records, and so many reads at least: one in eight of them is counted.
@@ -470,10 +469,11 @@ mod tests {
     #[cfg(not(any(miri, shuttle)))]
     #[test]
     fn a_leaf_that_a_damaged_value_keeps_in_its_coding_is_neither_heated_nor_cooled() {
-        use crate::body::{Builder, Entry, EntryKey, fingerprint};
-        use crate::coding::Coding;
+        use ziptier_tree::body::{Builder, Entry, EntryKey, fingerprint};
+        use ziptier_tree::coding::Coding;
+        use ziptier_tree::record::{Fields, Kind, PutMeta, key_hash};
+
         use crate::options::Options;
-        use crate::record::{Fields, Kind, PutMeta, key_hash};
         use std::sync::Arc;
         use ziptier_codec::token::Dictionary;
 
@@ -519,8 +519,9 @@ mod tests {
     #[cfg(not(any(miri, shuttle)))]
     #[test]
     fn a_round_ends_where_nothing_was_counted_and_forgets_what_nobody_read_again() {
+        use ziptier_tree::record::PutMeta;
+
         use crate::options::Options;
-        use crate::record::PutMeta;
 
         let core = Core::new(&Options { background_threads: 0, ..Options::default() });
         for n in 0..4_000_u32 {

@@ -15,16 +15,15 @@ mod sweep;
 
 use crossbeam_epoch::Guard;
 
-use crate::form::Form;
-use crate::leaf::Place;
-use crate::leaf::{Leaf, LeafState};
-use crate::packing::{Goal, Packs, Scratch};
 use crate::places::Moves;
-use crate::retention::Retention;
 use crate::room::Room;
 use crate::s3fifo::{Eviction, S3Fifo};
-use crate::tree::Tree;
 pub(crate) use sweep::{Sweep, Visited};
+use ziptier_tree::form::Form;
+use ziptier_tree::leaf::{Leaf, LeafState, Place};
+use ziptier_tree::packing::{Goal, Packs, Scratch};
+use ziptier_tree::retention::Retention;
+use ziptier_tree::tree::Tree;
 
 /// A quiet leaf below this share of a full body is filled from its right neighbours.
 const FULL_PCT: usize = 97;
@@ -289,13 +288,13 @@ mod tests {
         BlockCodec, BlockError, Counters, Done, Engine, Huffman, Job, Path, Setting, Task, run_job,
     };
     use ziptier_codec::format::Format;
+    use ziptier_tree::blocks::{BlockCoding, Effort, ReadAhead};
+    use ziptier_tree::codec_options::{BlockOptions, CodecChoice};
+    use ziptier_tree::coding::Coding;
+    use ziptier_tree::record::PutMeta;
 
-    use crate::blocks::{BlockCoding, Effort, ReadAhead};
-    use crate::codec_options::{BlockOptions, CodecChoice};
-    use crate::coding::Coding;
     use crate::core::Core;
     use crate::options::Options;
-    use crate::record::PutMeta;
 
     const KEYS: u32 = 3000;
 

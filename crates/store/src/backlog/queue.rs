@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
 
-use crate::leaf::Leaf;
-use crate::sync::Mutex;
+use ziptier_tree::leaf::Leaf;
+use ziptier_tree::sync::Mutex;
 
 /// Leaves that wait at most; above this, writers pack themselves.
 const QUEUE_LEAVES_MAX: usize = 512;

@@ -6,30 +6,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::below::Below;
+use ziptier_tree::host::{Admission, Host, ReadHost};
+use ziptier_tree::landing::Landing;
+use ziptier_tree::large::{ChunkPlace, Large};
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::marks::Mark;
+use ziptier_tree::memory::{Reserved, allocated_bytes};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::record::Found;
+use ziptier_tree::sync::back_off;
+use ziptier_tree::write::Writes;
 
 use super::Core;
 use crate::Error;
-use crate::below::Below;
 use crate::durable::Checkpointer;
-use crate::host::{Admission, Host, ReadHost};
-use crate::landing::Landing;
-use crate::large::{ChunkPlace, Large};
-use crate::leaf::{Leaf, LeafState};
-use crate::marks::Mark;
-use crate::memory::{Reserved, allocated_bytes};
-use crate::packing::Goal;
 use crate::places::MoveHost;
-use crate::record::Found;
-use crate::sync::back_off;
-use crate::write::Writes;
 
 impl Admission for Core {
-    fn admit(&self, bytes: usize) -> Result<(), Error> {
-        self.room().admit(bytes)
+    fn admit(&self, bytes: usize) -> Result<(), ziptier_tree::Error> {
+        Ok(self.room().admit(bytes)?)
     }
 
-    fn admit_in_time(&self) -> Result<(), Error> {
-        self.room().admit_in_time()
+    fn admit_in_time(&self) -> Result<(), ziptier_tree::Error> {
+        Ok(self.room().admit_in_time()?)
     }
 
     fn has_room_for_growth(&self, bytes: usize) -> bool {
@@ -48,20 +48,20 @@ impl Admission for Core {
         self.room().chunk_place(bytes)
     }
 
-    fn refusal(&self) -> Error {
-        self.room().refusal(self.tree.gauges.limit(), self.tree.gauges.held())
+    fn refusal(&self) -> ziptier_tree::Error {
+        self.room().refusal(self.tree.gauges.limit(), self.tree.gauges.held()).into()
     }
 
-    fn make_room(&self, bytes: usize) -> Result<(), Error> {
-        self.reclaimer().make_room(bytes)
+    fn make_room(&self, bytes: usize) -> Result<(), ziptier_tree::Error> {
+        Ok(self.reclaimer().make_room(bytes)?)
     }
 
-    fn make_room_in_time(&self, bytes: usize) -> Result<(), Error> {
-        self.reclaimer().make_room_in_time(bytes)
+    fn make_room_in_time(&self, bytes: usize) -> Result<(), ziptier_tree::Error> {
+        Ok(self.reclaimer().make_room_in_time(bytes)?)
     }
 
-    fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Error> {
-        self.reclaimer().reserve(bytes)
+    fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, ziptier_tree::Error> {
+        Ok(self.reclaimer().reserve(bytes)?)
     }
 
     fn wait_for_retired(&self) {
@@ -95,7 +95,7 @@ impl Host for Core {
         }
     }
 
-    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), Error> {
+    fn pack_full(&self, key: &[u8], anyway: bool, round: u32) -> Result<(), ziptier_tree::Error> {
         let guard = self.tree.pin();
         let (leaf, _) = self.tree.locate(key, &guard);
         match self.pack_unowned(leaf, anyway, &guard) {
@@ -208,9 +208,9 @@ impl MoveHost for Core {
 
 impl ReadHost for Core {
     #[inline]
-    fn wait_for_seen(&self) -> Result<(), Error> {
+    fn wait_for_seen(&self) -> Result<(), ziptier_tree::Error> {
         match self.journal.get() {
-            Some(journal) if journal.waits() => journal.wait_for_seen(),
+            Some(journal) if journal.waits() => Ok(journal.wait_for_seen()?),
             _ => Ok(()),
         }
     }

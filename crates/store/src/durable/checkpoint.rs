@@ -30,14 +30,14 @@ use parking_lot::Mutex;
 use ziptier_media::disk::{Disk, DiskError};
 use ziptier_media::log::Lsn;
 use ziptier_media::segments::SegmentError;
+use ziptier_tree::clock::{now_ms, since, steady};
+use ziptier_tree::memory::Gauges;
 
 use super::generation::GenerationFiles;
 use super::journal::WriteLog;
 use super::manifest::Head;
 use crate::Error;
-use crate::clock::{now_ms, since, steady};
 use crate::image_files::ImageFiles;
-use crate::memory::Gauges;
 use crate::places::Moves;
 use attempt::{Attempt, Written};
 

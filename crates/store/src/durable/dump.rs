@@ -12,6 +12,8 @@ use std::time::Duration;
 use ziptier_media::disk::{DirLock, Disk, DiskError};
 use ziptier_media::log::{Log, LogOptions, Lsn};
 use ziptier_media::segments::Segments;
+use ziptier_tree::codec_options::CodecOptions;
+use ziptier_tree::extent::Extent;
 
 use super::checkpoint::BACKUP_DIR;
 use super::folder::{GENERATIONS_DIR, LOG_DIR, no_store};
@@ -20,8 +22,6 @@ use super::manifest::{Entry, Head, Manifest};
 use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::codec_options::CodecOptions;
-use crate::extent::Extent;
 use crate::image_files::placed;
 use crate::leaf_image::{LeafImage, StoredLarge};
 

@@ -12,12 +12,12 @@ use ziptier_codec::format::Format;
 use ziptier_codec::token::Dictionary;
 use ziptier_codec::token::entropy::Codes;
 use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
+use ziptier_tree::blocks::{BlockCoding, format_not_built};
+use ziptier_tree::codec_options::CodecOptions;
+use ziptier_tree::coding::Coding;
+use ziptier_tree::fields::{Fault, FieldReader};
 
 use crate::Error;
-use crate::blocks::{BlockCoding, format_not_built};
-use crate::codec_options::CodecOptions;
-use crate::coding::Coding;
-use crate::fields::{Fault, FieldReader};
 
 const SIGNATURE: &[u8; 8] = b"ziptrdic";
 /// The format that is written.

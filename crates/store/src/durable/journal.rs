@@ -15,13 +15,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use ziptier_media::disk::DirLock;
 use ziptier_media::log::{Keeper, Log, LogError, Lsn};
+use ziptier_tree::clock::is_simulated;
+use ziptier_tree::host::Journal;
+use ziptier_tree::operation::Operation;
 
 use super::operation::Heads;
 use super::{Durability, DurableStats};
 use crate::Error;
-use crate::clock::is_simulated;
-use crate::host::Journal;
-use crate::operation::Operation;
 
 /// How often `everysec` syncs.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -47,22 +47,25 @@ pub(crate) struct WriteLog {
 }
 
 impl Journal for WriteLog {
-    fn wait_for_room(&self) -> Result<(), Error> {
-        Ok(self.log.wait_for_room()?)
+    fn wait_for_room(&self) -> Result<(), ziptier_tree::Error> {
+        Ok(self.log.wait_for_room().map_err(Error::from)?)
     }
 
-    fn append(&self, operation: &Operation<'_>) -> Result<(), Error> {
+    fn append(&self, operation: &Operation<'_>) -> Result<(), ziptier_tree::Error> {
         HEADS.with_borrow_mut(|heads| {
             let value = heads.lay_out_one(operation);
-            self.note(self.log.append(&[heads.bytes(), value]))
+            Ok(self.note(self.log.append(&[heads.bytes(), value]))?)
         })
     }
 
-    fn append_all(&self, operations: &mut dyn Iterator<Item = Operation<'_>>) -> Result<(), Error> {
+    fn append_all(
+        &self,
+        operations: &mut dyn Iterator<Item = Operation<'_>>,
+    ) -> Result<(), ziptier_tree::Error> {
         HEADS.with_borrow_mut(|heads| {
             let appended = heads.lay_out(operations, |parts| self.note(self.log.append(parts)));
             heads.give_back();
-            appended
+            Ok(appended?)
         })
     }
 }

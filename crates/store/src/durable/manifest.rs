@@ -15,9 +15,8 @@ use std::path::PathBuf;
 
 use ziptier_codec::checksum::{crc32c, crc32c_append};
 use ziptier_media::log::Lsn;
-
-use crate::below::Part;
-use crate::extent::Extent;
+use ziptier_tree::below::Part;
+use ziptier_tree::extent::Extent;
 
 pub(crate) use read::{EntryReader, Manifest};
 pub(crate) use write::Entries;

@@ -8,11 +8,11 @@ use ziptier_media::disk::Disk;
 use ziptier_media::log::LogError;
 use ziptier_media::segments::{Purpose, SegmentError, Segments};
 use ziptier_media::testing::RecordingDisk;
+use ziptier_tree::codec_options::CodecChoice;
 
 use super::folder::GENERATIONS_DIR;
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
 use super::{DiskHandle, DurableOptions, dump, restore};
-use crate::codec_options::CodecChoice;
 use crate::image_files::{extent_of, placed};
 use crate::options::Options;
 use crate::{Error, Store};

@@ -1,9 +1,9 @@
 //! The bytes of a record of the log: a list of operations, with whole, raw keys and values. `docs/FORMATS.md` draws it.
 
-use crate::numbers::write_varint;
-use crate::operation::Operation;
-use crate::record::EXPIRES_AT_MS_MAX;
-use crate::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use ziptier_tree::numbers::write_varint;
+use ziptier_tree::operation::Operation;
+use ziptier_tree::record::EXPIRES_AT_MS_MAX;
+use ziptier_tree::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The first byte of a record.
 const VERSION: u8 = 1;

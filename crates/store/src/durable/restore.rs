@@ -9,12 +9,16 @@ use std::sync::Arc;
 use ziptier_media::disk::Disk;
 use ziptier_media::log::{Log, LogOptions};
 use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
+use ziptier_tree::below::Part;
+use ziptier_tree::codec_options::CodecOptions;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::fields::FieldReader;
+use ziptier_tree::sizes::KEY_BYTES_MAX;
 
 use super::dump::DumpSummary;
 use super::generation::{self, GenerationFiles};
 use super::manifest::{self, Entries, Entry, GENERATIONS_MAX, Head, Listed};
 use super::operation::Operations;
-use crate::extent::Extent;
 use crate::image_files::extent_of;
 use crate::leaf_image::{LeafImage, StoredLarge};
 
@@ -22,10 +26,6 @@ use super::folder::{GENERATIONS_DIR, LOG_DIR, new_store};
 use super::stream::{Input, Kind};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::below::Part;
-use crate::codec_options::CodecOptions;
-use crate::fields::FieldReader;
-use crate::sizes::KEY_BYTES_MAX;
 
 /// No log comes as far: at a record each nanosecond it would take 292 years.
 const LSN_MAX: u64 = i64::MAX as u64;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::{Caching, Disk, write_all_at};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
+use ziptier_tree::fields::{Fault, FieldReader};
 
 use super::generation::read_whole;
 use super::manifest::Manifest;
 use crate::Error;
-use crate::fields::{Fault, FieldReader};
 
 /// The folder of segments within a store's.
 const DIR: &str = "segments";

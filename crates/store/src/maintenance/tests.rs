@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ziptier_codec::token::Dictionary;
+use ziptier_tree::body::{Builder, Entry, EntryKey, fingerprint};
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::coding::Coding;
+use ziptier_tree::form::Form;
+use ziptier_tree::leaf::{LeafState, RightSibling};
+use ziptier_tree::record::{Fields, Kind, PutMeta, key_hash};
 
 use super::*;
-use crate::body::{Builder, Entry, EntryKey, fingerprint};
-use crate::codec_options::CodecChoice;
-use crate::coding::Coding;
 use crate::core::Core;
-use crate::form::Form;
-use crate::leaf::{LeafState, RightSibling};
 use crate::options::Options;
-use crate::record::{Fields, Kind, PutMeta, key_hash};
 
 #[test]
 fn a_damaged_value_that_keeps_its_leaf_in_its_coding_lets_the_sweep_rest() {

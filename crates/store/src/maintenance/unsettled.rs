@@ -14,13 +14,14 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use ziptier_tree::clock::{since, steady};
+use ziptier_tree::leaf::Leaf;
+use ziptier_tree::packing::Scratch;
+use ziptier_tree::tree::Tree;
+
 use super::Maintenance;
 use crate::backlog::Backlog;
-use crate::clock::{since, steady};
 use crate::laps;
-use crate::leaf::Leaf;
-use crate::packing::Scratch;
-use crate::tree::Tree;
 use crate::upkeep::{Sweep, Visited};
 
 /// The pause between two rounds, at least.
@@ -181,12 +182,13 @@ impl Maintenance<'_> {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::packing::Goal;
+    use ziptier_tree::record::PutMeta;
+
     use super::*;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::options::Options;
-    use crate::packing::Goal;
-    use crate::record::PutMeta;
 
     const KEYS: u32 = 5_000;
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ziptier_codec::token::entropy::Codes;
 use ziptier_codec::token::{Dictionary, Effort, Encoder};
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::coding::Coding;
+use ziptier_tree::leaf::LeafState;
 
 use super::*;
-use crate::codec_options::CodecChoice;
-use crate::coding::Coding;
-use crate::leaf::LeafState;
 use crate::options::Options;
 use crate::{FarOptions, FarPlace, Store, tierer::Tierer};
 
@@ -101,7 +101,7 @@ fn read_all(store: &Store) {
 
 /// Reads everything so often that all leaves have counts.
 fn read_much(store: &Store) {
-    read_times(store, value, 2 * crate::hotness::SAMPLE);
+    read_times(store, value, 2 * ziptier_tree::hotness::SAMPLE);
 }
 
 fn read_times(store: &Store, value_of: fn(u64) -> Vec<u8>, times: u32) {
@@ -199,7 +199,7 @@ fn a_full_store_condenses_leaves_again_that_were_relaxed() {
     assert!(put().is_err());
     store.core.set_memory_limit(None);
     let (settled, before) = (bodies(&store), leaves(&store));
-    read_times(&store, long_value, 2 * crate::hotness::SAMPLE);
+    read_times(&store, long_value, 2 * ziptier_tree::hotness::SAMPLE);
     round(&store);
     assert!(leaves(&store) > before, "no leaf was cut as it was relaxed");
     store.core.tree.reclaim();
@@ -237,7 +237,7 @@ fn a_leaf_of_raw_values_is_neither_condensed_nor_relaxed() {
         next = leaf.state(&guard).right(&guard);
     }
     drop(guard);
-    read_times(&store, noise, 2 * crate::hotness::SAMPLE);
+    read_times(&store, noise, 2 * ziptier_tree::hotness::SAMPLE);
     round(&store);
     assert_eq!(store.stats().relaxed, 0);
 }

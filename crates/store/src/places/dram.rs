@@ -2,7 +2,8 @@
 //!
 //! Not for leaves that come from SSD, which `ssd::promote` reads, nor for the choice of leaves, which `tierer` makes.
 
-use crate::leaf::Leaf;
+use ziptier_tree::leaf::Leaf;
+
 use crate::places::Moves;
 
 impl Moves<'_> {

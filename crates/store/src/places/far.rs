@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use crate::placement::Side;
 use crossbeam_epoch::Guard;
+use ziptier_tree::far::{FAR_SHARE_BYTES, FarMemory};
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::placement::Side;
 
-use crate::far::{FAR_SHARE_BYTES, FarMemory};
-use crate::leaf::{Leaf, LeafState};
-use crate::packing::Goal;
 use crate::places::{Demoted, Moves, Parts};
 
 /// A body of so many bytes is not worth what DRAM would hold for it.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use ziptier_media::far::{Far, FarKind, FarOptions, Fit};
+use ziptier_tree::far::{FarMedium, FarMemory, FarUsage};
+use ziptier_tree::placement::Placement;
 
 use crate::Error;
-use crate::far::{FarMedium, FarMemory, FarStatus, FarUsage};
-use crate::placement::Placement;
 
 /// DRAM to far memory, as a ratio of bytes; `1:3` in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Mapped {
     }
 }
 
-// SAFETY: the medium writes to no block until `free` gives it back.
+// SAFETY: the medium writes to no block until `free` gives it back, and its mapping never moves.
 unsafe impl FarMedium for Mapped {
     fn put(&self, bytes: &[u8]) -> Option<NonNull<[u8]>> {
         let block = self.far.put_fitting(bytes, self.fit()).ok()?;
@@ -75,7 +75,7 @@ unsafe impl FarMedium for Mapped {
     }
 
     unsafe fn is_whole(&self, block: NonNull<[u8]>) -> bool {
-        // SAFETY: by the contract the block is one of this medium. What is made of it here is dropped, not freed.
+        // SAFETY: by the contract the block is one of this medium. Dropping this second handle frees nothing.
         let block = unsafe { self.far.block_at(block) };
         self.far.verify(&block).is_ok()
     }
@@ -93,10 +93,15 @@ unsafe impl FarMedium for Mapped {
         FarUsage { capacity_bytes: usage.capacity_bytes, used_bytes: usage.used_bytes }
     }
 
-    fn status(&self) -> FarStatus {
-        let FarUsage { capacity_bytes: limit_bytes, used_bytes } = self.usage();
-        let anonymous_bytes = if matches!(self.far.kind(), FarKind::Node { .. }) { limit_bytes } else { 0 };
-        let (kind, persistence) = (self.far.kind().to_string(), self.far.persistence().to_string());
-        FarStatus { kind, persistence, limit_bytes, used_bytes, anonymous_bytes }
+    fn kind(&self) -> String {
+        self.far.kind().to_string()
+    }
+
+    fn persistence(&self) -> String {
+        self.far.persistence().to_string()
+    }
+
+    fn is_anonymous(&self) -> bool {
+        matches!(self.far.kind(), FarKind::Node { .. })
     }
 }

@@ -1,13 +1,13 @@
 //! The requests of moves between places to the engine.
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::host::Host;
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::memory::Reserved;
+use ziptier_tree::packing::Goal;
+use ziptier_tree::write::Writes;
 
 use crate::Error;
-use crate::host::Host;
-use crate::leaf::{Leaf, LeafState};
-use crate::memory::Reserved;
-use crate::packing::Goal;
-use crate::write::Writes;
 
 /// The engine, as moves between places see it.
 pub(crate) trait MoveHost: Host + Sync {

@@ -28,14 +28,14 @@ mod host;
 mod pick;
 pub(crate) mod ssd;
 
-use crate::placement::Side;
 use crossbeam_epoch::Guard;
 
-use crate::leaf::{Leaf, Place};
-use crate::packing::{Packs, Scratch};
-use crate::retention::KeepsAll;
-use crate::tree::Tree;
 use ssd::Cold;
+use ziptier_tree::leaf::{Leaf, Place};
+use ziptier_tree::packing::{Packs, Scratch};
+use ziptier_tree::placement::Side;
+use ziptier_tree::retention::KeepsAll;
+use ziptier_tree::tree::Tree;
 
 pub(crate) use host::MoveHost;
 pub(crate) use pick::Pick;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::placement::Side;
-
-use crate::large::{Large, LargeHandle};
-use crate::leaf::LeafState;
+use ziptier_tree::large::{Large, LargeHandle};
+use ziptier_tree::leaf::LeafState;
+use ziptier_tree::placement::Side;
 
 /// The large values of a leaf that leave a side of memory. Values at a set ratio never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,28 +5,28 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[cfg(not(miri))]
 use ziptier_codec::token::Dictionary;
+#[cfg(not(miri))]
+use ziptier_media::testing::RecordingDisk;
+use ziptier_tree::codec_options::CodecChoice;
+#[cfg(not(miri))]
+use ziptier_tree::coding::Coding;
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::large::ChunkPlace;
+#[cfg(not(miri))]
+use ziptier_tree::memory::Gauges;
+#[cfg(not(miri))]
+use ziptier_tree::packing::Goal;
+use ziptier_tree::record::PutMeta;
 
 use super::*;
 use crate::Error;
-use crate::codec_options::CodecChoice;
-#[cfg(not(miri))]
-use crate::coding::Coding;
 use crate::core::Core;
-use crate::far::FarMemory;
-use crate::large::ChunkPlace;
-#[cfg(not(miri))]
-use crate::memory::Gauges;
 use crate::options::Options;
-#[cfg(not(miri))]
-use crate::packing::Goal;
 use crate::places::far_medium::open_far;
 #[cfg(not(miri))]
 use crate::places::ssd::{Cold, SsdOptions};
-use crate::record::PutMeta;
 #[cfg(not(miri))]
 use crate::{DiskHandle, DurableOptions, FarOptions, FarPlace, Store};
-#[cfg(not(miri))]
-use ziptier_media::testing::RecordingDisk;
 
 fn core_over(far: &Arc<FarMemory>, limit_bytes: Option<u64>) -> Core {
     let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };
@@ -395,7 +395,7 @@ fn a_large_value_that_far_memory_has_no_room_for_any_more_keeps_to_the_limit() {
     core.tree.gauges.set_limit(Some(limit_bytes));
     let _others = far.put(&[0; 60_000]).unwrap();
     let new_of = |bytes: usize| core.writes().new_large_in(&vec![7; bytes], ChunkPlace::Far(&far));
-    let refusal = new_of(100_000).err().unwrap();
+    let refusal = Error::from(new_of(100_000).err().unwrap());
     assert!(matches!(refusal, Error::MemoryAndFarLimit { .. }), "{refusal}");
     assert!(core.tree.gauges.held() <= limit_bytes);
     assert!(new_of(40_000).is_ok(), "DRAM has room for that");

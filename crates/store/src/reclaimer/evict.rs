@@ -9,15 +9,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::leaf::{Leaf, LeafState, NOWHERE};
+use ziptier_tree::marks::Mark;
+use ziptier_tree::packing::Goal;
+use ziptier_tree::record::Payload;
+use ziptier_tree::tree::Tree;
 
 use super::Reclaimer;
-use crate::leaf::{Leaf, LeafState, NOWHERE};
-use crate::marks::Mark;
-use crate::packing::Goal;
-use crate::record::Payload;
 use crate::room::GOAL_PCT;
 use crate::s3fifo::{EPOCHS, Eviction, Turn, Which};
-use crate::tree::Tree;
 use crate::upkeep::Upkeep;
 
 /// Per cent of the limit above which probation ends.

@@ -12,17 +12,16 @@
 use std::sync::Weak;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::placement::Side;
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::leaf::{Leaf, LeafState, Place};
+use ziptier_tree::placement::Side;
+use ziptier_tree::sync::Mutex;
+use ziptier_tree::tree::Tree;
 
 use super::Pressure;
-use crate::far::FarMemory;
-use crate::leaf::Place;
-use crate::leaf::{Leaf, LeafState};
 use crate::places::ssd::pays;
 use crate::places::{Demoted, Moves, Parts, Pick};
 use crate::room::Room;
-use crate::sync::Mutex;
-use crate::tree::Tree;
 
 /// Leaves that a step looks at, and bytes that it demotes, before another thread may have the hand. Demoted bytes are
 /// free only some steps of the epoch later.
@@ -390,12 +389,13 @@ mod tests_with_ssd;
 mod tests {
     use std::sync::Arc;
 
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::packing::Goal;
+    use ziptier_tree::record::PutMeta;
+
     use super::*;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
     use crate::options::Options;
-    use crate::packing::Goal;
-    use crate::record::PutMeta;
 
     #[test]
     fn the_hand_widens_its_reach_until_it_is_stuck() {

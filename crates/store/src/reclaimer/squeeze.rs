@@ -14,12 +14,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use ziptier_tree::leaf::{LeafState, Place};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::sync::Mutex;
+use ziptier_tree::tree::Tree;
+
 use super::{Moved, Reclaimer};
-use crate::leaf::LeafState;
-use crate::leaf::Place;
-use crate::packing::Goal;
-use crate::sync::Mutex;
-use crate::tree::Tree;
 use crate::upkeep::Sweep;
 
 /// Leaves that are looked at, and packed, in a step.
@@ -282,13 +282,13 @@ mod tests {
 
     use ziptier_media::disk::Disk;
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::far::FarMemory;
+    use ziptier_tree::record::PutMeta;
 
     use super::*;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::far::FarMemory;
     use crate::options::Options;
-    use crate::record::PutMeta;
     use crate::recovery::recover;
     use crate::{DiskHandle, DurableOptions};
 

@@ -11,11 +11,11 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::leaf::{Leaf, NOWHERE};
 
 use super::Reclaimer;
 use super::evict::Visits;
 use crate::Error;
-use crate::leaf::{Leaf, NOWHERE};
 
 impl Reclaimer<'_> {
     /// Whether the store may evict.

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use ziptier_codec::token::Dictionary;
 use ziptier_media::segments::{Purpose, SegmentOptions, Segments};
 use ziptier_media::testing::RecordingDisk;
+use ziptier_tree::blocks::BlockCoding;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::record::PutMeta;
 
 use super::loading::{LoadedLarges, Source};
-use crate::blocks::BlockCoding;
-use crate::codec_options::CodecChoice;
-use crate::coding::Coding;
 use crate::core::Core;
-use crate::extent::Extent;
-use crate::image_files::{ImageFiles, extent_of, placed};
+use crate::image_files::{ImageFiles, extent_of};
 use crate::options::Options;
-use crate::record::PutMeta;
 
 /// Codings for images to refer to, and segments without any of their large values.
 pub(crate) struct Bench {
@@ -91,20 +91,17 @@ pub fn fuzz_image(bytes: &[u8]) {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use ziptier_codec::token::Encoder;
+    use ziptier_tree::blocks::{Effort, lay_out};
+    use ziptier_tree::body::{Blocks, Body, Builder, Entry, EntryKey, fingerprint};
+    use ziptier_tree::form::Form;
+    use ziptier_tree::landing::RecordBytes;
+    use ziptier_tree::record::{Fields, Kind, key_hash};
+    use ziptier_tree::sizes::INLINE_BYTES_MAX;
 
     use super::*;
-    use crate::blocks::{Effort, lay_out};
-    use crate::body::{Blocks, Body, Builder, Entry, EntryKey, fingerprint};
-    use crate::durable::GENERATIONS_DIR;
-    use crate::durable::GenerationFiles;
-    use crate::durable::Manifest;
-    use crate::durable::{DiskHandle, DurableOptions};
-    use crate::form::Form;
-    use crate::landing::RecordBytes;
+    use crate::durable::{DiskHandle, DurableOptions, GENERATIONS_DIR, GenerationFiles, Manifest};
     use crate::leaf_image::{LeafImage, with_raw_values};
-    use crate::record::{Fields, Kind, key_hash};
     use crate::recovery::loading::loaded_place;
-    use crate::sizes::INLINE_BYTES_MAX;
     use crate::store::Store;
 
     const KEY: &[u8] = b"key";
@@ -218,7 +215,7 @@ mod tests {
             let mut taken = 0;
             for round in 0..1500 {
                 let entry = &entries[if round % 3 == 0 { 0 } else { random.usize(..entries.len()) }];
-                let mut bytes = segments.read(placed(loaded_place(entry))).unwrap();
+                let mut bytes = segments.read(crate::image_files::placed(loaded_place(entry))).unwrap();
                 assert!(round > 0 || bench.take(&bytes, codec));
                 // Most of what counts stands at the beginning.
                 let reach = if random.bool() { bytes.len() } else { bytes.len().min(600) };

@@ -9,25 +9,25 @@ use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
 use ziptier_media::segments::SegmentError;
+use ziptier_tree::below::{Below, Part};
+use ziptier_tree::body::{Blocks, Body, Builder, Referents};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::form::Form;
+use ziptier_tree::landing::{Landing, RecordBytes};
+use ziptier_tree::large::{Large, LargePieces};
+use ziptier_tree::leaf::{Leaf, LeafState, RightSibling};
+use ziptier_tree::numbers::array;
+use ziptier_tree::packing::upper_records;
+use ziptier_tree::pending::Pending;
+use ziptier_tree::record::{Fields, Kind};
 
 use crate::Error;
-use crate::below::{Below, Part};
-use crate::body::{Blocks, Body, Builder, Referents};
-use crate::coding::Coding;
 use crate::core::Core;
 use crate::durable::{Entry, EntryReader, Listed, Manifest};
-use crate::extent::Extent;
-use crate::form::Form;
 use crate::image_files::{ImageFiles, Owned, found_pieces, placed};
-use crate::landing::{Landing, RecordBytes};
-use crate::large::{Large, LargePieces};
-use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::leaf_image::{LeafImage, Stored, StoredAt, StoredLarge, with_raw_values};
-use crate::numbers::array;
-use crate::packing::upper_records;
-use crate::pending::Pending;
 use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding};
-use crate::record::{Fields, Kind};
 
 /// Images that are read ahead.
 const READ_AHEAD: usize = 128;
@@ -423,7 +423,7 @@ fn landing_of(
         };
         let mut bytes = RecordBytes::default();
         bytes.lay_out(record.kind, &record.fields, record.key, value);
-        laid_out.push((bytes, crate::record::key_hash(record.key)));
+        laid_out.push((bytes, ziptier_tree::record::key_hash(record.key)));
     }
     let needed: usize = laid_out.iter().map(|(record, _)| record.landing_bytes()).sum();
     let landing = Landing::new(bytes.max(needed));

@@ -4,14 +4,16 @@
 
 use std::sync::atomic::Ordering;
 
+use ziptier_tree::Error as TreeError;
+use ziptier_tree::operation::Operation;
+use ziptier_tree::range::{Keys, known};
+use ziptier_tree::read::LOST;
+use ziptier_tree::record::{Kind, PutMeta};
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
+
 use crate::Error;
 use crate::core::Core;
-use crate::operation::Operation;
-use crate::range::{Keys, known};
-use crate::read::LOST;
-use crate::record::{Kind, PutMeta};
-use crate::seen::Wanted;
-use crate::update::Update;
 
 /// Keys of a range that are deleted at a time.
 const KEYS_PER_STEP: usize = 256;
@@ -28,29 +30,30 @@ impl Redo<'_> {
             Operation::Put { key, value, expires_at_ms, flags } => {
                 match self.core.writes().put(key, value, PutMeta { expires_at_ms, flags }) {
                     // The value before must not stay in its place.
-                    Err(Error::MemoryLimit { .. }) if self.core.tree.evicts() => {
-                        self.core.writes().append_bare(key, Kind::Tombstone, None)
+                    Err(TreeError::MemoryLimit(_)) if self.core.tree.evicts() => {
+                        self.core.writes().append_bare(key, Kind::Tombstone, None)?;
                     }
-                    outcome => outcome,
+                    outcome => outcome?,
                 }
             }
-            Operation::Delete { key } => self.core.writes().append_bare(key, Kind::Tombstone, None),
+            Operation::Delete { key } => self.core.writes().append_bare(key, Kind::Tombstone, None)?,
             // Above what lies on SSD a value is written again with its expiry, so it must be there. Any other one may
             // have been lost since.
             Operation::Expire { key, expires_at_ms } => {
                 match self.core.writes().modify(key, Wanted::Presence, |_| Update::Expire(expires_at_ms)) {
                     // A lost value takes no new expiry. So the value was lost later, and its image has this expiry.
-                    Err(Error::Damaged { reason, .. }) if reason == LOST => Ok(()),
-                    redone => redone.map(|_| ()),
+                    Err(TreeError::Damaged { reason, .. }) if reason == LOST => {}
+                    redone => drop(redone?),
                 }
             }
             Operation::DeleteRange { low, high } => {
                 self.core.deletes_range.store(true, Ordering::Release);
                 let deleted = self.delete_range(low, high);
                 self.core.deletes_range.store(false, Ordering::Release);
-                deleted
+                deleted?;
             }
         }
+        Ok(())
     }
 
     /// Leaves and images that lie between the bounds go unread, as they did when this was logged: it does not matter
@@ -119,21 +122,20 @@ impl Redo<'_> {
 // No unsafe code comes this way: Miri would only be slow.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use std::sync::{OnceLock, Weak};
+    use std::sync::{Arc, OnceLock, Weak};
 
     use ziptier_media::testing::{FailingDisk, RecordingDisk};
+    use ziptier_tree::body::{Builder, Entry, EntryKey, fingerprint};
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::leaf::{LeafState, RightSibling};
+    use ziptier_tree::record::{Fields, Found, Lookup, Payload, key_hash};
 
     use super::*;
-    use crate::body::{Builder, Entry, EntryKey, fingerprint};
-    use crate::codec_options::CodecChoice;
     use crate::durable::DurableOptions;
-    use crate::leaf::{LeafState, RightSibling};
     use crate::options::Options;
     use crate::places::ssd::SsdOptions;
-    use crate::record::{Fields, Found, Lookup, Payload, key_hash};
     use crate::{DiskHandle, Store};
     use std::path::Path;
-    use std::sync::Arc;
 
     /// Joins the first leaf with its neighbour, if both are on SSD; whether it did.
     fn join_first(core: &Core) -> bool {

@@ -13,19 +13,19 @@ use std::thread;
 
 use parking_lot::Mutex;
 use ziptier_media::log::Replay;
+use ziptier_tree::clock::is_simulated;
+use ziptier_tree::host::Host;
+use ziptier_tree::landing::RecordBytes;
+use ziptier_tree::leaf::Place;
+use ziptier_tree::operation::Operation;
+use ziptier_tree::record::{Fields, Kind, PutMeta, key_hash};
+use ziptier_tree::sizes::INLINE_BYTES_MAX;
+use ziptier_tree::write::NewValue;
 
 use super::redo::Redo;
 use crate::Error;
-use crate::clock::is_simulated;
 use crate::core::Core;
 use crate::durable::{Operations, Recovered, Recovery};
-use crate::host::Host;
-use crate::landing::RecordBytes;
-use crate::leaf::Place;
-use crate::operation::Operation;
-use crate::record::{Fields, Kind, PutMeta, key_hash};
-use crate::sizes::INLINE_BYTES_MAX;
-use crate::write::NewValue;
 
 /// Bytes of records that are read before they are done; two windows are in memory at a time.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
@@ -65,7 +65,7 @@ pub(super) fn replay(
         let threads = if is_simulated() { 0 } else { threads.min(window.changes.len() / CHANGES_MIN) };
         let damages = Damages { salvage, noted: Mutex::default() };
         #[cfg(test)]
-        if crate::faults::has(crate::faults::Fault::WindowSkipped) && !window.is_last {
+        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::WindowSkipped) && !window.is_last {
             std::mem::take(&mut window.changes);
         }
         if threads == 0 {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use ziptier_tree::sync::back_off;
+
 use super::Room;
-use crate::sync::back_off;
 
 /// Retired bytes that writers do not wait for, however small the store, and the part of a memory limit that they are at
 /// most.
@@ -72,12 +73,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::Duration;
 
+    use ziptier_tree::record::PutMeta;
+    use ziptier_tree::seen::Wanted;
+    use ziptier_tree::update::Update;
+
     use super::*;
     use crate::core::Core;
     use crate::options::Options;
-    use crate::record::PutMeta;
-    use crate::seen::Wanted;
-    use crate::update::Update;
 
     /// The store stays above its limit, by less than expiries may take beyond it.
     #[test]

@@ -9,15 +9,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::body::Body;
+use ziptier_tree::leaf::Leaf;
+use ziptier_tree::marks::Mark;
+use ziptier_tree::pending::Pending;
+use ziptier_tree::record::key_hash;
+use ziptier_tree::retention::Retention;
+use ziptier_tree::tree::Tree;
 
 use super::{EPOCHS, Eviction, PROBATION_PCT};
-use crate::body::Body;
-use crate::leaf::Leaf;
-use crate::marks::Mark;
-use crate::pending::Pending;
-use crate::record::key_hash;
-use crate::retention::Retention;
-use crate::tree::Tree;
 
 /// The answers to one pack. See the module.
 pub(crate) struct S3Fifo<'c> {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use shuttle::thread;
 use ziptier_media::testing::RecordingDisk;
+use ziptier_tree::batch::Transferred;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::large::{ChunkPlace, Large};
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::packing::Goal;
 
 use super::{SCHEDULES, core, explore, get, put};
-use crate::batch::Transferred;
-use crate::codec_options::CodecChoice;
 use crate::core::Core;
-use crate::large::{ChunkPlace, Large};
-use crate::memory::Gauges;
 use crate::options::Options;
-use crate::packing::Goal;
 use crate::places::ssd::{Cold, SsdOptions};
 
 fn options() -> Options {

@@ -1,17 +1,17 @@
 //! Updates beside everything else that changes what they were decided on.
 
 use shuttle::thread;
+use ziptier_tree::batch::{Batch, Transferred};
+use ziptier_tree::clock::Clock;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::packing::Goal;
+use ziptier_tree::record::PutMeta;
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
 
 use super::{SCHEDULES, core, explore, get, put};
-use crate::batch::{Batch, Transferred};
-use crate::clock::Clock;
-use crate::codec_options::CodecChoice;
 use crate::core::Core;
 use crate::options::Options;
-use crate::packing::Goal;
-use crate::record::PutMeta;
-use crate::seen::Wanted;
-use crate::update::Update;
 use std::sync::Arc;
 
 /// Adds one to the number that `key` has; the sum.
@@ -196,7 +196,7 @@ fn of_two_who_set_a_key_that_is_not_there_one_does() {
             let batch = {
                 let core = core.clone();
                 thread::spawn(move || {
-                    let absent = crate::batch::Condition::Absent;
+                    let absent = ziptier_tree::batch::Condition::Absent;
                     core.write(&Batch::new().require(b"lock", absent).put(b"lock", b"batch"))
                 })
             };

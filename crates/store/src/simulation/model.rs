@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use ziptier_media::log::Lsn;
-
-use crate::record::Meta;
+use ziptier_tree::record::Meta;
 
 /// The newest value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]

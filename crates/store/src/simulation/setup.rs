@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ziptier_media::disk::Disk;
+use ziptier_tree::clock::Clock;
 
-use crate::clock::Clock;
 use crate::{BlockOptions, CodecChoice, DiskHandle, Durability, DurableOptions, Options, SsdOptions};
 
 /// DEFLATE and Zstandard come less often: their packing takes most of a simulation's time.

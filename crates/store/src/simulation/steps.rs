@@ -3,16 +3,17 @@
 use std::ops::Bound;
 use std::time::Duration;
 
+use ziptier_tree::batch::{Batch, Condition, Transferred};
+use ziptier_tree::clock::steady;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::multi_get::Values;
+use ziptier_tree::record::PutMeta;
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
+
 use super::model::Entry;
 use super::setup::Random;
 use super::world::{End, Running, World};
-use crate::batch::{Batch, Condition, Transferred};
-use crate::clock::steady;
-use crate::codec_options::CodecChoice;
-use crate::multi_get::Values;
-use crate::record::PutMeta;
-use crate::seen::Wanted;
-use crate::update::Update;
 
 /// Steps of the background in a row.
 const BACKGROUND_STEPS: u64 = 12;
@@ -249,7 +250,7 @@ impl World {
                 self.compare(&key, meta.map(|meta| (value.as_slice(), meta)));
                 self.note(meta.map(|meta| meta.len));
             }
-            Err(error) => self.check_error(&error),
+            Err(error) => self.check_error(error),
         }
     }
 
@@ -264,7 +265,7 @@ impl World {
                     self.compare(key, found);
                 }
             }
-            Err(error) => self.check_error(&error),
+            Err(error) => self.check_error(error),
         }
     }
 
@@ -276,14 +277,14 @@ impl World {
             true => (Bound::Unbounded, Bound::Included(from.clone())),
             false => (Bound::Included(from.clone()), Bound::Unbounded),
         };
-        let mut range = crate::Range::new(self.core().reads(), low, high);
+        let mut range = self.core().reads().range(low, high);
         let mut found = Vec::new();
         while found.len() < WALKED
             && let Some(next) = if backwards { range.next_back() } else { range.next() }
         {
             match next {
                 Ok(record) => found.push(record),
-                Err(error) => return self.check_error(&error),
+                Err(error) => return self.check_error(error),
             }
         }
         let now_ms = self.clock.now_ms();

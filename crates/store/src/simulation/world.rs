@@ -7,15 +7,15 @@ use std::time::Duration;
 use ziptier_media::disk::Disk;
 use ziptier_media::log::Lsn;
 use ziptier_media::testing::{FailingDisk, Fault, RecordingDisk};
+use ziptier_tree::clock::{Clock, simulated, steady};
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::record::Meta;
 
 use super::model::{Entry, Model};
 use super::reached::Reached;
 use super::setup::{Random, Setup};
-use crate::clock::{Clock, simulated, steady};
 use crate::core::Core;
-use crate::far::FarMemory;
 use crate::maintenance::Background;
-use crate::record::Meta;
 use crate::recovery::recover;
 use crate::{Durability, Error, check, dump, restore};
 
@@ -213,20 +213,21 @@ impl World {
     }
 
     /// The number for a write whose call has returned. A call that fails has written nothing.
-    pub(super) fn number_of<T>(&mut self, before: Lsn, outcome: &Result<T, Error>) -> Lsn {
+    pub(super) fn number_of<T>(&mut self, before: Lsn, outcome: &Result<T, ziptier_tree::Error>) -> Lsn {
         match outcome {
             Ok(_) if self.core().journal.get().is_none() => self.unlogged += 1,
             Ok(_) => {}
             Err(error) => {
                 assert_eq!(self.newest(), before, "a call failed, and the log has it: {error}");
-                self.check_error(error);
+                self.check_error(error.clone());
             }
         }
         self.newest()
     }
 
     /// An error that no trouble explains is a fault, but for a refusal of a write that needs room.
-    pub(super) fn check_error(&self, error: &Error) {
+    pub(super) fn check_error(&self, error: impl Into<Error>) {
+        let error = error.into();
         let needs_room = !matches!(self.what, "delete" | "get" | "multi-get" | "walk");
         let is_refusal = self.setup.limit_bytes.is_some() && error.kind() == crate::ErrorKind::NoRoom;
         let is_expected = self.is_troubled && !matches!(error, Error::Damaged { .. });
@@ -253,8 +254,7 @@ impl World {
         if self.is_troubled {
             return;
         }
-        let mut range =
-            crate::Range::new(self.core().reads(), std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+        let mut range = self.core().reads().range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let now_ms = self.clock.now_ms();
         let mut expected = self.model.live(now_ms).peekable();
         let mut keys = 0_u64;

@@ -1,14 +1,15 @@
 //! Calls whose cost does not grow with the value or with the store: who serves many from one thread asks these.
 
-use super::Store;
+use ziptier_tree::batch::{Batch, Need, Transferred};
+use ziptier_tree::host::ReadHost;
+use ziptier_tree::index::GROUP_KEYS;
+use ziptier_tree::open_value;
+use ziptier_tree::record::Meta;
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
+
+use super::{OpenValue, Store};
 use crate::Error;
-use crate::batch::{Batch, Need, Transferred};
-use crate::host::ReadHost;
-use crate::index::GROUP_KEYS;
-use crate::open_value::OpenValue;
-use crate::record::Meta;
-use crate::seen::Wanted;
-use crate::update::Update;
 
 /// Leaves that [`Store::len_if_quick`] looks at, at most.
 const QUICK_LEAVES_MAX: usize = 256;
@@ -52,9 +53,15 @@ impl Store {
     ) -> Result<Update, Error> {
         self.modified(self.core.writes().modify_seen(key, Wanted::Opened, |seen, large| {
             decide(seen.map(|(bytes, meta)| match large {
-                Some(large) => {
-                    (OldValue::Large(OpenValue::large(&self.core.tree, large, meta, key.len())), meta)
-                }
+                Some(large) => (
+                    OldValue::Large(OpenValue(open_value::OpenValue::large(
+                        &self.core.tree,
+                        large,
+                        meta,
+                        key.len(),
+                    ))),
+                    meta,
+                ),
                 None => (OldValue::Inline(bytes), meta),
             }))
         }))

@@ -1,12 +1,13 @@
 //! Figures: what the store holds and where, what it did, and which engine packs its blocks.
 
+use ziptier_tree::coding::Coding;
+use ziptier_tree::far::FarStatus;
+use ziptier_tree::memory::MemoryUse;
+use ziptier_tree::stats::Stats;
+
 use super::Store;
-use crate::coding::Coding;
 use crate::durable::{Durability, DurableStats, WriteLog};
-use crate::far::FarStatus;
-use crate::memory::MemoryUse;
 use crate::places::ssd::SsdStatus;
-use crate::stats::Stats;
 
 /// # Figures
 impl Store {
@@ -25,11 +26,10 @@ impl Store {
     pub fn memory(&self) -> MemoryUse {
         self.core.tree.dictionaries.count_live();
         let far = self.core.tree.far.as_ref().map(|far| far.usage());
-        MemoryUse {
-            far_used_bytes: far.map_or(0, |far| far.used_bytes),
-            far_limit_bytes: far.map_or(0, |far| far.capacity_bytes),
-            ..self.core.tree.gauges.memory_use()
-        }
+        let mut memory = self.core.tree.gauges.memory_use();
+        memory.far_used_bytes = far.map_or(0, |far| far.used_bytes);
+        memory.far_limit_bytes = far.map_or(0, |far| far.capacity_bytes);
+        memory
     }
 
     /// What far memory is in force, if any.
@@ -47,13 +47,10 @@ impl Store {
         let current = self.core.tree.dictionaries.current();
         let (coded_raw_bytes, coded_bytes) = self.core.tree.dictionaries.coded_bytes();
         let engines = current.as_ref().and_then(Coding::blocks).map(|blocks| blocks.totals().by_engine());
-        let stats = Stats {
-            coded_raw_bytes,
-            coded_bytes,
-            dictionary_generation: current.as_ref().map_or(0, Coding::generation),
-            dictionary_bits: current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits()),
-            ..self.core.tree.stats.stats()
-        };
+        let mut stats = self.core.tree.stats.stats();
+        (stats.coded_raw_bytes, stats.coded_bytes) = (coded_raw_bytes, coded_bytes);
+        stats.dictionary_generation = current.as_ref().map_or(0, Coding::generation);
+        stats.dictionary_bits = current.as_ref().and_then(Coding::tokens).map_or(0, |tokens| tokens.bits());
         stats.with_engines(&engines.unwrap_or_default())
     }
 

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ziptier_tree::clock::steady;
+use ziptier_tree::packing::Scratch;
+
 use crate::Error;
-use crate::clock::steady;
 use crate::core::Core;
 use crate::maintenance::Background;
-use crate::packing::Scratch;
 
 /// How long a packer sleeps after work, and at most.
 const NAP_MIN: Duration = Duration::from_millis(1);

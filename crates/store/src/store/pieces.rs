@@ -1,12 +1,47 @@
 //! Values that are too long to be read whole: a caller asks how long one is, and reads a part, or one piece after
 //! another.
 
+use std::fmt;
+
+use ziptier_tree::host::ReadHost;
+use ziptier_tree::open_value;
+use ziptier_tree::read::{Copied, copy_found};
+use ziptier_tree::record::{Meta, Payload, check_key};
+
 use super::Store;
 use crate::Error;
-use crate::host::ReadHost;
-use crate::open_value::OpenValue;
-use crate::read::{Copied, copy_found};
-use crate::record::{Meta, Payload, check_key};
+
+/// A value as it was when [`Store::open_value`] found it, to be read in pieces.
+///
+/// Of a large value it holds a share, which keeps the value's bytes alive after its key is gone: drop it soon.
+pub struct OpenValue(pub(super) open_value::OpenValue);
+
+impl fmt::Debug for OpenValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl OpenValue {
+    /// Its length, expiry and flags.
+    pub fn meta(&self) -> Meta {
+        self.0.meta()
+    }
+
+    /// Bytes of DRAM that are held for this reader alone, because no key has the value any more. This is a large value
+    /// that was replaced or deleted, once its leaf was packed since. Each of several readers holds a part.
+    pub fn own_bytes(&self) -> usize {
+        self.0.own_bytes()
+    }
+
+    /// Appends up to `len` bytes from `offset` on to `out`; only the chunks that are asked for are decoded.
+    ///
+    /// # Errors
+    /// Damage, or an SSD that cannot be read; `out` is as it was then.
+    pub fn read_at(&self, offset: u64, len: usize, out: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(self.0.read_at(offset, len, out)?)
+    }
+}
 
 /// # Long values in pieces
 impl Store {
@@ -65,13 +100,13 @@ impl Store {
                     Ok(()) => Ok(Some(meta)),
                     Err(reason) => {
                         out.clear();
-                        Err(self.core.tree.unread_large(key, &large, reason))
+                        Err(self.core.tree.unread_large(key, &large, reason).into())
                     }
                 }
             }
             Some((Copied::Damaged(reason), _)) => {
                 out.clear();
-                Err(self.core.tree.damaged(key, reason))
+                Err(self.core.tree.damaged(key, reason).into())
             }
         }
     }
@@ -89,13 +124,13 @@ impl Store {
             None => Ok(None),
             Some(Copied::Inline(meta)) => {
                 let meta = Meta { len: value.len() as u64, ..meta };
-                Ok(Some(OpenValue::inline(value, meta)))
+                Ok(Some(OpenValue(open_value::OpenValue::inline(value, meta))))
             }
             Some(Copied::Large(large, meta)) => {
                 self.core.moves().promote_to_read_parts(key, &large);
-                Ok(Some(OpenValue::large(&self.core.tree, large, meta, key.len())))
+                Ok(Some(OpenValue(open_value::OpenValue::large(&self.core.tree, large, meta, key.len()))))
             }
-            Some(Copied::Damaged(reason)) => Err(self.core.tree.damaged(key, reason)),
+            Some(Copied::Damaged(reason)) => Err(self.core.tree.damaged(key, reason).into()),
         }
     }
 }

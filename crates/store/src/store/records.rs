@@ -2,16 +2,17 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use super::Store;
+use ziptier_tree::batch::{Batch, Transferred};
+use ziptier_tree::host::ReadHost;
+use ziptier_tree::multi_get::Values;
+use ziptier_tree::range::{Keys, prefix_end};
+use ziptier_tree::read::found_len;
+use ziptier_tree::record::{Meta, PutMeta, check_key};
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
+
+use super::{Range, Store};
 use crate::Error;
-use crate::batch::{Batch, Transferred};
-use crate::host::ReadHost;
-use crate::multi_get::Values;
-use crate::range::{Keys, Range, prefix_end};
-use crate::read::found_len;
-use crate::record::{Meta, PutMeta, check_key};
-use crate::seen::Wanted;
-use crate::update::Update;
 
 /// # Get, put, delete
 impl Store {
@@ -83,13 +84,13 @@ impl Store {
     /// at most once.
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Range<'_> {
         let own = |bound: Bound<&&[u8]>| bound.map(|key| key.to_vec());
-        Range::new(self.core.reads(), own(range.start_bound()), own(range.end_bound()))
+        Range(self.core.reads().range(own(range.start_bound()), own(range.end_bound())))
     }
 
     /// The records whose keys begin with `prefix`; see [`Store::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
         let end = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        Range::new(self.core.reads(), Bound::Included(prefix.to_vec()), end)
+        Range(self.core.reads().range(Bound::Included(prefix.to_vec()), end))
     }
 
     /// Replaces the contents of `value` by the value of `key`, or empties `value` if there is none.
@@ -259,6 +260,7 @@ impl Store {
     /// # Errors
     /// The log's; some keys may be gone then.
     pub fn clear(&self) -> Result<(), Error> {
-        self.written(self.core.maintenance().clear())
+        self.core.maintenance().clear()?;
+        self.written(Ok(()))
     }
 }

@@ -5,13 +5,12 @@
 use std::time::Duration;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::clock::{since, steady};
+use ziptier_tree::leaf::{Leaf, Place};
+use ziptier_tree::packing::Goal;
+use ziptier_tree::sync::back_off;
 
 use super::{LEAVES_AHEAD_MAX, Upkeep, is_plain};
-use crate::clock::{since, steady};
-use crate::leaf::Leaf;
-use crate::leaf::Place;
-use crate::packing::Goal;
-use crate::sync::back_off;
 
 /// Quiet leaves are filled while this share of all of them is empty. Filling one takes from all to its right, so that a
 /// single half-empty leaf is not worth it.

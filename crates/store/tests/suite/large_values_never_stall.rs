@@ -1,5 +1,5 @@
-//! A 100 MB value that is written or read must not hold up anybody else. The tests of `large/reads.rs` count what
-//! reading a part of a value decodes.
+//! A 100 MB value that is written or read must not hold up anybody else. The tests of `crates/tree/src/large/reads.rs`
+//! count what reading a part of a value decodes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -5,20 +5,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use ziptier_media::segments::{Purpose, SegmentError};
+use ziptier_tree::below::{Below, Part};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::large::{Large, LargeHandle, OwnedPieces};
+use ziptier_tree::leaf::LeafState;
+use ziptier_tree::pending::newest;
+use ziptier_tree::sync::back_off;
 
 use crate::Error;
-use crate::below::{Below, Part};
-use crate::coding::Coding;
 use crate::durable::generation::GenerationFiles;
 use crate::durable::manifest::{Entries, Entry, Listed};
-use crate::extent::Extent;
 use crate::image_files::{ImageFiles, Owned, extent_of, placed};
-use crate::large::{Large, LargeHandle, OwnedPieces};
-use crate::leaf::LeafState;
 use crate::leaf_image::{Capture, Plain, Stored, StoredAt, StoredLarge};
-use crate::pending::newest;
 use crate::places::Moves;
-use crate::sync::back_off;
 
 /// Leaves between two steps of the epoch, which free what the walk retired.
 const LEAVES_PER_STEP: u64 = 64;
@@ -310,7 +310,7 @@ impl<'a> Attempt<'a> {
             places.push(self.append(piece, purpose)?);
             Ok::<(), Error>(())
         });
-        let pieces = Arc::new(OwnedPieces::new(self.files.clone(), places));
+        let pieces = Arc::new(OwnedPieces::new(self.files.source(), places));
         match (written, known) {
             (Ok(()), _) => {}
             // A damaged piece stays where it is, and its segment with it.

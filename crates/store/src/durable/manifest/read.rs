@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use ziptier_codec::checksum::{crc32c, crc32c_append};
 use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, read_full_at, write_all_at};
+use ziptier_tree::below::Part;
+use ziptier_tree::fields::FieldReader;
+use ziptier_tree::sizes::KEY_BYTES_MAX;
 
 use super::write::{create_new, new_path};
 use super::{
@@ -15,10 +18,7 @@ use super::{
     IN_MEMORY, Listed, NAME, SIGNATURE, VERSION, VERSION_MIN, seed,
 };
 use crate::Error;
-use crate::below::Part;
-use crate::fields::FieldReader;
 use crate::leaf_image::read_place;
-use crate::sizes::KEY_BYTES_MAX;
 
 const PATH_BYTES_MAX: usize = 4096;
 /// Bytes of a file that are copied at a time.

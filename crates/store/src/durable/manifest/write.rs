@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ziptier_codec::checksum::{crc32c, crc32c_append};
 use ziptier_media::disk::{Caching, Disk, DiskError, DiskFile, write_all_at};
+use ziptier_tree::numbers::write_varint;
 
 use super::{
     COPY_NAME, Entry, HAS_IMAGE, HAS_PARTS, HEADER_BYTES, Head, IN_MEMORY, NAME, NEW_SUFFIX, SIGNATURE,
@@ -13,7 +14,6 @@ use super::{
 };
 use crate::Error;
 use crate::leaf_image::write_place;
-use crate::numbers::write_varint;
 
 /// A chunk ends behind the entry that makes it longer than this.
 const CHUNK_BYTES: usize = 16 << 10;

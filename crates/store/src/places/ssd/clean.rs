@@ -15,15 +15,14 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Purpose, SegmentError};
+use ziptier_tree::below::{Below, Part};
+use ziptier_tree::extent::Extent;
+use ziptier_tree::large::{Large, LargeHandle, OwnedPieces};
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::merge::large_references;
 
 use super::tier::{KEPT_PART, Tier};
-use crate::below::{Below, Part};
-use crate::extent::Extent;
 use crate::image_files::{extent_of, placed};
-use crate::large::OwnedPieces;
-use crate::large::{Large, LargeHandle};
-use crate::leaf::{Leaf, LeafState};
-use crate::merge::large_references;
 use crate::places::Moves;
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
@@ -142,7 +141,7 @@ impl Moves<'_> {
                 places.push(extent_of(tier.files.segments.append(piece, Purpose::Cleaning)?));
                 Ok::<(), SegmentError>(())
             });
-            let pieces = Arc::new(OwnedPieces::new(tier.files.clone(), places));
+            let pieces = Arc::new(OwnedPieces::new(tier.files.source(), places));
             match written {
                 Ok(()) => large.set_places(pieces),
                 // A damaged image stays where it is, and its segment with it.
@@ -205,10 +204,10 @@ fn publish_moved(leaf: &Leaf, below: &Arc<Below>, parts: &[Part], guard: &Guard)
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_tree::record::PutMeta;
 
     use super::*;
     use crate::places::ssd::tests::core_over;
-    use crate::record::PutMeta;
 
     #[test]
     fn a_segment_with_damage_that_stays_keeps_no_other_from_being_cleaned() {

@@ -6,20 +6,20 @@
 use std::sync::Arc;
 
 use ziptier_media::segments::SegmentError;
+use ziptier_tree::below::{Below, Image, Part};
+use ziptier_tree::body::{Builder, Entry};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::merge::merge;
+use ziptier_tree::packing::{Pieces, Scratch, upper_records};
+use ziptier_tree::pending::{Newest, Pending};
+use ziptier_tree::read::{Copied, copy_found};
+use ziptier_tree::record::{Fields, Found, Kind, Payload};
+use ziptier_tree::retention::KeepsAll;
 
 use super::demote::{Written, image_state, merge_goal, overlay_state};
-use crate::below::{Below, Image, Part};
-use crate::body::{Builder, Entry};
-use crate::coding::Coding;
-use crate::extent::Extent;
-use crate::leaf::{Leaf, LeafState};
-use crate::merge::merge;
-use crate::packing::{Pieces, Scratch, upper_records};
-use crate::pending::{Newest, Pending};
 use crate::places::Moves;
-use crate::read::{Copied, copy_found};
-use crate::record::{Fields, Found, Kind, Payload};
-use crate::retention::KeepsAll;
 
 /// Records of an overlay on their way down, their values raw.
 pub(super) struct Upper {
@@ -163,7 +163,7 @@ impl Moves<'_> {
         let state = image_state(&image.body, &image.form);
         let goal = merge_goal(self.tree, &state);
         // Only large values are touched above images, and those stay there.
-        let mut newest = Newest { pending, ..Newest::default() };
+        let mut newest = Newest::from(pending);
         newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &image.body);
         let pieces = Scratch::with(|scratch| {
             self.tree.planner().plan(&[merge(&state, newest, &mut KeepsAll)], goal, scratch, &mut || ())

@@ -14,31 +14,30 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::placement::Side;
 use crossbeam_epoch::Guard;
 use ziptier_media::segments::{Purpose, SegmentError};
+use ziptier_tree::below::{Below, Part};
+use ziptier_tree::body::{Body, Builder, Entry};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::form::Form;
+use ziptier_tree::large::{Large, OwnedPieces};
+use ziptier_tree::leaf::{Leaf, LeafState, Ownership, RightSibling};
+use ziptier_tree::merge::merge;
+use ziptier_tree::packing::{Goal, Pieces, Scratch, settled};
+use ziptier_tree::pending::{Newest, Pending};
+use ziptier_tree::placement::Side;
+use ziptier_tree::record::Kind;
+use ziptier_tree::retention::KeepsAll;
+use ziptier_tree::sizes::CHUNK_BYTES;
+use ziptier_tree::tree::Tree;
 
 use super::Cold;
 use super::image::encode;
 use super::tier::Tier;
-use crate::below::{Below, Part};
-use crate::body::{Body, Builder, Entry};
-use crate::coding::Coding;
-use crate::extent::Extent;
-use crate::form::Form;
 use crate::image_files::placed;
-use crate::large::Large;
-use crate::large::OwnedPieces;
-use crate::leaf::{Leaf, LeafState, Ownership, RightSibling};
 use crate::leaf_image::{Plain, Stored};
-use crate::merge::merge;
-use crate::packing::{Goal, Pieces, Scratch, settled};
-use crate::pending::{Newest, Pending};
 use crate::places::{Demoted, Moves, Parts, Pick};
-use crate::record::Kind;
-use crate::retention::KeepsAll;
-use crate::sizes::CHUNK_BYTES;
-use crate::tree::Tree;
 
 /// Images that were written and that no list owns yet: they are released unless one takes them.
 pub(super) struct Written<'t> {
@@ -272,7 +271,7 @@ impl Moves<'_> {
             Ok::<(), SegmentError>(())
         });
         // The written pieces are released if not all were written.
-        let pieces = Arc::new(OwnedPieces::new(cold.tier.files.clone(), places));
+        let pieces = Arc::new(OwnedPieces::new(cold.tier.files.source(), places));
         written?;
         large.set_first_places(pieces);
         cold.is_refused.store(false, Relaxed);
@@ -290,7 +289,7 @@ impl Moves<'_> {
     ) -> Result<Option<bool>, SegmentError> {
         let current = Stored::of(state).and_then(|stored| {
             #[cfg(test)]
-            if crate::faults::has(crate::faults::Fault::LostDemotion) {
+            if ziptier_tree::faults::has(ziptier_tree::faults::Fault::LostDemotion) {
                 return stored.at();
             }
             stored.current(appends, state.form.generation())
@@ -361,7 +360,7 @@ impl Moves<'_> {
         let (above, above_bytes) = settled(&image_state(&upper, &Form::Raw));
         let keys: Vec<Vec<u8>> = large.iter().map(|entry| entry.key.to_vec()).collect();
         let gone = keys.iter().zip(&large).map(|(key, entry)| Pending::tombstone(key, entry.fingerprint));
-        let newest = Newest { pending: gone.collect(), ..Newest::default() };
+        let newest = Newest::from(gone.collect::<Vec<_>>());
         let pieces = Scratch::with(|scratch| {
             self.tree.planner().plan(&[merge(state, newest, &mut KeepsAll)], Goal::Keep, scratch, &mut || ())
         });
@@ -423,17 +422,17 @@ mod tests {
 
     use ziptier_codec::token::Dictionary;
     use ziptier_media::testing::{PausingDisk, RecordingDisk};
+    use ziptier_tree::body::{EntryKey, fingerprint};
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::memory::Gauges;
+    use ziptier_tree::record::{Fields, PutMeta, key_hash};
 
     use super::*;
-    use crate::body::{EntryKey, fingerprint};
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::memory::Gauges;
     use crate::options::Options;
     use crate::places::far_medium::open_far;
     use crate::places::ssd::SsdOptions;
     use crate::places::ssd::tests::core_over;
-    use crate::record::{Fields, PutMeta, key_hash};
     use crate::{FarOptions, FarPlace};
 
     /// A leaf that comes back from SSD is condensed like any other.

@@ -1,7 +1,7 @@
 //! Cold leaves whose overlay has outgrown their images: the leaf is promoted if memory has room, or its overlay is
 //! merged with the images. A leaf with many large values is promoted in any case, and cut.
 
-use crate::placement::Side;
+use ziptier_tree::placement::Side;
 
 use super::upper::has_grown;
 use crate::image_files::ssd_bytes;
@@ -51,17 +51,17 @@ mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
     use ziptier_media::disk::RealDisk;
+    use ziptier_tree::batch::{Batch, Transferred};
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::leaf::{Leaf, LeafState};
+    use ziptier_tree::memory::Gauges;
+    use ziptier_tree::record::PutMeta;
 
     use crate::Error;
-    use crate::batch::{Batch, Transferred};
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::leaf::{Leaf, LeafState};
-    use crate::memory::Gauges;
     use crate::options::Options;
     use crate::places::ssd::tests::with_cold_neighbours;
     use crate::places::ssd::{Cold, SsdOptions};
-    use crate::record::PutMeta;
 
     /// More records than a body can count.
     const CROWD: u32 = u16::MAX as u32 + 10;
@@ -150,11 +150,14 @@ mod tests {
         let copy = |n: u32| core.writes().transfer(b"source", &key(n), true, true);
         let (taken, refusal) =
             (0..1000).find_map(|n| Some((n, copy(n).err()?))).expect("a landing grows without end");
-        assert!(matches!(refusal, Error::Unread { .. }) && taken > 0, "{refusal} after {taken}");
+        assert!(
+            matches!(refusal, ziptier_tree::Error::Unread { .. }) && taken > 0,
+            "{refusal} after {taken}"
+        );
         // Nothing is written there when such a key is copied, but when it gets another name.
         assert_eq!(core.writes().transfer(&key(0), b"copy", true, true), Ok(Transferred::Done));
         let renamed = core.writes().transfer(&key(0), b"name", false, true);
-        assert!(matches!(renamed, Err(Error::Unread { .. })), "{renamed:?}");
+        assert!(matches!(renamed, Err(ziptier_tree::Error::Unread { .. })), "{renamed:?}");
         let mut value = Vec::new();
         core.read(b"copy", &mut value).expect("it is in memory").expect("it is there");
         assert_eq!(value, [7; 1000]);

@@ -4,14 +4,15 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
+use ziptier_tree::below::{Below, Image, Images};
+use ziptier_tree::body::{Body, Referents};
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::form::Form;
+use ziptier_tree::index::COLD_LEAF_BYTES;
+
 use super::Tier;
-use crate::below::{Below, Image, Images};
-use crate::body::{Body, Referents};
-use crate::coding::Coding;
-use crate::extent::Extent;
-use crate::form::Form;
 use crate::image_files::placed;
-use crate::index::COLD_LEAF_BYTES;
 use crate::leaf_image::{LeafImage, with_raw_values};
 
 /// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has

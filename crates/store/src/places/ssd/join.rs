@@ -4,15 +4,15 @@
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::below::{Below, Part};
+use ziptier_tree::body::{Body, Builder};
+use ziptier_tree::form::Form;
+use ziptier_tree::leaf::{Leaf, LeafState, RightSibling};
 
 use super::compact::add_coding;
 use super::demote::overlay_state;
 use super::upper::are_sparse;
-use crate::below::{Below, Part};
-use crate::body::{Body, Builder};
-use crate::form::Form;
 use crate::image_files::ssd_bytes;
-use crate::leaf::{Leaf, LeafState, RightSibling};
 use crate::places::Moves;
 
 /// A leaf has at most so many bytes on SSD, of a list that was joined.
@@ -182,7 +182,8 @@ fn joined(left: &Body, right: &Body) -> Body {
 // No unsafe code comes this way, and there is an SSD: not for Miri.
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use crate::batch::Batch;
+    use ziptier_tree::batch::Batch;
+
     use crate::places::ssd::tests::with_cold_neighbours;
 
     #[test]

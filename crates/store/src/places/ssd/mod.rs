@@ -48,16 +48,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-use crate::placement::Side;
 use ziptier_media::disk::{DirLock, Disk};
 use ziptier_media::segments::SegmentError;
+use ziptier_tree::leaf::{Leaf, Place};
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::placement::Side;
+use ziptier_tree::sync::Mutex;
 
 use crate::Error;
-use crate::leaf::Leaf;
-use crate::leaf::Place;
-use crate::memory::Gauges;
 use crate::places::{Moves, Pick};
-use crate::sync::Mutex;
 
 pub(crate) use compact::add_coding;
 pub(crate) use join::JOINED_BYTES_MAX;

@@ -5,18 +5,18 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::below::{Below, Image};
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::merge::{Merged, merge, merge_all};
+use ziptier_tree::numbers::array;
+use ziptier_tree::packing::{Goal, Scratch, settled, upper_records};
+use ziptier_tree::pending::{Newest, Pending};
+use ziptier_tree::retention::KeepsAll;
 
 use super::compact::Upper;
 use super::demote::image_state;
 use crate::Error;
-use crate::below::{Below, Image};
-use crate::leaf::{Leaf, LeafState};
-use crate::merge::{Merged, merge, merge_all};
-use crate::numbers::array;
-use crate::packing::{Goal, Scratch, settled, upper_records};
-use crate::pending::{Newest, Pending};
 use crate::places::Moves;
-use crate::retention::KeepsAll;
 
 impl Moves<'_> {
     /// Makes ordinary leaves of a cold one, of which the caller has a share. `false` if another thread maintains it, or
@@ -33,7 +33,8 @@ impl Moves<'_> {
     pub(crate) fn promote_crowded(&self, key: &[u8]) -> Result<(), Error> {
         let (leaf, _) = self.tree.share_at(key);
         let Some(_ownership) = leaf.try_own() else { return Ok(()) };
-        self.promote_owned(&leaf).map(|_| ()).map_err(|reason| self.tree.unread(key, reason))
+        self.promote_owned(&leaf).map_err(|reason| self.tree.unread(key, reason))?;
+        Ok(())
     }
 
     /// As [`Moves::promote_from_ssd`], of a leaf that the caller owns. `false` if it is not cold; the error says why it
@@ -76,7 +77,7 @@ impl Moves<'_> {
         let merged = merge_all(closed, &self.tree.commits, 0);
         let pending = above_images(&merged, upper);
         let parts = images.iter().zip(ranges(&pending, below)).map(|(state, range)| {
-            let mut newest = Newest { pending: pending[range].to_vec(), ..Newest::default() };
+            let mut newest = Newest::from(pending[range].to_vec());
             newest.expired_by_ms = self.tree.drops_expired_by_ms(&newest, &state.body);
             merge(state, newest, &mut KeepsAll)
         });
@@ -120,14 +121,14 @@ fn ranges(pending: &[Pending<'_>], below: &Below) -> Vec<Range<usize>> {
 
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
-    use crate::placement::Side;
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_tree::placement::Side;
+    use ziptier_tree::record::PutMeta;
 
     use super::*;
     use crate::core::Core;
     use crate::places::Pick;
     use crate::places::ssd::tests::core_over;
-    use crate::record::PutMeta;
 
     /// Puts `forged` below `leaf`.
     fn forge(core: &Core, leaf: &Leaf, forged: &Arc<Below>) {

@@ -7,10 +7,11 @@
 //! 2. The copy costs no write, neither now nor when it goes. The pieces stay where they are, for checkpoints, cleaning
 //!    and recovery.
 
-use crate::large::{ChunkPlace, Large};
-use crate::memory::Reserved;
+use ziptier_tree::large::{ChunkPlace, Large};
+use ziptier_tree::memory::Reserved;
+use ziptier_tree::record::key_hash;
+
 use crate::places::Moves;
-use crate::record::key_hash;
 
 /// A value that is read in parts is promoted if it has so many bytes at most: the copy reads more than the part.
 const READ_IN_PARTS_BYTES_MAX: u64 = 4 << 20;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::below::Below;
-use crate::memory::Gauges;
+use ziptier_tree::below::Below;
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::record::{Found, key_hash};
+
 use crate::places::Moves;
-use crate::record::{Found, key_hash};
 
 /// Records that are remembered, where memory has a limit at most one for so many bytes of it.
 const RECORDS_MAX: u64 = 64 << 10;
@@ -51,7 +52,7 @@ impl Moves<'_> {
         if found.is_some() && cold.recent.is_again(key_hash(key)) && self.host.may_copy_up() {
             // A write that came meanwhile is newer, and a damaged record stays where it is.
             let copied = self.host.writes().copy_up(key, found, below);
-            self.tree.stats.copied_up.add(u64::from(copied == Ok(true)));
+            self.tree.stats.copied_up.add(u64::from(matches!(copied, Ok(true))));
         }
     }
 }

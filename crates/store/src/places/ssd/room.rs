@@ -9,13 +9,13 @@
 //!    leaves memory without a write.
 
 use ziptier_media::segments::{Purpose, SegmentError};
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::pending::newest;
+use ziptier_tree::record::Kind;
 
 use super::tier::Tier;
-use crate::leaf::{Leaf, LeafState};
 use crate::leaf_image::{Plain, Stored};
-use crate::pending::newest;
 use crate::places::Moves;
-use crate::record::Kind;
 
 impl Tier {
     /// Whether an image of so many bytes would be taken now. An image that makes a leaf smaller may use the room that
@@ -75,15 +75,15 @@ mod tests {
 
     use ziptier_media::disk::Disk;
     use ziptier_media::testing::{FailingDisk, RecordingDisk};
+    use ziptier_tree::codec_options::CodecChoice;
+    use ziptier_tree::far::FarMemory;
+    use ziptier_tree::memory::Gauges;
+    use ziptier_tree::record::PutMeta;
 
     use crate::Error;
-    use crate::codec_options::CodecChoice;
     use crate::core::Core;
-    use crate::far::FarMemory;
-    use crate::memory::Gauges;
     use crate::options::Options;
     use crate::places::ssd::{Cold, SsdOptions};
-    use crate::record::PutMeta;
 
     const DRAM_BYTES: u64 = 8 << 20;
     const FAR_BYTES: u64 = 2 << 20;

@@ -2,24 +2,25 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::placement::Side;
 use ziptier_media::testing::RecordingDisk;
+use ziptier_tree::batch::{Batch, Condition, Transferred};
+use ziptier_tree::below::Below;
+use ziptier_tree::leaf::{Leaf, LeafState};
+use ziptier_tree::multi_get::Values;
+use ziptier_tree::placement::Side;
+use ziptier_tree::range::Keys;
+use ziptier_tree::read::{IMAGES_MAX, IMAGES_READ};
+use ziptier_tree::record::PutMeta;
+use ziptier_tree::seen::Wanted;
+use ziptier_tree::update::Update;
 
 use super::*;
-use crate::batch::{Batch, Condition, Transferred};
-use crate::below::Below;
 use crate::core::Core;
-use crate::leaf::{Leaf, LeafState};
-use crate::multi_get::Values;
-use crate::range::Keys;
-use crate::read::{IMAGES_MAX, IMAGES_READ};
-use crate::record::PutMeta;
-use crate::seen::Wanted;
-use crate::update::Update;
 
 /// A store with an SSD on `disk`, small landings and no background thread.
 pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
-    use crate::codec_options::CodecChoice;
+    use ziptier_tree::codec_options::CodecChoice;
+
     use crate::options::Options;
     let options =
         Options { codec: CodecChoice::None, background_threads: 0, landing_bytes: 256, ..Options::default() };
@@ -34,7 +35,7 @@ pub(crate) fn core_over(disk: impl Disk + 'static) -> Core {
 pub(crate) fn with_cold_neighbours() -> (Core, [Arc<Leaf>; 2], Arc<[u8]>) {
     let core = core_over(ziptier_media::testing::RecordingDisk::new());
     for n in 0..20u8 {
-        core.put(&[n], &[n; 1000], crate::record::PutMeta::default()).expect("no limit is set");
+        core.put(&[n], &[n; 1000], ziptier_tree::record::PutMeta::default()).expect("no limit is set");
     }
     core.settle();
     assert!(core.moves().send_some_to_ssd(|| true).expect("there is room") > 1);
@@ -182,7 +183,7 @@ fn a_rename_replaces_a_key_whose_image_cannot_be_read() {
     lose_image(&core, &core.tree.share_at(b"").0);
     core.put(b"source", b"new", PutMeta::default()).expect("no limit is set");
     let kept = core.writes().transfer(b"source", b"target", true, false);
-    assert!(matches!(kept, Err(Error::Unread { .. })), "{kept:?}");
+    assert!(matches!(kept, Err(ziptier_tree::Error::Unread { .. })), "{kept:?}");
     assert_eq!(core.writes().transfer(b"source", b"target", true, true), Ok(Transferred::Done));
     let mut value = Vec::new();
     assert!(core.read(b"target", &mut value).is_ok_and(|meta| meta.is_some()) && value == b"new");
@@ -241,7 +242,7 @@ fn a_walk_tells_the_keys_before_an_image_that_cannot_be_read() {
         assert_eq!(core.tree.ranges().keys_from(b"", None, limit), before, "at most {limit} keys");
     }
     let refusal = core.tree.ranges().keys_from(&high, None, 100);
-    assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
+    assert!(matches!(refusal, Err(ziptier_tree::Error::Unread { .. })), "{refusal:?}");
     assert_eq!(core.tree.ranges().keys_behind(b""), Some(high.to_vec()));
     let end = right.state(&core.tree.pin()).high.as_deref().map(<[u8]>::to_vec);
     assert_eq!(core.tree.ranges().keys_behind(&high), end);
@@ -257,7 +258,7 @@ fn a_walk_that_meets_no_key_before_an_image_that_cannot_be_read_ends_there() {
     let none = Keys { keys: Vec::new(), next: Some(high.to_vec()) };
     assert_eq!(core.tree.ranges().keys_from(b"", None, 100), Ok(none));
     let refusal = core.tree.ranges().keys_from(&high, None, 100);
-    assert!(matches!(refusal, Err(Error::Unread { .. })), "{refusal:?}");
+    assert!(matches!(refusal, Err(ziptier_tree::Error::Unread { .. })), "{refusal:?}");
 }
 
 #[test]

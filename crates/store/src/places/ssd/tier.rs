@@ -9,12 +9,12 @@ use std::sync::{Arc, OnceLock};
 use ziptier_media::disk::{DirLock, Disk};
 use ziptier_media::segments::{Purpose, SegmentError, SegmentOptions, Segments};
 use ziptier_media::size::ByteSize;
+use ziptier_tree::coding::Coding;
+use ziptier_tree::extent::Extent;
+use ziptier_tree::memory::Gauges;
 
 use crate::Error;
-use crate::coding::Coding;
-use crate::extent::Extent;
 use crate::image_files::{ImageFiles, extent_of};
-use crate::memory::Gauges;
 
 /// The folder and the limit of the segment files of cold leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,11 +8,11 @@
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
+use ziptier_tree::below::Below;
+use ziptier_tree::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
+use ziptier_tree::pending::newest;
 
-use crate::below::Below;
 use crate::image_files::ssd_bytes;
-use crate::leaf::{CROWDED_RECORDS, LARGES_MAX, Leaf, LeafState, UPPER_RECORDS_MAX};
-use crate::pending::newest;
 use crate::places::Moves;
 
 /// While memory is short, the overlay is merged with its images when it is larger than one part in so many of them. A
@@ -77,11 +77,11 @@ impl Moves<'_> {
 #[cfg(all(test, not(miri), not(shuttle)))]
 mod tests {
     use ziptier_media::testing::RecordingDisk;
+    use ziptier_tree::batch::Batch;
+    use ziptier_tree::landing::RecordBytes;
+    use ziptier_tree::record::{Fields, Kind, PutMeta, key_hash};
 
-    use crate::batch::Batch;
-    use crate::landing::RecordBytes;
     use crate::places::ssd::tests::core_over;
-    use crate::record::{Fields, Kind, PutMeta, key_hash};
 
     #[test]
     fn a_batch_of_more_records_than_a_body_can_count_is_written_above_one_image() {

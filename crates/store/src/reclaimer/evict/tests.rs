@@ -1,18 +1,19 @@
+use ziptier_tree::batch::Batch;
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::far::FarMemory;
+use ziptier_tree::record::{PutMeta, key_hash};
+use ziptier_tree::sizes::CHUNK_BYTES;
+
 use super::*;
-use crate::batch::Batch;
-use crate::codec_options::CodecChoice;
 use crate::core::Core;
-use crate::far::FarMemory;
 use crate::options::{MEMORY_LIMIT_BYTES_MIN, Options};
-use crate::record::{PutMeta, key_hash};
-use crate::sizes::CHUNK_BYTES;
 
 /// Bytes of the bodies that the index leads to.
 fn reachable_bytes(core: &Core) -> u64 {
     let (guard, mut cursor, mut bytes) = (core.tree.pin(), Some(Vec::new()), 0);
     while let Some(low) = cursor {
         let state = core.tree.locate(&low, &guard).1;
-        bytes += crate::memory::allocated_bytes(state.body.dram_bytes()) as u64;
+        bytes += ziptier_tree::memory::allocated_bytes(state.body.dram_bytes()) as u64;
         cursor = state.high.as_ref().map(|high| high.to_vec());
     }
     bytes
@@ -55,7 +56,7 @@ fn the_body_of_a_leaf_that_was_joined_counts_as_retired_while_somebody_reads() {
     let (guard, retired) = (core.tree.pin(), core.tree.gauges.retired.held());
     let (leaf, state) = core.tree.locate(&[], &guard);
     let right = state.right(&guard).expect("one body has no room for all");
-    let right_bytes = crate::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
+    let right_bytes = ziptier_tree::memory::allocated_bytes(right.state(&guard).body.dram_bytes()) as u64;
     let _ownership = leaf.try_own().expect("nobody maintains it");
     core.upkeep()
         .with_packs(&mut core.upkeep().background_retention(), &guard, |packs| packs.join_right(leaf));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use ziptier_media::disk::Disk;
 use ziptier_media::testing::{FailingDisk, RecordingDisk};
+use ziptier_tree::codec_options::CodecChoice;
+use ziptier_tree::memory::Gauges;
+use ziptier_tree::record::PutMeta;
 
 use super::*;
-use crate::codec_options::CodecChoice;
 use crate::core::Core;
-use crate::memory::Gauges;
 use crate::options::Options;
 use crate::places::ssd::{Cold, SsdOptions};
-use crate::record::PutMeta;
 
 fn core_over(disk: impl Disk + 'static) -> Core {
     let options = Options { codec: CodecChoice::None, background_threads: 0, ..Options::default() };

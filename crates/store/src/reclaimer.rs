@@ -309,12 +309,7 @@ impl<'e> Reclaimer<'e> {
     }
 
     fn make_room_by(&self, bytes: usize, packs: bool) -> Result<(), Error> {
-        if self.tree.recovering.load(Relaxed) && !self.evict_for_all(bytes as u64) {
-            // There is less room than when the write was acknowledged. A store that evicts may drop a record that does
-            // not fit.
-            let (limit_bytes, used_bytes) = (self.tree.gauges.limit(), self.tree.gauges.held());
-            return Err(Error::MemoryLimit { limit_bytes, used_bytes });
-        }
+        self.evict_for_recovery(bytes)?;
         let (mut round, mut waits, mut laps) = (0, 0, 0);
         while round < ROUNDS_MAX {
             let Err(refusal) = self.room.admit(bytes) else { return Ok(()) };
@@ -371,6 +366,19 @@ impl<'e> Reclaimer<'e> {
             }
         }
         self.room.admit(bytes)
+    }
+
+    /// Makes room for a write that a recovery repeats, by eviction alone.
+    ///
+    /// # Errors
+    /// There is less room than when the write was acknowledged. A store that evicts may drop a record that does not
+    /// fit.
+    fn evict_for_recovery(&self, bytes: usize) -> Result<(), Error> {
+        if !self.tree.recovering() || self.evict_for_all(bytes as u64) {
+            return Ok(());
+        }
+        let (limit_bytes, used_bytes) = (self.tree.gauges.limit(), self.tree.gauges.held());
+        Err(Error::MemoryLimit { limit_bytes, used_bytes })
     }
 
     /// Makes room for `bytes` of a large value, and keeps it while others ask for room, too. The caller holds no guard

@@ -88,16 +88,20 @@ pub(crate) fn recover(
         in_force,
         log_bytes,
     )?;
-    let journal = WriteLog::start(log, options.durability, options.waits, locks)?;
-    core.reclaimer().pack_beyond_limit();
-    core.tree.recovering.store(false, Ordering::Relaxed);
-    let is_first = core.journal.set(journal).is_ok();
-    assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
+    run(core, WriteLog::start(log, options.durability, options.waits, locks)?, checkpointer);
     if !keeps_all {
         // Other threads may have had the leaves that would have made room. What cannot go stays.
         let _ = core.reclaimer().make_room(0);
     }
     Ok(recovered)
+}
+
+/// Ends the recovery: from here on writes are logged.
+fn run(core: &Core, journal: WriteLog, checkpointer: Checkpointer) {
+    core.reclaimer().pack_beyond_limit();
+    core.tree.recovering.store(false, Ordering::Relaxed);
+    let is_first = core.journal.set(journal).is_ok();
+    assert!(is_first && core.checkpointer.set(checkpointer).is_ok(), "a store recovers once");
 }
 
 /// Fills the store with what the last checkpoint holds.

@@ -109,12 +109,8 @@ impl Writes<'_> {
                 turn = Some(self.tree.turns.take(key_hash(source)));
             }
             attempts += 1;
-            if turn.is_none() {
-                let keys = [source, target];
-                if self.tree.turns.holds_up(keys.into_iter()) && !grant(Need::Wait) {
-                    return Ok(Transferred::NotGranted);
-                }
-                self.tree.turns.wait_for_all(keys.into_iter());
+            if turn.is_none() && !self.wait_for_turns([source, target], grant) {
+                return Ok(Transferred::NotGranted);
             }
             self.bring_up(source)?;
             if !replace {
@@ -149,6 +145,15 @@ impl Writes<'_> {
                 return Ok(Transferred::NotGranted);
             }
         }
+    }
+
+    /// Waits until no other update has its turn for one of `keys`; `false` if the caller does not grant that.
+    fn wait_for_turns(&self, keys: [&[u8]; 2], grant: &mut dyn FnMut(Need) -> bool) -> bool {
+        let may_go_on = !self.tree.turns.holds_up(keys.into_iter()) || grant(Need::Wait);
+        if may_go_on {
+            self.tree.turns.wait_for_all(keys.into_iter());
+        }
+        may_go_on
     }
 
     fn try_transfer<'k>(

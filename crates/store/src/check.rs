@@ -20,7 +20,7 @@ use crate::durable::{
     DurableOptions, Entry, GENERATIONS_DIR, GenerationFiles, LOG_DIR, Manifest, Operations, check_folder,
     no_store, segments_dir,
 };
-use crate::image_files::{ImageFiles, placed};
+use crate::image_files::{ImageFiles, place_of};
 use crate::leaf_image::LeafImage;
 use crate::options::Options;
 use crate::recovery::loading::{LoadedLarges, Source, is_within};
@@ -321,7 +321,7 @@ impl LeafCheck<'_> {
     ) -> Result<(u64, u64), Error> {
         let (core, files) = (self.core, self.files);
         needed.insert(place);
-        let bytes = files.segments.read(placed(place))?;
+        let bytes = files.segments.read(place_of(place))?;
         let source = Source { core, files, codings: self.codings, place, is_upper, salvage: false };
         let leaf = source.load(&bytes, &mut LoadedLarges::new())?;
         let at = leaf.at.expect("it was read");

@@ -7,7 +7,7 @@ use ziptier_media::log::LogError;
 use ziptier_media::segments::SegmentError;
 use ziptier_tree::HostError;
 use ziptier_tree::codec_options::UnknownCodec;
-use ziptier_tree::fields::Fault;
+use ziptier_tree::fields::FormatError;
 use ziptier_tree::sizes::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// The group of an [`Error`], for programs that act on it: by [`Error::kind`].
@@ -446,10 +446,10 @@ impl Error {
     }
 
     /// The error for bytes of a file that cannot be taken.
-    pub(crate) fn of_bytes(fault: Fault, path: PathBuf, offset: u64) -> Self {
+    pub(crate) fn of_bytes(fault: FormatError, path: PathBuf, offset: u64) -> Self {
         match fault {
-            Fault::Damaged(reason) => Self::FileDamaged { path, offset, reason },
-            Fault::Version(reason) => Self::FileForeign { path, reason },
+            FormatError::Damaged(reason) => Self::FileDamaged { path, offset, reason },
+            FormatError::Version(reason) => Self::FileForeign { path, reason },
         }
     }
 

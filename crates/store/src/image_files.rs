@@ -48,7 +48,7 @@ impl Needed {
     /// Whether the checkpoint in force names the segment.
     fn names(&self, segment: u64) -> bool {
         #[cfg(test)]
-        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::NamedImageFreed) {
+        if ziptier_tree::faults::has(ziptier_tree::faults::InjectedFault::NamedImageFreed) {
             return false;
         }
         self.named.contains(&segment)
@@ -206,7 +206,7 @@ impl<P: AsRef<[Extent]>> Owned<P> {
         let owned = Self::new(files, places);
         files.needed.lock().named.extend(owned.places().iter().map(|place| place.segment));
         for place in owned.places() {
-            if let Err(error) = files.segments.keep(placed(*place)) {
+            if let Err(error) = files.segments.keep(place_of(*place)) {
                 owned.hand_on();
                 return Err(error);
             }
@@ -227,7 +227,7 @@ impl<P: AsRef<[Extent]>> Owned<P> {
 impl<P: AsRef<[Extent]>> Drop for Owned<P> {
     fn drop(&mut self) {
         if !self.is_handed_on.load(Relaxed) {
-            self.places().iter().for_each(|place| self.files.segments.release(placed(*place)));
+            self.places().iter().for_each(|place| self.files.segments.release(place_of(*place)));
         }
     }
 }
@@ -240,15 +240,15 @@ impl<P: AsRef<[Extent]>> fmt::Debug for Owned<P> {
 
 impl PieceFiles for ImageFiles {
     fn read(&self, place: Extent) -> Result<Vec<u8>, String> {
-        self.segments.read(placed(place)).map_err(|error| error.to_string())
+        self.segments.read(place_of(place)).map_err(|error| error.to_string())
     }
 
     fn read_later(&self, place: Extent, done: PieceRead) {
-        self.segments.read_later(placed(place), |read| done(read.map_err(|error| error.to_string())));
+        self.segments.read_later(place_of(place), |read| done(read.map_err(|error| error.to_string())));
     }
 
     fn release(&self, place: Extent) {
-        self.segments.release(placed(place));
+        self.segments.release(place_of(place));
     }
 
     fn note_read(&self) {
@@ -272,7 +272,7 @@ pub(crate) fn found_pieces(files: &Arc<ImageFiles>, places: &[Extent]) -> Result
 }
 
 /// The extent as segments name it.
-pub(crate) fn placed(extent: Extent) -> Place {
+pub(crate) fn place_of(extent: Extent) -> Place {
     let Extent { segment, offset, bytes } = extent;
     Place { segment, offset, bytes }
 }
@@ -285,7 +285,7 @@ pub(crate) fn extent_of(place: Place) -> Extent {
 
 /// Bytes that all images of a leaf take on SSD.
 pub(crate) fn ssd_bytes(below: &Below) -> u64 {
-    (0..below.len()).map(|index| placed(below.place(index)).block_bytes()).sum()
+    (0..below.len()).map(|index| place_of(below.place(index)).block_bytes()).sum()
 }
 
 // No unsafe code comes this way: Miri would only be slow.

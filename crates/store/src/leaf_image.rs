@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use ziptier_tree::body::{Body, Builder, Entry as BodyEntry};
 use ziptier_tree::extent::Extent;
-use ziptier_tree::fields::{Fault, FieldReader};
+use ziptier_tree::fields::{FieldReader, FormatError};
 use ziptier_tree::form::Form;
 use ziptier_tree::landing::RecordBytes;
 use ziptier_tree::large::{Large, LargeHandle, LargePieces, REFERENCE_BYTES};
@@ -183,10 +183,10 @@ impl<'a> LeafImage<'a> {
     }
 
     /// Reads an image; `bytes` may be anything.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
+    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, FormatError> {
         let (version, rest) = bytes.split_first().ok_or("an image is empty")?;
         if !(VERSION_MIN..=VERSION).contains(version) {
-            return Err(Fault::Version(format!(
+            return Err(FormatError::Version(format!(
                 "an image has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
             )));
         }

@@ -128,7 +128,7 @@ impl<'e> Room<'e> {
     /// Whether `bytes` more may be held.
     pub(crate) fn admit(self, bytes: usize) -> Result<(), Error> {
         #[cfg(test)]
-        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::RoomWithoutEnd) {
+        if ziptier_tree::faults::has(ziptier_tree::faults::InjectedFault::RoomWithoutEnd) {
             return Ok(());
         }
         let limit_bytes = self.tree.gauges.limit();

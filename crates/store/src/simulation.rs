@@ -24,7 +24,7 @@ use ziptier_testing::{count, seed};
 use reached::Reached;
 use world::World;
 use ziptier_tree::clock::simulated;
-use ziptier_tree::faults::{self, Fault};
+use ziptier_tree::faults::{self, InjectedFault};
 
 /// Steps of a simulation.
 const STEPS: u64 = 10_000;
@@ -88,7 +88,7 @@ fn the_same_seed_has_the_same_outcomes() {
 #[test]
 fn each_fault_that_is_put_in_is_found() {
     let outcomes_of = |seed| simulate(seed, STEPS, &mut Reached::default());
-    for fault in Fault::ALL {
+    for fault in InjectedFault::ALL {
         faults::put_in(Some(fault));
         let found = (0..SEEDS_PER_FAULT)
             .find(|n| catch_unwind(AssertUnwindSafe(|| outcomes_of(seed() + n))).is_err());

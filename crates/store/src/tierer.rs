@@ -215,7 +215,7 @@ impl Tiering<'_> {
         let passed = loop {
             left -= 1;
             if tierer.pass == Pass::Measure {
-                tierer.heats.add(leaf.clock.counts(), state.body.len());
+                tierer.heats.add(leaf.reads.counts(), state.body.len());
                 if self.tree.far.is_some() {
                     tierer.spread.add(leaf.heat(state), state.body.asked_bytes() as u64);
                 }
@@ -307,12 +307,12 @@ impl Tiering<'_> {
         left: &mut usize,
         guard: &Guard,
     ) -> bool {
-        let counts = leaf.clock.counts();
+        let counts = leaf.reads.counts();
         if tierer.pass == Pass::Heat {
             let came = self.tree.far.is_some()
                 && (self.rank(leaf, counts, leaf.heat(leaf.state(guard)), tierer, guard)
                     | self.rank_larges(leaf, tierer, guard));
-            leaf.clock.decay(tierer.forgets);
+            leaf.reads.decay(tierer.forgets);
             if came {
                 return true;
             }
@@ -499,7 +499,7 @@ mod tests {
         let form = Form::of(Some(Coding::Tokens(Arc::new(tokens))));
         let damaged = LeafState { open: None, sealed: None, body, form, ..before.clone() };
         assert!(leaf.publish(before, damaged, &guard));
-        (0..12).for_each(|read| leaf.clock.touch(read % 4));
+        (0..12).for_each(|read| leaf.reads.touch(read % 4));
         let mut tierer = Tierer { pass: Pass::Heat, heated_bytes: 1_000, ..Tierer::default() };
         let thresholds = Some(Thresholds { hot: 1.0, cool: 0.5 });
         assert!(
@@ -510,7 +510,7 @@ mod tests {
         assert_eq!((core.tree.stats.heated.get(), core.tree.stats.cooled.get()), (0, 0));
         assert_eq!(tierer.heated_bytes, 1_000);
         // It is as hot in the next round, and nothing has changed.
-        (0..12).for_each(|read| leaf.clock.touch(read % 4));
+        (0..12).for_each(|read| leaf.reads.touch(read % 4));
         let damaged = core.tree.stats.damaged.get();
         assert!(!core.tiering().judge(leaf, thresholds, &mut tierer, &mut 0, &guard), "it was packed again");
         assert_eq!(core.tree.stats.damaged.get(), damaged);
@@ -532,8 +532,8 @@ mod tests {
         assert_eq!(walks(), 1, "nothing was counted");
         let guard = core.tree.pin();
         let leaf = core.tree.locate(&[], &guard).0;
-        (0..12).for_each(|read| leaf.clock.touch(read % 4));
-        assert_eq!((walks(), leaf.clock.counts()), (2, 0), "no leaf is raw");
+        (0..12).for_each(|read| leaf.reads.touch(read % 4));
+        assert_eq!((walks(), leaf.reads.counts()), (2, 0), "no leaf is raw");
         assert_eq!(walks(), 1);
     }
 

@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 /// A fault. Each loses, keeps or brings back something that it should not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// A leaf goes down to an image that a checkpoint wrote, whatever was written since.
     LostDemotion,
     /// There is always room.
@@ -19,7 +19,7 @@ pub enum Fault {
     WindowSkipped,
 }
 
-impl Fault {
+impl InjectedFault {
     /// All faults.
     #[cfg(all(not(miri), not(shuttle)))]
     pub const ALL: [Self; 5] = [
@@ -32,16 +32,16 @@ impl Fault {
 }
 
 std::thread_local! {
-    static PUT_IN: Cell<Option<Fault>> = const { Cell::new(None) };
+    static PUT_IN: Cell<Option<InjectedFault>> = const { Cell::new(None) };
 }
 
 /// Whether this thread's stores have the fault.
-pub fn has(fault: Fault) -> bool {
+pub fn has(fault: InjectedFault) -> bool {
     PUT_IN.get() == Some(fault)
 }
 
 /// Gives this thread's stores a fault, or none.
 #[cfg(all(not(miri), not(shuttle)))]
-pub fn put_in(fault: Option<Fault>) {
+pub fn put_in(fault: Option<InjectedFault>) {
     PUT_IN.set(fault);
 }

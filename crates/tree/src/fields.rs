@@ -4,29 +4,29 @@ use crate::numbers::checked_varint;
 
 /// Why bytes of a file cannot be taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum FormatError {
     /// They are damaged: the expectation and the finding.
     Damaged(String),
     /// They are whole, and of another version than this program reads. No salvage may leave them out.
     Version(String),
 }
 
-impl From<String> for Fault {
+impl From<String> for FormatError {
     fn from(reason: String) -> Self {
         Self::Damaged(reason)
     }
 }
 
-impl From<&str> for Fault {
+impl From<&str> for FormatError {
     fn from(reason: &str) -> Self {
         Self::Damaged(reason.to_owned())
     }
 }
 
-impl From<Fault> for String {
-    fn from(fault: Fault) -> Self {
+impl From<FormatError> for String {
+    fn from(fault: FormatError) -> Self {
         match fault {
-            Fault::Damaged(reason) | Fault::Version(reason) => reason,
+            FormatError::Damaged(reason) | FormatError::Version(reason) => reason,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How often a leaf's records are read: a clock of two bits per record that decays. And for how long nobody used
+//! How often a leaf's records are read: counts of two bits per record that decay. And for how long nobody used
 //! the leaf.
 //!
 //! Not for facts: counts are hints. Readers raise them without synchronisation, and a merge that shifts records leaves
@@ -22,9 +22,9 @@ const LOW_BITS: u64 = 0x5555_5555_5555_5555;
 
 /// Two bits for each record of a leaf.
 #[derive(Debug, Default)]
-pub struct Clock([AtomicU64; WORDS]);
+pub struct ReadCounts([AtomicU64; WORDS]);
 
-impl Clock {
+impl ReadCounts {
     /// Counts a read of the record at `place`.
     #[inline]
     pub fn touch(&self, place: usize) {
@@ -79,7 +79,7 @@ impl Clock {
 pub struct Usage {
     /// Laps in a row that found the leaf unused.
     laps: AtomicU8,
-    /// Counts of the leaf's clock since such a lap, summed over rounds of the host that found the leaf condensed.
+    /// Read counts of the leaf since such a lap, summed over rounds of the host that found the leaf condensed.
     counts: AtomicU16,
 }
 
@@ -133,28 +133,28 @@ mod tests {
 
     #[test]
     fn counts_saturate_and_decay() {
-        let clock = Clock::default();
-        (0..10).for_each(|_| clock.touch(127));
-        clock.touch(0);
-        assert_eq!(clock.counts(), 4);
-        clock.decay(false);
-        assert_eq!(clock.counts(), 1);
-        clock.decay(false);
-        assert_eq!(clock.counts(), 0);
+        let reads = ReadCounts::default();
+        (0..10).for_each(|_| reads.touch(127));
+        reads.touch(0);
+        assert_eq!(reads.counts(), 4);
+        reads.decay(false);
+        assert_eq!(reads.counts(), 1);
+        reads.decay(false);
+        assert_eq!(reads.counts(), 0);
     }
 
     #[test]
     fn counts_go_with_their_records() {
-        let clock = Clock::default();
+        let reads = ReadCounts::default();
         for place in 0..PLACES {
-            (0..place % 4).for_each(|_| clock.touch(place));
+            (0..place % 4).for_each(|_| reads.touch(place));
         }
         let count =
-            |clock: &Clock, place: usize| clock.0[place / 32].load(Relaxed) >> (place % 32 * 2) & 0b11;
+            |reads: &ReadCounts, place: usize| reads.0[place / 32].load(Relaxed) >> (place % 32 * 2) & 0b11;
         for (from, to) in [(0, 0), (1, 0), (33, 0), (191, 0), (PLACES, 0), (0, 5), (0, 100), (7, 32)] {
-            let moved = Clock::default();
+            let moved = ReadCounts::default();
             moved.touch(to);
-            moved.inherit(&clock, from, to);
+            moved.inherit(&reads, from, to);
             let arrived = (from..PLACES).zip(to..PLACES);
             let counts: u64 = arrived
                 .map(|(from, to)| {

@@ -24,7 +24,7 @@ use crate::below::Below;
 use crate::body::{Body, DIRECTORY_BYTES};
 use crate::commits::Commits;
 use crate::form::Form;
-use crate::hotness::{Clock, Usage};
+use crate::hotness::{ReadCounts, Usage};
 use crate::landing::Landing;
 use crate::marks::Marks;
 use crate::memory::{Gauges, allocated_bytes, prefetch};
@@ -255,7 +255,7 @@ pub struct Leaf {
     /// When the host last looked, it was read so much that it belongs in DRAM.
     warm: AtomicBool,
     /// How often its records are read.
-    pub clock: Clock,
+    pub reads: ReadCounts,
     /// For how long nobody used it, and how often it was read since.
     pub usage: Usage,
     /// Empty while the store does not evict.
@@ -311,7 +311,7 @@ impl Leaf {
             queued: AtomicBool::new(false),
             listed: AtomicBool::new(false),
             warm: AtomicBool::new(false),
-            clock: Clock::default(),
+            reads: ReadCounts::default(),
             usage: Usage::default(),
             marks: Marks::default(),
             waits: [AtomicU8::new(NOWHERE), AtomicU8::new(NOWHERE)],
@@ -553,7 +553,7 @@ impl Leaf {
     /// Counted reads per record, those on SSD included.
     pub fn heat(&self, state: &LeafState) -> f64 {
         let below = state.below.as_ref().map_or(0, |below| below.records() as usize);
-        f64::from(self.clock.counts()) / (state.body.len() + below).max(1) as f64
+        f64::from(self.reads.counts()) / (state.body.len() + below).max(1) as f64
     }
 
     /// Whether it belongs in DRAM, as far as the host knows.

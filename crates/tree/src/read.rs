@@ -89,7 +89,7 @@ impl Tree {
                     };
                     if let Some(place) = place {
                         if (reads as u32).is_multiple_of(SAMPLE) {
-                            leaf.clock.touch(place);
+                            leaf.reads.touch(place);
                         }
                         if self.evicts() {
                             leaf.marks.touch(place, guard);
@@ -102,7 +102,7 @@ impl Tree {
                 }
                 (lookup, _) => match &state.below {
                     Some(below) if matches!(lookup, Lookup::Absent) => {
-                        leaf.clock.touch_by(hash);
+                        leaf.reads.touch_by(hash);
                         counters.reads_below.raise();
                         return Looked::Below(below.clone());
                     }

@@ -118,7 +118,7 @@ impl Writes<'_> {
     /// it has expired and the clock may be behind by then. A key that has no record may have had one that expired.
     fn may_come_back(&self, seen: &Seen) -> bool {
         #[cfg(any(test, feature = "testing"))]
-        if crate::faults::has(crate::faults::Fault::TombstoneForgotten) {
+        if crate::faults::has(crate::faults::InjectedFault::TombstoneForgotten) {
             return false;
         }
         self.journal.is_some() && (self.host.has_evicted() || seen.has_expired || self.tree.has_dropped())

@@ -22,7 +22,7 @@ use super::manifest::{Entry, Head, Manifest};
 use super::stream::{Kind, Output};
 use super::{DurableOptions, segments_dir};
 use crate::Error;
-use crate::image_files::placed;
+use crate::image_files::place_of;
 use crate::leaf_image::{LeafImage, StoredLarge};
 
 /// Bytes that are written while they are read may look damaged for a moment.
@@ -121,7 +121,7 @@ impl Dump<'_> {
             let low_len = (part.low.len() as u32).to_le_bytes();
             self.output.frame(
                 Kind::Part,
-                &[&low_len, &part.low, &part.records.to_le_bytes(), &segments.read(placed(part.place))?],
+                &[&low_len, &part.low, &part.records.to_le_bytes(), &segments.read(place_of(part.place))?],
             )?;
         }
         let image = entry.image.map(|place| self.image(segments, place)).transpose()?.unwrap_or_default();
@@ -134,14 +134,14 @@ impl Dump<'_> {
 
     /// The image at a place; the pieces of its large values come before it.
     fn image(&mut self, segments: &Segments, place: Extent) -> Result<Vec<u8>, Error> {
-        let bytes = segments.read(placed(place))?;
+        let bytes = segments.read(place_of(place))?;
         let mut image = LeafImage::read(&bytes).map_err(|fault| {
             Error::of_bytes(fault, segments.path_of(place.segment), u64::from(place.offset))
         })?;
         for large in &mut image.larges {
             let mut numbered = Vec::with_capacity(large.pieces.len());
             for place in large.pieces.iter() {
-                self.output.frame(Kind::Piece, &[&segments.read(placed(*place))?])?;
+                self.output.frame(Kind::Piece, &[&segments.read(place_of(*place))?])?;
                 numbered.push(Extent { segment: self.pieces, offset: 0, bytes: place.bytes });
                 self.pieces += 1;
             }

@@ -15,7 +15,7 @@ use ziptier_media::disk::{Caching, Disk, DiskError, read_full_at, write_all_at};
 use ziptier_tree::blocks::{BlockCoding, format_not_built};
 use ziptier_tree::codec_options::CodecOptions;
 use ziptier_tree::coding::Coding;
-use ziptier_tree::fields::{Fault, FieldReader};
+use ziptier_tree::fields::{FieldReader, FormatError};
 
 use crate::Error;
 
@@ -59,7 +59,7 @@ fn with_codes(dictionary: &Dictionary, codes: &Codes) -> Vec<u8> {
 }
 
 /// The generation that `bytes`, which may be any, say they are, and what it is rebuilt from.
-fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), Fault> {
+fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), FormatError> {
     let mut reader = FieldReader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
         return Err("it has not the signature of a generation of dictionaries".into());
@@ -69,7 +69,7 @@ fn parse(bytes: &[u8]) -> Result<(u32, u32, &[u8]), Fault> {
         bytes.split_last_chunk().is_some_and(|(rest, sum)| u32::from_le_bytes(*sum) == crc32c(rest));
     let version = reader.u32().ok_or("it ends too early")?;
     if is_whole && !(VERSION_MIN..=VERSION).contains(&version) {
-        return Err(Fault::Version(format!(
+        return Err(FormatError::Version(format!(
             "it has version {version}, and this program reads versions {VERSION_MIN} to {VERSION}"
         )));
     }
@@ -91,7 +91,7 @@ pub(crate) fn from_bytes(
     number: u32,
     options: &CodecOptions,
     first: Option<&Coding>,
-) -> Result<Result<Coding, Fault>, Error> {
+) -> Result<Result<Coding, FormatError>, Error> {
     if let Ok((_, BLOCKS, payload)) = parse(bytes)
         && let Some(format) = format_not_built(payload, Format::is_built)
     {
@@ -110,7 +110,7 @@ fn rebuilt(
     number: u32,
     options: &CodecOptions,
     first: Option<&Coding>,
-) -> Result<Coding, Fault> {
+) -> Result<Coding, FormatError> {
     let (found, kind, payload) = parse(bytes)?;
     if found != number {
         return Err(format!("it is generation {found}, and {number} is wanted").into());
@@ -128,7 +128,7 @@ fn rebuilt(
             let first = first.and_then(Coding::blocks).map(|blocks| &**blocks);
             BlockCoding::from_bytes(payload, number, options, first)
                 .map(|blocks| Coding::Blocks(Arc::new(blocks)))
-                .map_err(Fault::Damaged)
+                .map_err(FormatError::Damaged)
         }
         _ => Err(format!("it is of an unknown kind, {kind}").into()),
     }
@@ -265,7 +265,7 @@ impl GenerationFiles {
     }
 
     /// Bytes of a file; the inner error is what is wrong with it.
-    fn read_file(&self, path: &Path) -> Result<Result<Vec<u8>, Fault>, Error> {
+    fn read_file(&self, path: &Path) -> Result<Result<Vec<u8>, FormatError>, Error> {
         match read_whole(&*self.disk, path) {
             Ok(bytes) => Ok(parse(&bytes).map(|_| ()).map(|()| bytes)),
             Err(error) if error.is_not_found() => Ok(Err("it is missing".into())),

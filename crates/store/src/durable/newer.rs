@@ -13,7 +13,7 @@ use ziptier_tree::codec_options::CodecChoice;
 use super::folder::GENERATIONS_DIR;
 use super::manifest::{COPY_NAME, Entries, Manifest, NAME};
 use super::{DiskHandle, DurableOptions, dump, restore};
-use crate::image_files::{extent_of, placed};
+use crate::image_files::{extent_of, place_of};
 use crate::options::Options;
 use crate::{Error, Store};
 
@@ -142,7 +142,7 @@ fn an_image_of_a_newer_version_is_refused() {
     let mut entries = Entries::default();
     for entry in manifest.entries() {
         let mut entry = entry.unwrap();
-        let mut image = segments.read(placed(entry.image.unwrap())).unwrap();
+        let mut image = segments.read(place_of(entry.image.unwrap())).unwrap();
         image[0] = 3;
         entry.image = Some(extent_of(segments.append(&image, Purpose::New).unwrap()));
         entries.push(&entry);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ziptier_codec::checksum::crc32c;
 use ziptier_media::disk::{Caching, Disk, write_all_at};
 use ziptier_media::segments::{SegmentError, SegmentOptions, Segments};
-use ziptier_tree::fields::{Fault, FieldReader};
+use ziptier_tree::fields::{FieldReader, FormatError};
 
 use super::generation::read_whole;
 use super::manifest::Manifest;
@@ -201,7 +201,7 @@ pub(crate) fn read(disk: &dyn Disk, path: PathBuf) -> Result<u64, Error> {
     parse(&bytes).map_err(|fault| Error::of_bytes(fault, path, 0))
 }
 
-fn parse(bytes: &[u8]) -> Result<u64, Fault> {
+fn parse(bytes: &[u8]) -> Result<u64, FormatError> {
     let mut reader = FieldReader(bytes);
     if reader.bytes(SIGNATURE.len()) != Some(SIGNATURE) {
         return Err("it has not the signature of a folder of segments".into());
@@ -211,7 +211,7 @@ fn parse(bytes: &[u8]) -> Result<u64, Fault> {
         bytes.split_last_chunk().is_some_and(|(rest, sum)| u32::from_le_bytes(*sum) == crc32c(rest));
     let version = reader.u32().ok_or("it ends too early")?;
     if is_whole && version != VERSION {
-        return Err(Fault::Version(format!(
+        return Err(FormatError::Version(format!(
             "it has version {version}, and this program reads version {VERSION}"
         )));
     }

@@ -303,7 +303,7 @@ impl Demotions<'_> {
         };
         if wish.source == Side::Dram && (self.tree.far.is_none() || !self.room.has_background) {
             // No tierer lets old reads decay.
-            leaf.clock.decay(false);
+            leaf.reads.decay(false);
         }
         let guard = self.tree.pin();
         let larges = leaf.open_state(&guard).into_iter().flat_map(|state| state.body.larges());
@@ -373,7 +373,7 @@ impl Demotions<'_> {
 
     /// Whether `leaf` is read less than what DRAM has room for.
     fn is_cold(&self, leaf: &Leaf, state: &LeafState) -> bool {
-        !leaf.is_warm() && (leaf.clock.counts() == 0 || leaf.heat(state) < self.pressure.cold_below())
+        !leaf.is_warm() && (leaf.reads.counts() == 0 || leaf.heat(state) < self.pressure.cold_below())
     }
 }
 

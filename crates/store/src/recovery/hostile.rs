@@ -215,7 +215,7 @@ mod tests {
             let mut taken = 0;
             for round in 0..1500 {
                 let entry = &entries[if round % 3 == 0 { 0 } else { random.usize(..entries.len()) }];
-                let mut bytes = segments.read(crate::image_files::placed(loaded_place(entry))).unwrap();
+                let mut bytes = segments.read(crate::image_files::place_of(loaded_place(entry))).unwrap();
                 assert!(round > 0 || bench.take(&bytes, codec));
                 // Most of what counts stands at the beginning.
                 let reach = if random.bool() { bytes.len() } else { bytes.len().min(600) };

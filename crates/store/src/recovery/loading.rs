@@ -25,7 +25,7 @@ use ziptier_tree::record::{Fields, Kind};
 use crate::Error;
 use crate::core::Core;
 use crate::durable::{Entry, EntryReader, Listed, Manifest};
-use crate::image_files::{ImageFiles, Owned, found_pieces, placed};
+use crate::image_files::{ImageFiles, Owned, found_pieces, place_of};
 use crate::leaf_image::{LeafImage, Stored, StoredAt, StoredLarge, with_raw_values};
 use crate::places::ssd::{JOINED_BYTES_MAX, Tier, add_coding};
 
@@ -204,7 +204,7 @@ impl Loading<'_> {
     ) -> Result<(), Error> {
         let codings = self.codings_of(&below.generations, &below.parts)?;
         let places: Box<[Extent]> = below.parts.iter().map(|part| part.place).collect();
-        let ssd_bytes: u64 = places.iter().map(|place| placed(*place).block_bytes()).sum();
+        let ssd_bytes: u64 = places.iter().map(|place| place_of(*place).block_bytes()).sum();
         let owned = Owned::found(self.files, places)?;
         if gathered.as_ref().is_some_and(|before| before.ssd_bytes + ssd_bytes > JOINED_BYTES_MAX) {
             self.push_gathered(gathered, chain);
@@ -384,7 +384,7 @@ impl Source<'_> {
         let mut pieces =
             LargePieces::new(stored.len, coding, self.core.room().chunk_place(stored.len as usize));
         for place in stored.pieces.iter() {
-            let piece = self.files.segments.read(placed(*place))?;
+            let piece = self.files.segments.read(place_of(*place))?;
             pieces.push(&piece).map_err(|reason| self.damaged(*place, reason))?;
         }
         let owned = found_pieces(self.files, &stored.pieces)?;
@@ -559,7 +559,7 @@ impl<'a> Steps<'a> {
         let place = loaded_place(&entry);
         self.ahead_bytes += u64::from(place.bytes);
         let (sender, receiver) = sync_channel(1);
-        self.loading.files.segments.read_later(placed(place), move |read| drop(sender.send(read)));
+        self.loading.files.segments.read_later(place_of(place), move |read| drop(sender.send(read)));
         Ahead::Entry(entry, Some(receiver))
     }
 

@@ -65,7 +65,7 @@ pub(super) fn replay(
         let threads = if is_simulated() { 0 } else { threads.min(window.changes.len() / CHANGES_MIN) };
         let damages = Damages { salvage, noted: Mutex::default() };
         #[cfg(test)]
-        if ziptier_tree::faults::has(ziptier_tree::faults::Fault::WindowSkipped) && !window.is_last {
+        if ziptier_tree::faults::has(ziptier_tree::faults::InjectedFault::WindowSkipped) && !window.is_last {
             std::mem::take(&mut window.changes);
         }
         if threads == 0 {

@@ -128,7 +128,7 @@ impl Upkeep<'_> {
             return Visited::Idle;
         }
         let quiet = leaf.is_quiet() || sweep.all_quiet;
-        let is_unused = quiet && leaf.clock.counts() == 0;
+        let is_unused = quiet && leaf.reads.counts() == 0;
         // A lap that does not count may still find that somebody used the leaf.
         let rests = (sweep.counts || !is_unused) && leaf.usage.note_lap(is_unused) >= UNUSED_LAPS;
         sweep.worked |= !quiet;
@@ -181,7 +181,7 @@ impl Upkeep<'_> {
     fn wanted(&self, leaf: &Leaf, sweep: &Sweep, quiet: bool, rests: bool, guard: &Guard) -> Option<Goal> {
         let state = leaf.state(guard);
         // In quiet times it would be cooled.
-        if sweep.all_quiet && state.form.is_hot() && leaf.clock.counts() == 0 {
+        if sweep.all_quiet && state.form.is_hot() && leaf.reads.counts() == 0 {
             return Some(Goal::Recode);
         }
         let condenses = || rests && self.tree.heats && state.place() != Place::Ssd && is_plain(state);

@@ -135,10 +135,10 @@ impl<'p> Packs<'p> {
         let removed = closed.get(1).copied();
         let before = state.body.len();
         let added = self.replace(leaf, state, removed, &pieces, |new, first_record| {
-            new.clock.inherit(&leaf.clock, first_record, 0);
+            new.reads.inherit(&leaf.reads, first_record, 0);
             if let Some((right, _)) = removed {
                 let (from, to) = (first_record.saturating_sub(before), before.saturating_sub(first_record));
-                new.clock.inherit(&right.clock, from, to);
+                new.reads.inherit(&right.reads, from, to);
             }
             if span == Span::QuietPair {
                 // Both were quiet, so this one is.
@@ -147,7 +147,7 @@ impl<'p> Packs<'p> {
         });
         match removed {
             Some((right, _)) => {
-                leaf.clock.inherit(&right.clock, 0, before);
+                leaf.reads.inherit(&right.reads, 0, before);
                 self.tree.stats.merges.raise();
             }
             None if added > 0 => self.tree.stats.splits.raise(),

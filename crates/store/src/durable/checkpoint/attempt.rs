@@ -16,7 +16,7 @@ use ziptier_tree::sync::back_off;
 use crate::Error;
 use crate::durable::generation::GenerationFiles;
 use crate::durable::manifest::{Entries, Entry, Listed};
-use crate::image_files::{ImageFiles, Owned, extent_of, placed};
+use crate::image_files::{ImageFiles, Owned, extent_of, place_of};
 use crate::leaf_image::{Capture, Plain, Stored, StoredAt, StoredLarge};
 use crate::places::Moves;
 
@@ -305,7 +305,7 @@ impl<'a> Attempt<'a> {
             return known.ok_or_else(damaged_in_far);
         }
         let mut places = Vec::with_capacity(large.pieces());
-        let read = |place| Ok(self.files.segments.read(placed(place))?);
+        let read = |place| Ok(self.files.segments.read(place_of(place))?);
         let written = large.write_pieces(read, |piece| {
             places.push(self.append(piece, purpose)?);
             Ok::<(), Error>(())

@@ -22,7 +22,7 @@ use ziptier_tree::leaf::{Leaf, LeafState};
 use ziptier_tree::merge::large_references;
 
 use super::tier::{KEPT_PART, Tier};
-use crate::image_files::{extent_of, placed};
+use crate::image_files::{extent_of, place_of};
 use crate::places::Moves;
 
 /// A segment with more live bytes than this, in per cent, is not worth being written anew.
@@ -136,7 +136,7 @@ impl Moves<'_> {
                 continue;
             }
             let mut places = Vec::with_capacity(large.pieces());
-            let read = |place| tier.files.segments.read(placed(place));
+            let read = |place| tier.files.segments.read(place_of(place));
             let written = large.write_pieces(read, |piece| {
                 places.push(extent_of(tier.files.segments.append(piece, Purpose::Cleaning)?));
                 Ok::<(), SegmentError>(())
@@ -171,17 +171,17 @@ impl Moves<'_> {
         let mut replaced: Vec<(Extent, Extent)> = Vec::new();
         for part in parts.iter_mut().filter(|part| is_there(part.place)) {
             // A damaged image stays where it is, and its segment with it.
-            let Ok(image) = tier.files.segments.read(placed(part.place)) else { continue };
+            let Ok(image) = tier.files.segments.read(place_of(part.place)) else { continue };
             match tier.files.segments.append(&image, Purpose::Cleaning).map(extent_of) {
                 Ok(place) => replaced.push((std::mem::replace(&mut part.place, place), place)),
                 Err(error) => {
-                    replaced.iter().for_each(|(_, new)| tier.files.segments.release(placed(*new)));
+                    replaced.iter().for_each(|(_, new)| tier.files.segments.release(place_of(*new)));
                     return Err(error);
                 }
             }
         }
         publish_moved(leaf, &below, &parts, &self.tree.pin());
-        replaced.iter().for_each(|(old, _)| tier.files.segments.release(placed(*old)));
+        replaced.iter().for_each(|(old, _)| tier.files.segments.release(place_of(*old)));
         tier.counters.images_cleaned.fetch_add(replaced.len() as u64, Relaxed);
         Ok(replaced.len())
     }

@@ -35,7 +35,7 @@ use ziptier_tree::tree::Tree;
 use super::Cold;
 use super::image::encode;
 use super::tier::Tier;
-use crate::image_files::placed;
+use crate::image_files::place_of;
 use crate::leaf_image::{Plain, Stored};
 use crate::places::{Demoted, Moves, Parts, Pick};
 
@@ -88,7 +88,7 @@ impl<'t> Written<'t> {
 
 impl Drop for Written<'_> {
     fn drop(&mut self) {
-        self.fresh.iter().for_each(|place| self.tier.files.segments.release(placed(*place)));
+        self.fresh.iter().for_each(|place| self.tier.files.segments.release(place_of(*place)));
     }
 }
 
@@ -265,7 +265,7 @@ impl Moves<'_> {
             return Ok(());
         }
         let mut places = Vec::with_capacity(large.pieces());
-        let read = |place| cold.tier.files.segments.read(placed(place));
+        let read = |place| cold.tier.files.segments.read(place_of(place));
         let written = large.write_pieces(read, |piece| {
             places.push(cold.tier.append(piece, Purpose::New)?);
             Ok::<(), SegmentError>(())
@@ -289,7 +289,7 @@ impl Moves<'_> {
     ) -> Result<Option<bool>, SegmentError> {
         let current = Stored::of(state).and_then(|stored| {
             #[cfg(test)]
-            if ziptier_tree::faults::has(ziptier_tree::faults::Fault::LostDemotion) {
+            if ziptier_tree::faults::has(ziptier_tree::faults::InjectedFault::LostDemotion) {
                 return stored.at();
             }
             stored.current(appends, state.form.generation())

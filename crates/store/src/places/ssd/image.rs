@@ -12,7 +12,7 @@ use ziptier_tree::form::Form;
 use ziptier_tree::index::COLD_LEAF_BYTES;
 
 use super::Tier;
-use crate::image_files::placed;
+use crate::image_files::place_of;
 use crate::leaf_image::{LeafImage, with_raw_values};
 
 /// Replaces the contents of `out` by the bytes of an image. Its body owns its keys from `low` on and has
@@ -35,7 +35,7 @@ pub(crate) fn encode(low: &[u8], body: &Body, form: &Form, logical_bytes: u64, o
 impl Images for Tier {
     fn read(&self, below: &Below, index: usize) -> Result<Image, String> {
         let bytes =
-            self.files.segments.read(placed(below.place(index))).map_err(|error| error.to_string())?;
+            self.files.segments.read(place_of(below.place(index))).map_err(|error| error.to_string())?;
         self.decode(&bytes, below, index)
     }
 
@@ -46,7 +46,7 @@ impl Images for Tier {
         let (sender, receiver) = mpsc::channel();
         for (at, (below, index)) in wanted.iter().enumerate() {
             let sender = sender.clone();
-            self.files.segments.read_later(placed(below.place(*index)), move |read| {
+            self.files.segments.read_later(place_of(below.place(*index)), move |read| {
                 // Nobody waits any more only if the caller panicked.
                 let _ = sender.send((at, read));
             });
@@ -64,7 +64,7 @@ impl Images for Tier {
     }
 
     fn release(&self, place: Extent) {
-        self.files.segments.release(placed(place));
+        self.files.segments.release(place_of(place));
     }
 
     fn count(&self, asked: &[usize], held_bytes: u64, came: bool) {
